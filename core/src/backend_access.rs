@@ -1,4 +1,4 @@
-//! What the targets may do with what stands behind a bucket, and as whom: `forebay doctor URI`.
+//! The credential and access that each target has to a bucket's backend: `forebay doctor URI`.
 
 use std::sync::Arc;
 
@@ -7,24 +7,24 @@ use serde::{Deserialize, Serialize};
 use crate::bucket::BucketInfo;
 use crate::error::Error;
 
-/// What a gateway asks of a target.
+/// A gateway's request to a target.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct AccessRequest {
     pub info: Arc<BucketInfo>,
-    /// Only objects whose names begin so are looked at.
+    /// Only objects whose names begin with this are used.
     #[serde(default)]
     pub prefix: String,
 }
 
-/// As whom a target calls a cloud. Nothing in it is a secret: names of variables, files, accounts and
-/// access keys.
+/// The identity with which a target calls a cloud. It contains no secret: only names of variables,
+/// files, accounts and access keys.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CloudIdentity {
-    /// For people.
+    /// Description for people.
     pub credential: String,
-    /// Where calls go: a URL without what proves anything, a region of Amazon's, or a folder.
+    /// The endpoint: a URL without credentials, an Amazon region, or a folder.
     pub endpoint: String,
-    /// The project that Google counts calls for, where that is known.
+    /// The project that Google bills for calls, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub project: Option<String>,
     /// The storage account of Azure.
@@ -35,11 +35,11 @@ pub struct CloudIdentity {
     pub region: Option<String>,
 }
 
-/// Whether something may be done.
+/// The result of trying one operation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "result", rename_all = "lowercase")]
 pub enum Access {
-    /// It was done.
+    /// It succeeded.
     Ok {
         found: String,
     },
@@ -69,39 +69,39 @@ impl Access {
     }
 }
 
-/// What one target may do with a bucket.
+/// The access of one target to a bucket.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BackendAccess {
     pub identity: CloudIdentity,
     pub list: Access,
     pub get: Access,
-    /// Found out without writing anything, or unknown.
+    /// Checked without writing anything, or unknown.
     pub put: Access,
-    /// The object that was read; empty where there is none.
+    /// The object that was read; empty if there is none.
     #[serde(default)]
     pub example: String,
 }
 
 impl BackendAccess {
-    /// Whether objects can be read. A credential that may not write is good enough for a cache.
+    /// Whether objects can be read. A read-only credential is sufficient for a cache.
     pub fn is_good(&self) -> bool {
         self.list.error().is_none() && self.get.error().is_none()
     }
 }
 
-/// What a target answered.
+/// The answer of one target.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TargetAccess {
-    /// The id of the target; empty where the cluster as a whole was asked.
+    /// The id of the target; empty if the whole cluster was asked.
     pub target: String,
     #[serde(flatten)]
     pub access: BackendAccess,
 }
 
-/// What the targets of a cluster may do with a bucket.
+/// The access of a cluster's targets to a bucket.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BucketAccess {
-    /// The bucket is the cluster's own: no cloud is called.
+    /// The bucket is native: no cloud is called.
     pub native: bool,
     pub targets: Vec<TargetAccess>,
     /// Targets that did not answer.

@@ -10,12 +10,12 @@ use crate::placement;
 use crate::size::{ByteRange, outside};
 use crate::state::ClusterState;
 
-/// Most entries in one request.
+/// Maximum entries in one request.
 pub const MAX_ENTRIES: usize = 1_000_000;
-/// Most buckets that one request names.
+/// Maximum buckets in one request.
 pub const MAX_BUCKETS: usize = 4096;
 
-/// One thing asked for.
+/// One requested entry.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct BatchEntry {
     /// Index into [`BatchRequest::buckets`].
@@ -35,8 +35,8 @@ impl BatchEntry {
         Self { bucket, name, archpath: String::new(), range: None }
     }
 
-    /// The bytes asked for of something of `size` bytes. All of them must be there: an answer
-    /// shorter than the length that was asked for would look whole.
+    /// The requested bytes of content of `size` bytes. All of them must exist: a shorter answer
+    /// would look complete.
     pub fn resolve(&self, size: u64) -> Result<ByteRange> {
         let Some((start, length)) = self.range else { return Ok(ByteRange::whole(size)) };
         let end = length.map_or(Some(size.max(start)), |n| start.checked_add(n));
@@ -55,7 +55,7 @@ impl BatchEntry {
 pub struct BatchRequest {
     pub buckets: Vec<Bucket>,
     pub entries: Vec<BatchEntry>,
-    /// Whether answers must come in the order of `entries`, or as soon as each is ready.
+    /// Whether answers must come in the order of `entries`, or each as soon as it is ready.
     #[serde(default = "yes")]
     pub ordered: bool,
 }
@@ -65,7 +65,7 @@ fn yes() -> bool {
 }
 
 impl BatchRequest {
-    /// Checks how much is asked for.
+    /// Checks the size of the request.
     pub fn check_size(&self) -> Result<()> {
         if self.entries.len() > MAX_ENTRIES {
             return Err(Error::invalid(format!("a batch has at most {MAX_ENTRIES} entries")));
@@ -76,7 +76,7 @@ impl BatchRequest {
         Ok(())
     }
 
-    /// The request for some of this one's entries, in the order given.
+    /// A request for some of this request's entries, in the given order.
     pub fn subset(&self, indices: &[usize]) -> Self {
         Self {
             buckets: self.buckets.clone(),
@@ -86,12 +86,12 @@ impl BatchRequest {
     }
 }
 
-/// Which target answers which entries, under one version of the cluster's state.
+/// The entries that each target answers, under one version of the cluster's state.
 #[derive(Debug, Default)]
 pub struct BatchPlan {
     /// Indices of entries by owner, ascending.
     pub by_owner: BTreeMap<NodeId, Vec<usize>>,
-    /// Entries that have no owner now: dead target, unknown bucket.
+    /// Entries without an owner now: dead target, unknown bucket.
     pub failed: Vec<(usize, Error)>,
 }
 
@@ -127,7 +127,7 @@ pub fn plan(
     plan
 }
 
-/// The target with most entries: the one to assemble a v1 batch, as it pulls least.
+/// The target with most entries, which assembles a v1 batch because it fetches least from others.
 pub fn assembler(plan: &BatchPlan) -> Option<&NodeId> {
     plan.by_owner.iter().max_by_key(|(_, list)| list.len()).map(|(id, _)| id)
 }

@@ -1,4 +1,4 @@
-//! What a cloud bills for a bucket: requests by their class, and bytes that travel.
+//! The costs that a cloud bills for a bucket: requests by class, and transferred bytes.
 
 use std::collections::BTreeMap;
 
@@ -11,9 +11,9 @@ use crate::name::Bucket;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum RequestClass {
-    /// S3 and Google: what writes or lists.
+    /// S3 and Google: writes and listings.
     A,
-    /// S3 and Google: what reads.
+    /// S3 and Google: reads.
     B,
     /// Azure: puts of blobs and of their blocks.
     Write,
@@ -21,11 +21,11 @@ pub enum RequestClass {
     List,
     /// Azure: reads of blobs.
     Read,
-    /// Azure: all else, such as a look at a blob's properties.
+    /// Azure: everything else, such as reading a blob's properties.
     Other,
-    /// What costs nothing: deletes, and the parts of one upload to Google.
+    /// Not billed: deletes, and the parts of one upload to Google.
     Free,
-    /// To a server without a price list.
+    /// A request to a server without a price list.
     Request,
 }
 
@@ -54,7 +54,7 @@ impl RequestClass {
         }
     }
 
-    /// The classes of a kind of backend; none of one that nobody bills.
+    /// The classes of a kind of backend; none if it is not billed.
     pub fn of(kind: BackendKind) -> &'static [Self] {
         match kind {
             BackendKind::S3 | BackendKind::Gcs => &[Self::A, Self::B, Self::Free],
@@ -65,17 +65,17 @@ impl RequestClass {
     }
 }
 
-/// What was asked of a bucket's cloud, and what the cluster spared it.
+/// The requests to a bucket's cloud, and the traffic that the cluster saved.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CloudBill {
     pub requests: BTreeMap<RequestClass, u64>,
-    /// Of objects' bodies that came from the cloud.
+    /// Body bytes of objects that came from the cloud.
     pub fetched_bytes: u64,
-    /// Of objects' bodies that were put there.
+    /// Body bytes of objects that were written to the cloud.
     pub sent_bytes: u64,
-    /// Served to clients without coming from the cloud once more.
+    /// Bytes served to clients without reading them from the cloud again.
     pub saved_bytes: u64,
-    /// Pages of listings that the cloud sent. They are among `requests`, too.
+    /// Pages of listings that the cloud sent; also included in `requests`.
     #[serde(default)]
     pub listing_pages: u64,
     /// Bytes of these pages.
@@ -84,7 +84,7 @@ pub struct CloudBill {
 }
 
 impl CloudBill {
-    /// Adds what another target counted.
+    /// Adds the counters of another target.
     pub fn add(&mut self, other: &Self) {
         for (class, n) in &other.requests {
             *self.requests.entry(*class).or_default() += n;
@@ -108,9 +108,9 @@ pub struct BillRequest {
 pub struct BucketBill {
     #[serde(flatten)]
     pub bill: CloudBill,
-    /// So many targets are in the sum.
+    /// Number of targets in the sum.
     pub targets: usize,
-    /// So many are not: they are away.
+    /// Number of targets that did not answer.
     pub away: usize,
 }
 

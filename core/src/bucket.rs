@@ -1,4 +1,4 @@
-//! Properties of a bucket: what the cluster promises for it and where its objects really live.
+//! Properties of a bucket: its guarantees, and the backend of its objects.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ pub enum BackendKind {
     Folder,
 }
 
-/// Where the objects of a bucket come from and go to.
+/// The backend of a bucket's objects.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BackendSpec {
     #[serde(rename = "type")]
@@ -45,17 +45,17 @@ pub struct BackendSpec {
     pub root: Option<String>,
 }
 
-/// More copies than that cost every write more than they can be worth.
+/// Maximum copies: each copy adds to the cost of every write.
 const MAX_COPIES: u32 = 8;
 
-/// What an acknowledged write means.
+/// The durability of an acknowledged write.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Class {
     /// Synced to disk before the answer: the default of native buckets.
     #[default]
     Owned,
-    /// Not synced: the content can be fetched or made again.
+    /// Not synced: the content can be fetched or produced again.
     Cache,
 }
 
@@ -70,13 +70,13 @@ pub enum Freshness {
 }
 
 impl Default for Freshness {
-    /// Ten minutes: a corpus changed between epochs is seen, an epoch costs no look-ups.
+    /// Ten minutes: a change of the data between epochs is noticed, and an epoch needs no lookups.
     fn default() -> Self {
         Self::Age(600)
     }
 }
 
-/// Settings of a bucket that S3 has and other fronts have not.
+/// Settings of a bucket that only S3 has.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct S3Settings {
@@ -86,13 +86,13 @@ pub struct S3Settings {
     pub tags: Vec<Tag>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub cors: Vec<CorsRule>,
-    /// The user who made it by S3; absent: it belongs to all who hold a key.
+    /// The user that created the bucket by S3; absent: it belongs to all key holders.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub owner: Option<String>,
-    /// What others than the owner are given.
+    /// The access granted to users other than the owner.
     #[serde(skip_serializing_if = "is_default")]
     pub acl: Acl,
-    /// The bucket's policy, as it was sent.
+    /// The bucket's policy, as sent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub policy: Option<String>,
 }
@@ -119,7 +119,7 @@ fn is_default<T: Default + PartialEq>(value: &T) -> bool {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BucketInfo {
     pub bucket: Bucket,
-    /// Unique for ever; part of every key on disk, so that a bucket created again starts empty.
+    /// Never reused; part of every key on disk, so that a recreated bucket starts empty.
     pub id: u64,
     /// Unix nanoseconds.
     pub created_ns: u64,
@@ -127,10 +127,11 @@ pub struct BucketInfo {
     pub created_version: u64,
     #[serde(default)]
     pub class: Class,
-    /// On how many targets an object of a native bucket lies.
+    /// Number of targets that have a copy of each object of a native bucket.
     #[serde(default = "one", skip_serializing_if = "is_one")]
     pub copies: u32,
-    /// Objects of a native bucket lie in slices on several targets, beside the whole on one.
+    /// Erasure coding of a native bucket: slices on several targets, in addition to the whole
+    /// object on one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub erasure: Option<Erasure>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -143,21 +144,22 @@ pub struct BucketInfo {
     pub cache: CacheRules,
     #[serde(default, skip_serializing_if = "CloudRules::is_default")]
     pub cloud: CloudRules,
-    /// What only S3 knows of a bucket.
+    /// Settings that only S3 has.
     #[serde(default, skip_serializing_if = "S3Settings::is_default")]
     pub s3: S3Settings,
-    /// Properties other clients set and read back, which mean nothing to us.
+    /// Properties that other clients set and read back, without meaning for Forebay.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub extra: BTreeMap<String, serde_json::Value>,
 }
 
 impl BucketInfo {
-    /// Whether objects of this bucket may be dropped from the cluster: a copy exists elsewhere.
+    /// Whether objects of this bucket may be dropped from the cluster, because its backend has
+    /// them.
     pub fn has_backend(&self) -> bool {
         self.backend.is_some()
     }
 
-    /// The bucket as a request with these headers has it: with its own patience, if it says one.
+    /// The bucket with the rules of a request that has these headers.
     pub fn with_request_rules(self: Arc<Self>, headers: &HeaderMap) -> Result<Arc<Self>> {
         let cloud = self.cloud.with_request_rules(headers)?;
         Ok(if cloud == self.cloud { self } else { self.with_cloud(cloud) })
@@ -167,28 +169,28 @@ impl BucketInfo {
         Arc::new(Self { cloud, ..self.clone() })
     }
 
-    /// The bucket with some rules in place of its own.
+    /// The bucket with some rules overridden.
     pub fn asked_by(self: Arc<Self>, rules: &CloudRules) -> Arc<Self> {
         let cloud = self.cloud.overlaid(rules);
         if cloud == self.cloud { self } else { self.with_cloud(cloud) }
     }
 
-    /// Whether objects lie on several targets, as copies or in slices.
+    /// Whether each object is on several targets, as copies or as slices.
     pub fn has_copies(&self) -> bool {
         (self.copies > 1 || self.erasure.is_some()) && !self.has_backend()
     }
 
-    /// On how many targets something of an object lies.
+    /// Number of targets that have some part of an object.
     pub fn places(&self) -> usize {
         self.erasure.map_or(self.copies as usize, |erasure| erasure.width())
     }
 
-    /// On how many targets something of every object lies: one of them answers for it.
+    /// Number of targets that have the metadata of every object; one of them is its owner.
     pub fn metadata_holders(&self) -> usize {
         self.erasure.map_or(self.copies as usize, |erasure| erasure.metadata_holders())
     }
 
-    /// Checks what single properties cannot tell.
+    /// Checks rules that involve several properties.
     pub fn validate(&self) -> Result<()> {
         self.cache.validate()?;
         if !(1..=MAX_COPIES).contains(&self.copies) {
@@ -249,7 +251,7 @@ impl BucketInfo {
         Ok(())
     }
 
-    /// What a request to create `bucket` asks for, before the cluster gives it an id.
+    /// The properties of a new `bucket`, before the cluster gives it an id.
     pub fn requested(bucket: Bucket, backend: Option<BackendSpec>) -> Self {
         let backend = backend.or_else(|| implied_backend(&bucket));
         let class = if backend.is_some() { Class::Cache } else { Class::Owned };
@@ -272,7 +274,7 @@ impl BucketInfo {
     }
 }
 
-/// The backend that a provider stands for; `None` for native buckets and providers without one yet.
+/// The backend implied by a provider; `None` for native buckets and providers without one yet.
 pub fn implied_backend(bucket: &Bucket) -> Option<BackendSpec> {
     let kind = match bucket.provider {
         Provider::Aws => BackendKind::S3,

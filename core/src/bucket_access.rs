@@ -1,5 +1,5 @@
-//! What a bucket's `access` property allows: bits of AIStore's permission mask. Only writes can be
-//! refused by it; everything is allowed by default.
+//! The operations that a bucket's `access` property allows: bits of AIStore's permission mask. It
+//! can refuse only writes; everything is allowed by default.
 
 use serde_json::Value;
 
@@ -9,7 +9,7 @@ use crate::error::{Error, ErrorCode, Result};
 /// The property of a bucket.
 pub const ACCESS: &str = "access";
 
-/// Permissions without which nothing can be read: GET, HEAD of objects, HEAD of the bucket, listing.
+/// Permissions needed for reading: GET, HEAD of objects, HEAD of the bucket, listing.
 const READ_BITS: u64 = 1 | 2 | 256 | 512;
 
 /// A change that an access mask may refuse.
@@ -19,12 +19,12 @@ pub enum BucketChange {
     Append,
     Delete,
     Rename,
-    /// The bucket itself goes, with its objects.
+    /// Removal of the bucket itself, with its objects.
     Destroy,
 }
 
 impl BucketChange {
-    /// Bits of which the mask must have one.
+    /// Bits of which the mask must have at least one.
     fn bits(self) -> u64 {
         match self {
             Self::Put => 4,
@@ -53,7 +53,7 @@ fn mask(value: &Value) -> Option<u64> {
     }
 }
 
-/// Refuses a mask that would keep readers out: reads are open to all.
+/// Refuses a mask that would block readers: reads are open to all.
 pub fn check_mask(value: &Value) -> Result<()> {
     match mask(value) {
         Some(mask) if mask & READ_BITS == READ_BITS => Ok(()),
@@ -66,7 +66,7 @@ pub fn check_mask(value: &Value) -> Result<()> {
 }
 
 impl BucketInfo {
-    /// `AccessDenied` when the bucket's `access` does not allow the change.
+    /// `AccessDenied` if the bucket's `access` does not allow the change.
     pub fn check_access(&self, change: BucketChange) -> Result<()> {
         let Some(mask) = self.extra.get(ACCESS).and_then(mask) else { return Ok(()) };
         if mask & change.bits() != 0 {

@@ -1,27 +1,28 @@
-//! Memory for payloads that is used again: a page that was written to before costs nothing, a fresh
-//! one a fault, and payloads of 100 KiB cost more faults than copies.
+//! Reusable memory for payloads: a page that was written before costs nothing, a fresh one a page
+//! fault. For payloads of 100 KiB, page faults cost more than copies.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 
 use bytes::Bytes;
 
-/// What is kept is of a multiple of so many bytes, from twice as many on: rounding costs a payload
-/// at most half as much memory again.
+/// Retained buffers have a multiple of this size, and at least twice this size: rounding costs a
+/// payload at most half as much memory again.
 const SIZE_CLASS_BYTES: usize = 4 << 10;
-/// Larger ones are not kept.
+/// Larger buffers are not retained.
 const MAX_BUFFER_BYTES: usize = 32 << 20;
-/// Bytes that a process keeps for later.
+/// Maximum bytes that a process retains for reuse.
 const MAX_RETAINED_BYTES: usize = 32 << 20;
-/// What was of another length is used again if it has at most this part of it too much.
+/// A buffer of another length is reused if the excess is at most this fraction of it: one part in
+/// this many.
 const TOO_MUCH: usize = 16;
 
-/// Whether memory of this length is kept.
+/// Whether memory of this length is retained.
 fn is_kept(len: usize) -> bool {
     (2 * SIZE_CLASS_BYTES..=MAX_BUFFER_BYTES).contains(&len)
 }
 
-/// Memory that nobody uses now, by its length in steps.
+/// Unused memory, by its length in size classes.
 struct Free {
     by_steps: BTreeMap<usize, Vec<Vec<u8>>>,
     bytes: usize,
@@ -46,7 +47,7 @@ impl Free {
             if self.by_steps.contains_key(&steps) {
                 return;
             }
-            // All that is kept is of other lengths than what is asked for now.
+            // All retained buffers have other lengths than the requested one.
             *self = Self::NOTHING;
         }
         self.bytes += memory.len();
@@ -54,14 +55,15 @@ impl Free {
     }
 }
 
-/// Never waited for: a forked child may have copied it locked, and then does without it.
+/// Only locked with `try_lock`: a forked child may have copied the lock in its locked state, and
+/// then works without it.
 static FREE: Mutex<Free> = Mutex::new(Free::NOTHING);
 
-/// Bytes to be filled, at first of any content. Dropped, also as [`Bytes`], their memory is used
-/// again.
+/// A buffer to be filled, with arbitrary initial content. When it is dropped, also as [`Bytes`],
+/// its memory is reused.
 #[derive(Debug)]
 pub struct Buffer {
-    /// Rounded up to whole steps if it is to be kept.
+    /// Rounded up to whole size classes if it is to be retained.
     memory: Vec<u8>,
     len: usize,
 }
@@ -77,16 +79,16 @@ impl Buffer {
         Self { memory: kept.unwrap_or_else(|| vec![0; steps * SIZE_CLASS_BYTES]), len }
     }
 
-    /// A buffer of a length that somebody else announced; `None` where no memory for it can be had.
+    /// A buffer of a length that another party announced; `None` if the memory is not available.
     pub fn try_take(len: usize) -> Option<Self> {
-        // Memory that is reserved and not written to costs nothing.
+        // Memory that is reserved and not written costs nothing.
         if len as u64 > BELIEVED && Vec::<u8>::new().try_reserve_exact(len).is_err() {
             return None;
         }
         Some(Self::take(len))
     }
 
-    /// All of it, to be written.
+    /// The whole buffer, for writing.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         &mut self.memory[..self.len]
     }
@@ -103,10 +105,10 @@ impl AsRef<[u8]> for Buffer {
     }
 }
 
-/// Most room made for bytes by their announced number alone.
+/// Maximum bytes that are allocated because of an announced length alone.
 pub const BELIEVED: u64 = 64 << 20;
 
-/// Bytes that come piece by piece, into a [`Buffer`] as long as they fit.
+/// Collects bytes chunk by chunk, in a [`Buffer`] as long as they fit.
 #[derive(Debug)]
 pub struct GrowingBuffer {
     buffer: Buffer,
@@ -114,12 +116,12 @@ pub struct GrowingBuffer {
 }
 
 impl GrowingBuffer {
-    /// With room for as many bytes as are announced, at most [`BELIEVED`]; more have it grow.
+    /// Allocates for the announced number of bytes, at most [`BELIEVED`]; grows if more arrive.
     pub fn new(announced: u64) -> Self {
         Self { buffer: Buffer::take(announced.min(BELIEVED) as usize), filled: 0 }
     }
 
-    /// Writes behind what is there.
+    /// Appends bytes.
     pub fn append(&mut self, piece: &[u8]) {
         let end = self.filled + piece.len();
         let memory = &mut self.buffer.memory;
@@ -132,7 +134,7 @@ impl GrowingBuffer {
         self.filled = end;
     }
 
-    /// What was written.
+    /// Returns the bytes that were written.
     pub fn freeze(mut self) -> Bytes {
         self.buffer.len = self.filled;
         self.buffer.freeze()
@@ -148,7 +150,7 @@ impl AsRef<[u8]> for GrowingBuffer {
 impl Drop for Buffer {
     fn drop(&mut self) {
         let memory = std::mem::take(&mut self.memory);
-        // What grew may be of any length.
+        // A grown buffer may have any length.
         if is_kept(memory.len())
             && memory.len().is_multiple_of(SIZE_CLASS_BYTES)
             && let Ok(mut free) = FREE.try_lock()

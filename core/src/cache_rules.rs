@@ -1,4 +1,4 @@
-//! How a bucket's cached copies come and go: rules that a bucket has as properties.
+//! Rules for a bucket's cached copies, which are properties of the bucket.
 
 use std::time::Duration;
 
@@ -9,14 +9,14 @@ use crate::config::nearest;
 use crate::error::{Error, Result};
 use crate::size::parse_duration;
 
-/// When a copy of what was read from the backend is kept.
+/// When data read from the backend is cached.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Admission {
     /// At the first read.
     #[default]
     Always,
-    /// At the second read within a while, so that what is read once takes no room.
+    /// At the second read within some time, so that data read only once is not cached.
     SecondMiss,
     /// Not at all: reads go to the backend.
     Never,
@@ -32,11 +32,11 @@ impl Admission {
     }
 }
 
-/// Rules for the cached copies of one bucket; no matter of native buckets.
+/// Rules for the cached copies of one bucket; not used for native buckets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct CacheRules {
-    /// Copies are never dropped for want of room.
+    /// Copies are never evicted for space.
     pub pin: bool,
     /// Percent of each disk's budget that copies may take at most.
     pub share: u8,
@@ -59,7 +59,7 @@ impl CacheRules {
         *self == Self::default()
     }
 
-    /// Takes a JSON object with some of the rules; the others stay. Nothing changes on an error.
+    /// Applies a JSON object with some of the rules; the others stay. Nothing changes on an error.
     pub fn apply(&mut self, value: &Value) -> Result<()> {
         let Value::Object(given) = value else {
             return Err(Error::invalid("bucket property \"cache\" must be a JSON object")
@@ -86,7 +86,7 @@ impl CacheRules {
         Ok(())
     }
 
-    /// Checks what single values cannot tell.
+    /// Checks rules that involve several values.
     pub fn validate(&self) -> Result<()> {
         if !(1..=100).contains(&self.share) {
             return Err(bad("share", self.share, "a percent from 1 to 100"));
@@ -108,7 +108,7 @@ fn bad(key: &str, value: impl std::fmt::Display, wanted: &str) -> Error {
     Error::invalid(format!("invalid bucket property cache.{key} = {value}: it must be {wanted}"))
 }
 
-// Clients that only know texts write numbers and truth values as such.
+// Clients that only have strings send numbers and booleans as strings.
 
 fn yes_or_no(value: &Value) -> Result<bool> {
     match value {
@@ -156,7 +156,7 @@ fn admission(value: &Value) -> Result<Admission> {
         .map_err(|_| bad("admission", value, "\"always\", \"second-miss\" or \"never\""))
 }
 
-/// A number of seconds as people write it: `90s`, `12h`, `1d12h`.
+/// Formats a number of seconds for people: `90s`, `12h`, `1d12h`.
 pub fn show_seconds(seconds: u64) -> String {
     let mut rest = Duration::from_secs(seconds).as_secs();
     let mut text = String::new();

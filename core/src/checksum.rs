@@ -77,7 +77,7 @@ pub struct Checksum {
 }
 
 impl Checksum {
-    /// Compares what came with what was announced; names the object in the error.
+    /// Compares a computed checksum with the announced one; the error names the object.
     pub fn expect(&self, wanted: &Checksum, context: &str) -> Result<()> {
         if self.value.eq_ignore_ascii_case(&wanted.value) {
             return Ok(());

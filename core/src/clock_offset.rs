@@ -1,7 +1,7 @@
-//! How far the clocks of two nodes are apart, and what that breaks.
+//! The offset between the clocks of two nodes, and its consequences.
 //!
-//! A node measures its clock against the leading gateway's with every report. It cannot know how long
-//! each way took, so a measurement is right to half of the round trip.
+//! A node measures its clock against the leading gateway's with every report. It cannot measure
+//! each direction separately, so a measurement is accurate to half of the round trip.
 
 use std::fmt;
 
@@ -27,7 +27,7 @@ pub struct ClockOffset {
     pub error_ms: u64,
 }
 
-/// What a difference of two clocks leads to.
+/// The consequence of an offset between two clocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ClockVerdict {
     Ok,
@@ -38,8 +38,9 @@ pub enum ClockVerdict {
 }
 
 impl ClockOffset {
-    /// Of a request that was sent at `sent_ns` by this node's clock and took `round_trip_ns`; the
-    /// clock of the node that replied said `peer_ns`. `None` where that one does not report its clock.
+    /// The offset measured with a request that was sent at `sent_ns` by this node's clock and took
+    /// `round_trip_ns`; `peer_ns` is the replying node's clock. `None` if that node does not report
+    /// its clock.
     pub fn measured(sent_ns: u64, round_trip_ns: u64, peer_ns: u64) -> Option<Self> {
         let half = i128::from(round_trip_ns / 2);
         let offset = (i128::from(sent_ns) + half - i128::from(peer_ns)) / MS;
@@ -47,13 +48,13 @@ impl ClockOffset {
         (peer_ns != 0).then_some(Self { offset_ms, error_ms: (half / MS) as u64 })
     }
 
-    /// How far this clock is from `other`'s.
+    /// The offset of this clock from `other`'s.
     pub fn from_other(self, other: Self) -> Self {
         let offset_ms = self.offset_ms.saturating_sub(other.offset_ms);
         Self { offset_ms, error_ms: self.error_ms.saturating_add(other.error_ms) }
     }
 
-    /// What the difference leads to; what the measurement may be wrong by does not count against a clock.
+    /// The consequence of the offset, reduced by the measurement error.
     pub fn verdict(self) -> ClockVerdict {
         let apart_ms = self.offset_ms.unsigned_abs().saturating_sub(self.error_ms);
         if apart_ms > CLOCK_TOLERANCE_S * 1000 {
@@ -69,7 +70,7 @@ impl ClockOffset {
         self.offset_ms as f64 / 1000.0
     }
 
-    /// What this clock says when the other one says `now_ns`.
+    /// This clock's time when the other clock shows `now_ns`.
     pub fn at(self, now_ns: u64) -> u64 {
         let at = i128::from(now_ns) + i128::from(self.offset_ms) * MS;
         at.clamp(0, u64::MAX.into()) as u64
@@ -88,8 +89,9 @@ impl fmt::Display for ClockOffset {
     }
 }
 
-/// The refusal of a proof that was signed with the cluster's secret and whose time does not fit: `what` was
-/// signed by node `signer` at `signed_s` by its clock, and it is `now_s` by the clock of `receiver`.
+/// The error for a proof that was signed with the cluster's secret but has expired or is not yet
+/// valid: node `signer` signed `what` at `signed_s` by its clock, and the clock of `receiver` shows
+/// `now_s`.
 pub fn out_of_time(
     what: &str,
     signer: &str,

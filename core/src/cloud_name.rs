@@ -1,14 +1,14 @@
-//! Which names the clouds have for their buckets, so that a name that cannot be there is refused before
-//! a cloud is asked.
+//! Naming rules of the clouds for their buckets, so that an impossible name is refused before a
+//! request to a cloud.
 
 use crate::bucket::BackendKind;
 use crate::{Error, ErrorCode, Result};
 
-/// Fewest and most bytes of a name; Google allows more where dots divide it.
+/// Minimum and maximum bytes of a name; Google allows more if dots divide it.
 const LENGTHS: std::ops::RangeInclusive<usize> = 3..=63;
 
-/// [`ErrorCode::InvalidName`] where no bucket of this kind of cloud can have the name. Old buckets of S3
-/// may have capitals and underscores.
+/// [`ErrorCode::InvalidName`] if no bucket of this kind of cloud can have the name. Old buckets of
+/// S3 may have capitals and underscores.
 pub fn check(kind: BackendKind, name: &str) -> Result<()> {
     let Some(rule) = broken_rule(kind, name) else { return Ok(()) };
     let cloud = match kind {

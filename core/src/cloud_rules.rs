@@ -1,5 +1,5 @@
-//! How a bucket's backend is asked: patience, speed and budgets, which a bucket has as properties
-//! and a request may say for itself.
+//! Rules for calls to a bucket's backend: retries, timeouts, rates and budgets. They are properties
+//! of a bucket, and a request may override some of them.
 
 use std::time::Duration;
 
@@ -11,74 +11,75 @@ use crate::config::nearest;
 use crate::error::{Error, Result};
 use crate::size::{ByteSize, parse_duration};
 
-/// Header by which a request says how its calls to a backend are tried again:
-/// `attempts=3,first_pause_ms=500`.
+/// Header of a request with its rules for retries to a backend: `attempts=3,first_pause_ms=500`.
 pub const RETRY_HEADER: &str = "forebay-cloud-retry";
-/// Its value for a request for which no kept listing is young enough.
+/// Header value that accepts no cached listing of any age.
 pub const FRESH_LISTING: &str = "list_max_age_ms=0";
 
 /// One rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CloudRule {
-    /// Calls in all, the first included.
+    /// Number of calls, including the first.
     Attempts,
     /// Pause before the second call.
     FirstPauseMs,
     /// Factor from one pause to the next.
     Multiplier,
-    /// No pause is longer, unless the backend asks for it.
+    /// Maximum pause, unless the backend asks for a longer one.
     LongestPauseMs,
     /// No call starts later than this after the first.
     DeadlineMs,
     /// Share of a pause that is random.
     Jitter,
-    /// A call that is not answered for so long has failed. The connections themselves wait 30 s.
+    /// A call without an answer for this long has failed. The connections themselves time out after
+    /// 30 s.
     AnswerMs,
-    /// A body without a byte for so long is broken.
+    /// A body without a byte for this long is broken.
     StallMs,
-    /// Calls in flight of one target at most; fewer while the backend says that they are too many.
+    /// Maximum calls in flight per target; reduced while the backend reports that there are too
+    /// many.
     Concurrency,
-    /// Calls that the whole cluster begins in a second.
+    /// Calls per second that the whole cluster starts.
     RequestsPerSecond,
-    /// Bytes that the whole cluster reads in a second.
+    /// Bytes per second that the whole cluster reads.
     BytesPerSecond,
-    /// Larger objects are fetched by several ranges at once.
+    /// Larger objects are fetched in several parallel ranges.
     RangesAbove,
-    /// A listing of the backend may be so old, but for what the cluster wrote since.
+    /// Maximum age of a listing of the backend; writes by the cluster are included in any case.
     ListMaxAgeMs,
-    /// Small cold objects of Google's are composed there, to be read by one request.
+    /// Composes small cold Google objects in the cloud, to read them with one request.
     Compose,
 }
 
-/// Whether small objects are composed at the cloud, for which temporary objects are written there.
+/// Whether small objects are composed in the cloud, which writes temporary objects there.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Compose {
     #[default]
     Off,
     On,
-    /// Even where what was deleted costs.
+    /// Even if deleted objects are billed.
     Force,
 }
 
-/// What a number counts.
+/// The unit of a number.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Unit {
     Number,
     Milliseconds,
     Bytes,
-    /// Written as a decimal, kept in thousandths.
+    /// Written as a decimal, stored in thousandths.
     Ratio,
     /// One of these words.
     Word(&'static [&'static str]),
 }
 
 struct Key {
-    /// As a property of buckets.
+    /// Name as a property of buckets.
     full: &'static str,
     unit: Unit,
     least: u64,
     most: u64,
-    /// Whether a request may say it for itself.
+    /// Whether a request may set it.
     of_requests: bool,
 }
 
@@ -106,7 +107,7 @@ static KEYS: [Key; 14] = [
     key("cloud.compose", Unit::Word(&["off", "on", "force"]), 0, 2, false),
 ];
 
-/// Rules that were set; the others are the defaults of the targets.
+/// Rules that were set; for the others, the defaults of the targets apply.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(into = "Map<String, Value>", try_from = "Map<String, Value>")]
 pub struct CloudRules([Option<u64>; KEYS.len()]);
@@ -147,7 +148,7 @@ impl CloudRules {
         self
     }
 
-    /// These rules, with those that `over` has in place of its own.
+    /// These rules, overridden by those that `over` sets.
     #[must_use]
     pub fn overlaid(mut self, over: &Self) -> Self {
         for (mine, theirs) in self.0.iter_mut().zip(over.0) {
@@ -156,7 +157,7 @@ impl CloudRules {
         self
     }
 
-    /// Takes a JSON object with some of the rules; `null` gives one its default again. Nothing
+    /// Applies a JSON object with some of the rules; `null` resets a rule to its default. Nothing
     /// changes on an error.
     pub fn apply(&mut self, value: &Value) -> Result<()> {
         let Value::Object(given) = value else {
@@ -176,7 +177,7 @@ impl CloudRules {
         Ok(())
     }
 
-    /// These rules, with what a request with these headers says.
+    /// These rules, overridden by those in a request's headers.
     pub fn with_request_rules(&self, headers: &HeaderMap) -> Result<Self> {
         let Some(value) = headers.get(RETRY_HEADER) else { return Ok(*self) };
         let text = value.to_str().map_err(|_| {
@@ -185,7 +186,7 @@ impl CloudRules {
         Ok(self.overlaid(&Self::parse_header(text)?))
     }
 
-    /// Reads the value of [`RETRY_HEADER`].
+    /// Parses the value of [`RETRY_HEADER`].
     pub fn parse_header(text: &str) -> Result<Self> {
         let mut rules = Self::default();
         for pair in text.split(',').map(str::trim).filter(|pair| !pair.is_empty()) {
@@ -206,14 +207,14 @@ impl CloudRules {
         Ok(rules)
     }
 
-    /// What a request may say of these rules, as the value of [`RETRY_HEADER`]; `None`: nothing.
+    /// The rules that a request may set, as the value of [`RETRY_HEADER`]; `None` if none are set.
     pub fn to_header(&self) -> Option<String> {
         let set = self.shown().filter(|(key, _)| key.of_requests);
         let text = set.map(|(key, value)| format!("{}={value}", key.name())).collect::<Vec<_>>();
         (!text.is_empty()).then(|| text.join(","))
     }
 
-    /// Every rule that is set, by its name as a property, as people write it.
+    /// Every rule that is set, by property name, formatted for people.
     pub fn lines(&self) -> impl Iterator<Item = (&'static str, String)> {
         self.shown().map(|(key, value)| match (key.unit, value.as_u64()) {
             (Unit::Bytes, Some(bytes)) => (key.full, ByteSize(bytes).to_string()),
@@ -237,7 +238,7 @@ impl TryFrom<Map<String, Value>> for CloudRules {
     type Error = Error;
 
     fn try_from(map: Map<String, Value>) -> Result<Self> {
-        // A newer version may know more rules.
+        // A newer version may have more rules.
         let known = map.into_iter().filter(|(name, _)| place(name).is_ok()).collect();
         let mut rules = Self::default();
         rules.apply(&Value::Object(known))?;
@@ -262,7 +263,7 @@ impl Key {
         self.full.trim_start_matches("cloud.")
     }
 
-    /// Clients that only know texts write numbers as such, and people units.
+    /// Clients that only have strings send numbers as strings; people add units.
     fn read(&self, value: &Value) -> Result<u64> {
         let read = match (self.unit, value) {
             (Unit::Ratio, value) => {

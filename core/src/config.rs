@@ -1,13 +1,13 @@
-//! Configuration of a node: sections, fields, defaults, units, and the checks on them.
+//! Configuration of a node: sections, fields, defaults, units, and their validation.
 //!
-//! Nothing here reads a file or the environment; `forebay-node` does, in one place.
+//! Nothing here reads a file or the environment; `forebay-node` does that, in one place.
 
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
 use crate::size::ByteSize;
 
-/// Settings of one node, as its TOML file holds them.
+/// Settings of one node, as in its TOML file.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct NodeConfig {
@@ -26,13 +26,13 @@ pub struct NodeConfig {
     pub log: LogConfig,
 }
 
-/// Which cluster the node belongs to.
+/// The cluster that the node belongs to.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ClusterConfig {
     pub name: String,
-    /// URLs of gateways, which hold the cluster's metadata together. All of them for a new cluster, the
-    /// same on every node; later some that live are enough, for new gateways too.
+    /// URLs of the gateways, which store the cluster's metadata. For a new cluster list all of
+    /// them, the same on every node; later some live ones suffice, for new gateways too.
     pub gateways: Vec<String>,
     /// File with the secret that nodes of one cluster share.
     pub secret_file: String,
@@ -55,13 +55,13 @@ pub struct NodeSection {
     pub zone: String,
 }
 
-/// Where it listens.
+/// The addresses to listen on.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ListenConfig {
     /// `address:port`.
     pub http: String,
-    /// URL by which others reach this node; made from `http` when empty.
+    /// URL by which other nodes and clients reach this node; derived from `http` if empty.
     pub advertise: String,
     /// Allows listening beyond loopback without authentication.
     pub insecure: bool,
@@ -78,19 +78,20 @@ impl Default for ListenConfig {
 #[serde(deny_unknown_fields)]
 pub struct DiskConfig {
     pub path: String,
-    /// Bytes Forebay may use there; 10 % of the file system or 20 GiB, the smaller, when absent.
+    /// Bytes that Forebay may use there; if absent, the smaller of 10 % of the file system and 20
+    /// GiB.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size: Option<ByteSize>,
-    /// Only a file system mounted at `path` is this disk: while it is missing, the folder under it
-    /// is not used in its place.
+    /// Requires a file system mounted at `path`: while it is not mounted, the folder under the
+    /// mount point is not used instead.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub mount: bool,
-    /// Makes the index of this disk anew from the objects themselves at start.
+    /// Rebuilds the index of this disk from the objects at start.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub rebuild_index: bool,
 }
 
-/// How the cache fills and empties.
+/// When the cache fills and evicts.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct CacheConfig {
@@ -98,17 +99,17 @@ pub struct CacheConfig {
     pub high: u8,
     /// Percent below which it stops.
     pub low: u8,
-    /// Percent above which reads of a backend's objects go through and keep nothing.
+    /// Percent above which reads of a backend's objects pass through and are not cached.
     pub out_of_space: u8,
-    /// What goes first.
+    /// The order of eviction.
     pub policy: CachePolicy,
 }
 
-/// The order in which cached copies are dropped.
+/// The order in which cached copies are evicted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum CachePolicy {
-    /// Lowest expected hits for the time until them.
+    /// Lowest expected hits per unit of time first.
     #[default]
     Density,
     /// Least recently used.
@@ -123,15 +124,15 @@ impl Default for CacheConfig {
     }
 }
 
-/// How stored bytes that nobody reads are checked from time to time.
+/// Periodic verification of stored bytes that are not read.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ScrubConfig {
     pub enabled: bool,
-    /// What is read of each disk in a second, less while the disk is busy. The default checks a
+    /// Bytes per second read from each disk, less while the disk is busy. The default checks a
     /// terabyte in 17 hours.
     pub bytes_per_second: ByteSize,
-    /// From the end of one pass over a disk to the begin of the next.
+    /// Pause between two passes over a disk.
     pub pause_hours: u32,
 }
 
@@ -145,15 +146,15 @@ impl Default for ScrubConfig {
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct FolderConfig {
-    /// Folders under which such buckets may lie; none allows none.
+    /// Folders under which such buckets may be; if empty, none are allowed.
     pub roots: Vec<String>,
 }
 
-/// Files of the node that may become objects.
+/// Files of the node that may be promoted to objects.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct PromoteConfig {
-    /// The folder under which they lie; nothing outside of it is ever read.
+    /// The folder that contains them; nothing outside of it is ever read.
     pub root: String,
 }
 
@@ -167,32 +168,33 @@ impl Default for PromoteConfig {
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct S3Config {
-    /// Who may come in. With an empty list there is no login: everybody may do everything, with any
-    /// signature or none. Absent is the same, except in `forebay dev` and in `forebay serve` on
-    /// loopback, which have two users then.
+    /// The keys of users. With an empty list there is no authentication: everybody may do
+    /// everything, with any signature or none. Absent means the same, except in `forebay dev` and
+    /// in `forebay serve` on loopback, which then have two users.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub keys: Option<Vec<S3Key>>,
-    /// DeleteBucket takes the objects of a bucket along, as AIStore's does.
+    /// DeleteBucket also deletes the bucket's objects, as in AIStore.
     pub delete_nonempty_buckets: bool,
     /// Serves S3 at `/` too, not only under `/s3`.
     pub root: bool,
     /// Domains whose sub-domains are buckets: `s3.example.com` for `bucket.s3.example.com`. Such a
-    /// host serves S3 alone, at `/`.
+    /// host serves only S3, at `/`.
     pub domains: Vec<String>,
-    /// Least size of every part of an upload but the last. 5 MiB as on AWS when absent, except with
-    /// `delete_nonempty_buckets`: whoever expects that of AIStore expects its small parts too.
+    /// Minimum size of every part of an upload except the last. If absent 5 MiB, as on AWS; without
+    /// a minimum if `delete_nonempty_buckets` is set, since clients of AIStore also rely on its
+    /// small parts.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub min_part_size: Option<ByteSize>,
 }
 
 impl S3Config {
-    /// The keys of those who may come in; empty where everybody may.
+    /// The keys of users; empty if everybody has access.
     pub fn keys(&self) -> &[S3Key] {
         self.keys.as_deref().unwrap_or_default()
     }
 
-    /// Adds two users with published keys where the settings say nothing about keys. For clusters that
-    /// only this machine reaches.
+    /// Adds two users with published keys if the settings do not mention keys. For clusters that
+    /// only this machine can reach.
     pub fn with_trial_keys(&mut self) {
         let key = |access: &str, secret: &str| S3Key {
             access: access.into(),
@@ -204,27 +206,27 @@ impl S3Config {
         });
     }
 
-    /// Least bytes of every part of an upload but the last.
+    /// Minimum bytes of every part of an upload except the last.
     pub fn min_part(&self) -> u64 {
         let aws = if self.delete_nonempty_buckets { 0 } else { 5 << 20 };
         self.min_part_size.map_or(aws, |size| size.0)
     }
 }
 
-/// A key of a user of the S3 front.
+/// A key of an S3 user.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct S3Key {
     pub access: String,
     pub secret: String,
-    /// Whose key it is: who owns what is made with it, and whom policies and access control lists
-    /// name. The access key itself when absent, so that every key is a user.
+    /// The user of this key: the owner of everything created with it, and the name used in policies
+    /// and access control lists. If absent the access key itself, so that every key is a user.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user: Option<String>,
 }
 
 impl S3Key {
-    /// Whose key it is.
+    /// The user of this key.
     pub fn user(&self) -> &str {
         self.user.as_deref().unwrap_or(&self.access)
     }
@@ -234,21 +236,21 @@ impl S3Key {
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct EtlConfig {
-    /// Objects transformed at once on this target; more wait.
+    /// Objects transformed concurrently on this target; further ones wait.
     pub parallel: usize,
-    /// Beginnings of the URLs that services may have. None given: any, on any network but the link's
-    /// own addresses (169.254.0.0/16), where clouds hand out credentials.
+    /// Allowed URL prefixes of services. If empty: any URL on any network except link-local
+    /// addresses (169.254.0.0/16), where clouds serve credentials.
     pub services: Vec<String>,
     /// Commands that a transform may name; the same on all targets.
     pub command: Vec<EtlCommand>,
 }
 
-/// A command that transforms what comes on its standard input.
+/// A command that transforms its standard input.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct EtlCommand {
     pub name: String,
-    /// Program and arguments, as they are: no shell reads them.
+    /// Program and arguments, passed without a shell.
     pub argv: Vec<String>,
 }
 
@@ -264,7 +266,7 @@ impl Default for EtlConfig {
 pub struct DownloadConfig {
     /// Whether links may lead to private networks and to this machine.
     pub allow_private: bool,
-    /// Objects downloaded at once by one job on this target.
+    /// Concurrent downloads of one job on this target.
     pub parallel: usize,
 }
 
@@ -274,29 +276,29 @@ impl Default for DownloadConfig {
     }
 }
 
-/// Batches with less memory would read one object after the other.
+/// With less memory, batches would read one object after the other.
 const LEAST_BATCH_MEMORY: u64 = 16 << 20;
 
-/// Bounds on what clients may ask of a node at once.
+/// Limits on concurrent requests to a node.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct LimitsConfig {
-    /// Batches answered at once; more get 429.
+    /// Concurrent batches; more get 429.
     pub batches: usize,
-    /// Memory that all batches share for what they read ahead.
+    /// Memory that all batches share for reading ahead.
     pub batch_memory: ByteSize,
     /// Cold GETs in flight to all backends together.
     pub cold_gets: usize,
-    /// Percent of the cold GETs, and of a cloud's calls and budgets, that work ahead of need may take;
-    /// the rest is left to readers who wait.
+    /// Percent of the cold GETs, and of a cloud's calls and budgets, that background work may take;
+    /// the rest is reserved for foreground reads.
     pub prefetch_percent: u8,
-    /// Connections open at once; above that the oldest ones end, and new ones may get 503. 0: as many
-    /// as the limit of open files allows, less a reserve for files.
+    /// Maximum open connections; above it the oldest ones are closed, and new ones may get 503. 0:
+    /// as many as the limit of open files allows, less a reserve for files.
     pub connections: usize,
-    /// Seconds that a client may let this node wait for the next bytes of a request's body, or with
-    /// bytes of a reply that it does not read.
+    /// Seconds that a client may delay the next bytes of a request's body, or leave bytes of a
+    /// reply unread.
     pub client_timeout_s: u32,
-    /// Bytes in a second that a client moves at least, over the time that this node waits for it.
+    /// Minimum bytes per second of a client, measured over the time that this node waits for it.
     pub client_min_rate: ByteSize,
 }
 
@@ -322,7 +324,7 @@ pub enum LogFormat {
     Json,
 }
 
-/// What a node says, and how.
+/// Logging: level and format.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct LogConfig {
@@ -338,7 +340,7 @@ impl Default for LogConfig {
 }
 
 impl NodeConfig {
-    /// Checks what types alone cannot.
+    /// Checks rules that types alone cannot express.
     pub fn validate(&self) -> Result<()> {
         let CacheConfig { high, low, out_of_space, .. } = self.cache;
         if high > 100 || low >= high {

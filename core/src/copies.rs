@@ -1,5 +1,5 @@
-//! Copies of native objects as targets speak of them to each other: what one is, which of two is
-//! newer, and what is asked.
+//! Messages between targets about copies of native objects: a copy's description, the order of
+//! copies, and requests.
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
@@ -11,14 +11,14 @@ use crate::error::{Error, Result};
 use crate::name::{Bucket, NodeId};
 use crate::object::ObjectMeta;
 
-/// Header with the [`CopyHead`] of a copy on its way: JSON in base64, because metadata may be any
+/// Header with the [`CopyHead`] of a copy in transfer: JSON in base64, because metadata may be any
 /// text.
 pub const COPY_HEADER: &str = "forebay-copy";
 
-/// Orders the states of one native object, whoever wrote them: first by the version of the
-/// cluster's state under which its owner wrote, then by the object's own version. Owners change only
-/// with the state, so a former owner's writes are older than those of the one after it, whatever
-/// the clocks say.
+/// Orders the states of one native object across all writers: first by the version of the cluster's
+/// state under which its owner wrote, then by the object's own version. Owners change only with the
+/// state, so the writes of a former owner are older than those of its successor, whatever the
+/// clocks show.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
@@ -28,18 +28,18 @@ pub struct Stamp {
 }
 
 impl Stamp {
-    /// The stamp of an object that was written under `epoch` as this version of it.
+    /// The stamp of an object that was written under `epoch` with this version.
     pub fn new(epoch: u64, version: &str) -> Self {
         Self { epoch, version: version.parse().unwrap_or(0) }
     }
 
-    /// That of a change of the object made under `epoch`.
+    /// The stamp of a change to the object under `epoch`.
     #[must_use]
     pub fn next(self, epoch: u64) -> Self {
         Self { epoch: self.epoch.max(epoch), version: self.version + 1 }
     }
 
-    /// The greatest of all that are less.
+    /// The greatest stamp below this one.
     #[must_use]
     pub fn before(self) -> Self {
         match self.version.checked_sub(1) {
@@ -55,15 +55,16 @@ pub struct CopyHead {
     pub meta: ObjectMeta,
     /// Version of the cluster's state under which it was written.
     pub epoch: u64,
-    /// The target that sends it.
+    /// The target that sends the copy.
     pub from: Option<NodeId>,
-    /// It is written at this moment, by who sends it.
+    /// The sender is writing it at this moment.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub written: bool,
-    /// What is sent is this slice of the object, and its checksum behind it; `meta` is of the whole.
+    /// The transferred bytes are this slice of the object, followed by its checksum; `meta`
+    /// describes the whole object.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub slice: Option<Slice>,
-    /// Checksum of the slice, where it is known ahead.
+    /// Checksum of the slice, if known in advance.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub slice_sum: Option<Checksum>,
 }
@@ -73,7 +74,7 @@ impl CopyHead {
         Stamp::new(self.epoch, &self.meta.version)
     }
 
-    /// As it stands in [`COPY_HEADER`].
+    /// Encodes the head for [`COPY_HEADER`].
     pub fn to_header(&self) -> Result<String> {
         let json = serde_json::to_vec(self)
             .map_err(|e| Error::internal(format!("a copy's metadata cannot be sent: {e}")))?;
@@ -87,37 +88,38 @@ impl CopyHead {
     }
 }
 
-/// `POST /internal/v1/copy/look` and `…/remove`: which object.
+/// `POST /internal/v1/copy/look` and `…/remove`: identifies the object.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct CopyRequest {
     pub bucket: Bucket,
     pub name: String,
-    /// Remove: what is older than this goes.
+    /// Remove: older states are removed.
     #[serde(default)]
     pub stamp: Stamp,
-    /// Remove: who deletes or writes it at this moment. Send: who is to have it.
+    /// Remove: the target that deletes or writes it at this moment. Send: the target that should
+    /// get it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<NodeId>,
-    /// Remove: what overtook it is a copy of this stamp, which may come here too.
+    /// Remove: it was superseded by a copy with this stamp, which may be sent here too.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub written: bool,
-    /// Send: what is there is damaged, so that the copy is wanted though it is not newer.
+    /// Send: the receiver's copy is damaged, so it accepts a copy that is not newer.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub anew: bool,
-    /// Look: what is on a disk that is not in use counts as missing; otherwise that is an error.
+    /// Look: objects on a disk that is not in use count as missing; otherwise that is an error.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub in_part: bool,
-    /// Remove: what is newer lies with all that are to have it; nothing was deleted.
+    /// Remove: all targets that should have the newer state have it; nothing was deleted.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub replaced: bool,
-    /// Remove: exactly what has this stamp goes; nobody can have been told that it was written.
+    /// Remove: removes exactly the state with this stamp, whose write was never acknowledged.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub undone: bool,
-    /// Read a slice: which one, of the state that `stamp` says.
+    /// Read a slice: the slice to read, of the state with `stamp`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub slice: Option<Slice>,
-    /// It is about older versions: of the one that `name` names in the bucket's history, or, where they are
-    /// sent, of all that the object has.
+    /// The request is about older versions: the one that `name` names in the bucket's history or,
+    /// for sends, all versions of the object.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub older: bool,
 }
@@ -141,13 +143,13 @@ impl CopyRequest {
         }
     }
 
-    /// Remove: the stamp of the last that is gone.
+    /// Remove: the stamp of the latest removed state.
     pub fn gone(&self) -> Stamp {
         if self.written { self.stamp.before() } else { self.stamp }
     }
 }
 
-/// `POST /internal/v1/copy/survey`: what a target has of each of these objects, as [`CopyLook`]s in this
+/// `POST /internal/v1/copy/survey`: asks a target for its [`CopyLook`]s of these objects, in this
 /// order.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct SurveyRequest {
@@ -155,19 +157,19 @@ pub struct SurveyRequest {
     pub names: Vec<String>,
 }
 
-/// What a target has of an object; nothing of it is being changed while it answers.
+/// The state of an object on a target; the target does not change the object while it answers.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CopyLook {
     pub there: Option<Stamp>,
-    /// Of its removal, where the target remembers one.
+    /// The stamp of its removal, if the target has a tombstone.
     pub removed: Option<Stamp>,
-    /// What is there is damaged, and is being mended.
+    /// The copy there is damaged, and is being repaired.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub damaged: bool,
-    /// A disk went with what was on it, and not all of that came back yet.
+    /// A disk was lost, and not all of its objects were restored yet.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub may_lack: bool,
-    /// The slices of it that are there.
+    /// The slices of the object on the target.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub slices: Vec<SliceLook>,
 }
@@ -176,18 +178,18 @@ pub struct CopyLook {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SliceLook {
     pub slice: Slice,
-    /// Of the object that it is a slice of.
+    /// The stamp of the object that the slice belongs to.
     pub stamp: Stamp,
 }
 
 impl CopyLook {
-    /// The newest state of the object of which anything is there.
+    /// The newest state of the object of which the target has any part.
     pub fn newest(&self) -> Option<Stamp> {
         self.slices.iter().map(|slice| slice.stamp).max().max(self.there)
     }
 
-    /// Whether that form of the object is of no use there: it is there as of this stamp or a later
-    /// one, or a removal is known that came after it.
+    /// Whether the target does not need this form of the object: it has the form with this stamp or
+    /// a later one, or a tombstone of a later removal.
     pub fn knows_form(&self, form: Form, stamp: Stamp) -> bool {
         match form {
             Form::Whole => self.knows(stamp),
@@ -198,7 +200,7 @@ impl CopyLook {
         }
     }
 
-    /// As [`Self::has`], for that form of the object.
+    /// Like [`Self::has`], for this form of the object.
     pub fn has_form(&self, form: Form, stamp: Stamp) -> bool {
         match form {
             Form::Whole => self.has(stamp),
@@ -206,38 +208,38 @@ impl CopyLook {
         }
     }
 
-    /// Whether a copy of this stamp is of no use there: it is there, or what came after it is.
+    /// Whether the target does not need a copy of this stamp: it has the copy, or something later.
     pub fn knows(&self, stamp: Stamp) -> bool {
         let there =
             self.there.is_some_and(|there| there > stamp || there == stamp && !self.damaged);
         there || self.removed >= Some(stamp)
     }
 
-    /// Whether something newer than this stamp is known there.
+    /// Whether the target has or had something newer than this stamp.
     pub fn is_after(&self, stamp: Stamp) -> bool {
         self.newest().max(self.removed) > Some(stamp)
     }
 
-    /// Whether anything is there of an older state of the object.
+    /// Whether the target has any part of an older state of the object.
     pub fn has_older(&self, stamp: Stamp) -> bool {
         self.there.is_some_and(|there| there < stamp)
             || self.slices.iter().any(|slice| slice.stamp < stamp)
     }
 
-    /// Whether it is there, sound, as of this stamp or a later one, and nothing is known of a removal.
+    /// Whether the target has an undamaged copy with this stamp or a later one, and no tombstone.
     pub fn has(&self, stamp: Stamp) -> bool {
         self.there >= Some(stamp) && !self.damaged && self.removed.is_none()
     }
 }
 
-/// What [`CopyRequest`] to have all of an object where it belongs came to.
+/// The outcome of a [`CopyRequest`] that replicates an object to all targets that should have it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ensured {
-    /// The state of the object that lies where it belongs now; none where there is no such object.
+    /// The state of the object that is replicated now; none if there is no such object.
     pub stamp: Option<Stamp>,
-    /// All that are to have something of it are there, and have it.
+    /// All targets that should have a part of it are reachable, and have it.
     pub all: bool,
-    /// Its last removal, where there is no such object.
+    /// Its last removal, if there is no such object.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub removed: Option<Stamp>,
 }

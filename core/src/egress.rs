@@ -1,15 +1,15 @@
-//! Which addresses a node may call when a user names the URL: without such a rule, anybody who may
-//! start a download could read what only the node can reach.
+//! Addresses that a node may call when a user supplies the URL: without this check, every user who
+//! may start a download could read services that only the node can reach.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// How far a node may reach.
+/// The networks that a node may call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Egress {
-    /// Addresses of the Internet alone.
+    /// Internet addresses only.
     Public,
-    /// Also private networks and this machine. Never the link: a cloud answers there with a
-    /// machine's credentials.
+    /// Also private networks and this machine, but never link-local addresses: a cloud serves a
+    /// machine's credentials there.
     Private,
 }
 
@@ -48,7 +48,7 @@ fn scope_v4(ip: Ipv4Addr) -> Scope {
 }
 
 fn scope_v6(ip: Ipv6Addr) -> Scope {
-    /// Where AWS answers with a machine's credentials.
+    /// AWS serves a machine's credentials here.
     const METADATA: Ipv6Addr = Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254);
     let [a, b, ..] = ip.segments();
     if let Some(inner) = ip.to_ipv4_mapped().or_else(|| translated(ip)) {

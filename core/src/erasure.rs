@@ -1,55 +1,55 @@
-//! Erasure coding of native objects: which form of an object lies on which of its targets.
+//! Erasure coding of native objects: the form of an object on each of its targets.
 //!
-//! The first target by rank has an object whole. A large object is cut into D data slices, P parity
-//! slices are made of them, and the next D + P targets have one each: any D of them give the object
-//! back. A small one lies whole on the first P + 1 targets instead.
+//! The first target by rank has the whole object. A large object is cut into D data slices and P
+//! parity slices, and the next D + P targets have one each: any D of them restore the object. A
+//! small object is copied whole to the first P + 1 targets instead.
 
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
 
-/// More slices of a kind than that are more targets than an object should depend on.
+/// Maximum slices of a kind: with more, an object would depend on too many targets.
 pub const MAX_FRAGMENTS: u8 = 8;
 
-/// Objects of at most so many bytes are copied where nothing else is said.
+/// Default size up to which objects are copied, in bytes.
 pub const DEFAULT_LIMIT: u64 = 256 << 10;
 
 /// How the objects of a bucket are coded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Erasure {
-    /// Slices that together are the object.
+    /// Number of data slices.
     pub data: u8,
-    /// Slices more: so many may be lost.
+    /// Number of parity slices: this many slices may be lost.
     pub parity: u8,
-    /// Objects of at most so many bytes are copied instead.
+    /// Objects of at most this many bytes are copied instead.
     pub limit: u64,
 }
 
 impl Default for Erasure {
-    /// Two and two, as AIStore has it.
+    /// Two and two, as in AIStore.
     fn default() -> Self {
         Self { data: 2, parity: 2, limit: DEFAULT_LIMIT }
     }
 }
 
 impl Erasure {
-    /// On how many targets something of a large object lies.
+    /// Number of targets that have a part of a large object.
     pub fn width(&self) -> usize {
         1 + usize::from(self.data) + usize::from(self.parity)
     }
 
-    /// On how many targets something lies that tells of an object, whatever its size: so many may
-    /// answer for it, one after the other.
+    /// Number of targets that have the metadata of an object of any size: each of them may be its
+    /// owner, one after the other.
     pub fn metadata_holders(&self) -> usize {
         1 + usize::from(self.parity)
     }
 
-    /// Whether an object of this size is copied and not cut.
+    /// Whether an object of this size is copied and not sliced.
     pub fn copies(&self, size: u64) -> bool {
         size <= self.limit
     }
 
-    /// What the target of this rank has of an object of this size; `None`: nothing.
+    /// The form of an object of this size on the target of this rank; `None`: nothing.
     pub fn form(&self, rank: usize, size: u64) -> Option<Form> {
         let whole = rank == 0 || self.copies(size) && rank < self.metadata_holders();
         if whole {
@@ -62,7 +62,7 @@ impl Erasure {
         Some(Form::Slice(Slice { data: self.data, parity: self.parity, number }))
     }
 
-    /// Refuses numbers of slices that cannot be.
+    /// Refuses invalid numbers of slices.
     pub fn validate(&self) -> Result<()> {
         for (what, n) in [("data", self.data), ("parity", self.parity)] {
             if !(1..=MAX_FRAGMENTS).contains(&n) {
@@ -74,26 +74,26 @@ impl Erasure {
     }
 }
 
-/// In which form an object lies on a target.
+/// The form in which a target has an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Form {
     Whole,
     Slice(Slice),
 }
 
-/// Which slice of an object; the scheme is part of what it is, as slices of two schemes never mix.
+/// Identifies a slice of an object; includes the scheme, as slices of two schemes never mix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Slice {
     pub data: u8,
     pub parity: u8,
-    /// The data slices come first, from 0 on.
+    /// Number of the slice; data slices come first, from 0 on.
     pub number: u8,
 }
 
-/// Set in the ids under which slices lie.
+/// Set in the ids under which slices are stored.
 const SLICES: u64 = 1 << 61;
-/// Where numbers stand in such an id. Of what is above the bucket's own id, history and tombstones
-/// take the two highest bits ([`crate::history`]).
+/// Bit positions of the numbers in such an id. Of the bits above the bucket's own id, history and
+/// tombstones use the two highest ([`crate::history`]).
 const DATA: u32 = 58;
 const PARITY: u32 = 55;
 const NUMBER: u32 = 51;
@@ -101,26 +101,26 @@ const PLACE: u32 = 50;
 /// Bits of a bucket's own id.
 pub(crate) const BUCKET: u64 = (1 << PLACE) - 1;
 
-/// Places for one slice of an object on a target: a new one does not replace the old one before all
-/// others have theirs.
+/// Places for one slice of an object on a target: a new slice does not replace the old one before
+/// all other targets have theirs.
 pub const PLACES: u8 = 2;
 
 impl Slice {
-    /// Whether there can be such a slice.
+    /// Whether such a slice can exist.
     pub fn is_valid(&self) -> bool {
         let kinds = [self.data, self.parity];
         kinds.iter().all(|n| (1..=MAX_FRAGMENTS).contains(n))
             && self.number < self.data + self.parity
     }
 
-    /// Id under which such slices of a bucket lie in a store, in one of two places.
+    /// Id under which such slices of a bucket are stored, in one of two places.
     pub fn id(&self, bucket_id: u64, place: u8) -> u64 {
         let bits = |n: u8, at: u32| u64::from(n) << at;
         let kinds = bits(self.data - 1, DATA) | bits(self.parity - 1, PARITY);
         bucket_id | SLICES | kinds | bits(self.number, NUMBER) | bits(place % PLACES, PLACE)
     }
 
-    /// Which slices lie under an id, and in which place; `None`: none.
+    /// The slice and its place for a storage id; `None`: the id is not for slices.
     pub fn of_id(id: u64) -> Option<(Self, u8)> {
         let field = |at: u32, bits: u32| ((id >> at) & ((1 << bits) - 1)) as u8;
         let (data, parity) = (field(DATA, 3) + 1, field(PARITY, 3) + 1);

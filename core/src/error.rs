@@ -1,4 +1,4 @@
-//! The one error of the domain: a code from a closed set, what happened, and what to do.
+//! The error type of the domain: a code from a closed set, a message, and a hint.
 
 use std::fmt;
 
@@ -7,7 +7,8 @@ use serde::{Deserialize, Serialize};
 /// Result of everything that can fail with a domain [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Closed set of failure kinds; edges (HTTP, command line, Python) look at nothing else.
+/// Closed set of failure kinds; the interfaces (HTTP, command line, Python) depend only on the
+/// code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ErrorCode {
@@ -17,20 +18,20 @@ pub enum ErrorCode {
     MemberNotFound,
     JobNotFound,
     NodeNotFound,
-    /// No such upload in parts: it never was, or it was completed or aborted.
+    /// The multipart upload does not exist: it never existed, or was completed or aborted.
     UploadNotFound,
     BucketExists,
     BucketNotEmpty,
     Conflict,
-    /// It was there, and whoever vouched for it no longer has it.
+    /// It existed, but its only known holder no longer has it.
     Gone,
     InvalidArgument,
     InvalidName,
-    /// A part that was never uploaded, or is another than the client thinks.
+    /// A part that was never uploaded, or differs from the client's description.
     InvalidPart,
-    /// The cluster has fewer targets than what is asked for needs.
+    /// The request needs more targets than the cluster has.
     TooFewTargets,
-    /// The request makes sense, but what is stored is not what it needs.
+    /// The request is valid, but the stored data does not fit it.
     Unprocessable,
     ChecksumMismatch,
     RangeNotSatisfiable,
@@ -44,9 +45,9 @@ pub enum ErrorCode {
     WrongOwner,
     Unavailable,
     Timeout,
-    /// Bytes on a disk are not what was written there.
+    /// Bytes on a disk differ from the bytes that were written.
     Corrupt,
-    /// A node's answer makes no sense, also when it is asked again.
+    /// A node's answer cannot be parsed, also after a retry.
     CorruptAnswer,
     Internal,
 }
@@ -80,7 +81,7 @@ impl ErrorCode {
         }
     }
 
-    /// The `tcode` of an AIStore v1 error body, where the protocol has one.
+    /// The `tcode` of an AIStore v1 error body, if the protocol has one.
     pub fn v1_tcode(self) -> Option<&'static str> {
         use ErrorCode::*;
         Some(match self {
@@ -98,12 +99,12 @@ impl ErrorCode {
         })
     }
 
-    /// Whether the same request may succeed later without anybody changing anything.
+    /// Whether the same request may succeed later without a change by the user.
     pub fn is_transient(self) -> bool {
         matches!(self, Self::TooManyRequests | Self::WrongOwner | Self::Unavailable | Self::Timeout)
     }
 
-    /// The code a bare HTTP status stands for, when an answer carries no body to say more.
+    /// The code of an HTTP status, for an answer without a body.
     pub fn from_status(status: u16) -> Self {
         use ErrorCode::*;
         match status {
@@ -128,14 +129,14 @@ impl ErrorCode {
     }
 }
 
-/// What went wrong (`message`), of which kind (`code`), and what to do about it (`hint`).
+/// An error with its message, its kind (`code`), and advice (`hint`).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 pub struct Error {
     pub code: ErrorCode,
     pub message: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hint: Option<String>,
-    /// Seconds after which a transient failure is worth another try.
+    /// Seconds after which a transient failure can be retried.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_after_s: Option<u32>,
 }
@@ -145,7 +146,7 @@ impl Error {
         Self { code, message: message.into(), hint: None, retry_after_s: None }
     }
 
-    /// Adds the sentence that says what to do.
+    /// Adds advice for the user.
     #[must_use]
     pub fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
@@ -158,17 +159,17 @@ impl Error {
         self
     }
 
-    /// A request that can never succeed as it stands.
+    /// A request that can never succeed in this form.
     pub fn invalid(message: impl Into<String>) -> Self {
         Self::new(ErrorCode::InvalidArgument, message)
     }
 
-    /// A failure on our side that the caller cannot mend.
+    /// An internal failure that the caller cannot repair.
     pub fn internal(message: impl Into<String>) -> Self {
         Self::new(ErrorCode::Internal, message)
     }
 
-    /// Something needed is away for now; comes back with a `Retry-After`.
+    /// Something needed is unavailable for now; the answer has a `Retry-After`.
     pub fn unavailable(message: impl Into<String>) -> Self {
         Self::new(ErrorCode::Unavailable, message).retry_after(3)
     }
@@ -200,15 +201,15 @@ impl From<std::io::Error> for Error {
     }
 }
 
-/// Whether the process, or the machine, has as many files and connections open as it may. That is
-/// no fault of a disk.
+/// Whether the limit of open files or connections of the process or the machine is reached. That is
+/// not a fault of a disk.
 pub fn is_out_of_descriptors(e: &std::io::Error) -> bool {
-    // ENFILE and EMFILE, of every Unix.
+    // ENFILE and EMFILE, on every Unix.
     matches!(e.raw_os_error(), Some(23 | 24))
 }
 
 impl Error {
-    /// What to reply where no file can be opened: it passes as connections end.
+    /// The error when no file can be opened; transient, since connections end.
     pub fn out_of_descriptors(e: &std::io::Error) -> Self {
         Self::unavailable(format!("this node has as many files open as it may: {e}"))
             .retry_after(1)

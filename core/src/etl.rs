@@ -1,7 +1,7 @@
-//! Transforms of objects on their way out: what the cluster knows of each, and a request for one.
+//! Transforms of objects on read: their registration in the cluster's state, and a request for one.
 //!
-//! A transform is an HTTP service that runs somewhere near the targets, or a command that the
-//! targets' own configuration names. No command ever comes by the API.
+//! A transform is an HTTP service that runs near the targets, or a command that the targets' own
+//! configuration names. The API never accepts commands.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -10,20 +10,20 @@ use crate::error::{Error, ErrorCode, Result};
 use crate::job::Transform;
 use crate::state::ClusterState;
 
-/// Longest time for one object, when its transform names none. Milliseconds.
+/// Default timeout for one object, in milliseconds.
 pub const DEFAULT_OBJECT_TIMEOUT_MS: u64 = 45_000;
-/// Longest wait for a service to answer when it is registered. Milliseconds.
+/// Default timeout for a service to answer at its registration, in milliseconds.
 pub const DEFAULT_INIT_TIMEOUT_MS: u64 = 45_000;
-/// Transforms that one request may put behind each other.
+/// Maximum number of transforms in one request.
 pub const MAX_STAGES: usize = 16;
-/// Longest text that a request may hand to a transform, in bytes.
+/// Maximum bytes of the text that a request passes to a transform.
 pub const MAX_ARGS: usize = 64 << 10;
 
-/// Who changes the bytes.
+/// How the bytes are transformed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Transformer {
-    /// The target PUTs an object to this URL and takes the answer's body.
+    /// The target PUTs an object to this URL and uses the answer's body.
     Push { url: String },
     /// The target GETs from this URL, and the service reads the object from the cluster itself.
     Pull { url: String },
@@ -55,21 +55,21 @@ impl Stage {
 pub struct Etl {
     pub name: String,
     pub by: Transformer,
-    /// To the first byte of an answer, and from each part of it to the next.
+    /// Timeout for the first byte of an answer, and between two parts of it.
     pub object_timeout_ms: u64,
     pub init_timeout_ms: u64,
     pub stage: Stage,
-    /// Id of the job as which it runs; another one after each start.
+    /// Id of the job that it runs as; a new one after each start.
     pub job: String,
-    /// The message that registered it, as clients read it back.
+    /// The message that registered it, for clients to read back.
     pub init: Value,
 }
 
-/// A request to transform an object: one transform, or several behind each other.
+/// A request to transform an object, by one transform or several in sequence.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EtlCall {
     pub name: String,
-    /// Text that all stages get as it is.
+    /// Text that all stages get unchanged.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub args: String,
     /// Names of the transforms after the first.
@@ -78,7 +78,7 @@ pub struct EtlCall {
 }
 
 impl EtlCall {
-    /// The transforms to be gone through, in order; an error when one of them does not run.
+    /// The transforms to apply, in order; an error if one of them is not running.
     pub fn stages<'a>(&self, state: &'a ClusterState) -> Result<Vec<&'a Etl>> {
         if self.pipeline.len() >= MAX_STAGES {
             return Err(Error::invalid(format!(
@@ -91,14 +91,14 @@ impl EtlCall {
         std::iter::once(&self.name).chain(&self.pipeline).map(|n| state.running_etl(n)).collect()
     }
 
-    /// Whether the request can be served, as far as the cluster's state tells.
+    /// Checks the request against the cluster's state.
     pub fn check(&self, state: &ClusterState) -> Result<()> {
         self.stages(state).map(drop)
     }
 }
 
 impl From<&Transform> for EtlCall {
-    /// What a job asks for each of its objects.
+    /// The call for each object of a job.
     fn from(job: &Transform) -> Self {
         let (first, rest) = job.pipeline.split_first().unzip();
         Self {
@@ -115,7 +115,7 @@ impl ClusterState {
         self.etls.get(name).ok_or_else(|| unknown_etl(name))
     }
 
-    /// The transform of this name, which takes requests.
+    /// The transform of this name, which must be running.
     pub fn running_etl(&self, name: &str) -> Result<&Etl> {
         let etl = self.etl(name)?;
         match etl.stage {
@@ -131,12 +131,12 @@ pub fn unknown_etl(name: &str) -> Error {
     Error::new(ErrorCode::JobNotFound, format!("etl job {name} does not exist"))
 }
 
-/// The error for a name that is taken; clients search it for "etl job".
+/// The error for a name that is in use; clients search it for "etl job".
 pub fn etl_exists(name: &str) -> Error {
     Error::new(ErrorCode::Conflict, format!("etl job {name} already exists"))
 }
 
-/// 6 to 32 lower-case letters, digits and `-`, a letter or digit at both ends.
+/// Checks a name: 6 to 32 lower-case letters, digits and `-`, a letter or digit at both ends.
 pub fn check_name(name: &str) -> Result<()> {
     let bad =
         |why: &str| Err(Error::new(ErrorCode::InvalidName, format!("ETL name \"{name}\" {why}")));
@@ -157,31 +157,32 @@ pub fn check_name(name: &str) -> Result<()> {
     Ok(())
 }
 
-/// `POST /internal/v1/etl/part` on a target: a question about one transform.
+/// `POST /internal/v1/etl/part` on a target: a request about one transform.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EtlQuestion {
     pub name: String,
-    /// The job whose failures are told; the transform's own, which serves readers, when absent.
+    /// The job whose failures are reported; if absent, the transform's own job, which serves
+    /// readers.
     #[serde(default)]
     pub job: Option<String>,
-    /// Whether the target is to look if the transform can be reached.
+    /// Whether the target should check that the transform can be reached.
     #[serde(default)]
     pub look: bool,
 }
 
-/// What one target tells of one transform; JSON between nodes.
+/// The report of one target on one transform; JSON between nodes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EtlPart {
     pub objects: u64,
     pub in_bytes: u64,
     pub out_bytes: u64,
-    /// The last failures of the job asked for.
+    /// The last failures of the requested job.
     #[serde(default)]
     pub errors: Vec<EtlFailure>,
-    /// What commands said on their standard error, and failures.
+    /// Standard error of commands, and failures.
     #[serde(default)]
     pub log: String,
-    /// Why the transform cannot be reached from this target; empty when it can.
+    /// Why the transform cannot be reached from this target; empty if it can.
     #[serde(default)]
     pub away: String,
 }

@@ -1,5 +1,5 @@
-//! Where older versions of objects lie: a bucket's history is a bucket of its own to the store,
-//! whose names say object and version.
+//! Storage of older object versions: a bucket's history is a separate bucket in the store, whose
+//! names contain object and version.
 
 use crate::erasure::BUCKET;
 use crate::error::{Error, ErrorCode, Result};
@@ -9,16 +9,16 @@ use crate::name::MAX_OBJECT_NAME;
 pub const VERSION: &str = "s3:version-id";
 /// Custom metadata: the version is a delete marker.
 pub const MARKER: &str = "s3:delete-marker";
-/// Version of objects from before the bucket kept versions, or while it does not.
+/// Version of objects written before the bucket kept versions, or while it does not.
 pub const NULL: &str = "null";
 
 /// Set in the id of a bucket's history.
 const HISTORY: u64 = 1 << 63;
 /// Set in the id of a bucket's tombstones.
 const TOMBSTONES: u64 = 1 << 62;
-/// Stands between an object's name and what sorts its versions.
+/// Separates an object's name from the sort key of its versions.
 const SEPARATOR: char = '\u{1}';
-/// Digits that sort versions.
+/// Digits of the sort key.
 const DIGITS: usize = 16;
 
 /// Id of the history of a bucket.
@@ -26,22 +26,22 @@ pub fn id(bucket_id: u64) -> u64 {
     bucket_id | HISTORY
 }
 
-/// Id under which a target notes what was removed of a bucket while copies of it may be elsewhere.
+/// Id under which a target stores tombstones of a bucket while copies may exist elsewhere.
 pub fn tombstones(bucket_id: u64) -> u64 {
     bucket_id | TOMBSTONES
 }
 
-/// Whether older versions lie under this id.
+/// Whether this is the id of a history.
 pub fn is_history(id: u64) -> bool {
     id == self::id(bucket_id(id))
 }
 
-/// Whether tombstones lie under this id.
+/// Whether this is the id of tombstones.
 pub fn is_tombstones(id: u64) -> bool {
     id & TOMBSTONES != 0
 }
 
-/// The bucket whose history, tombstones or slices these are; itself when it is none of them.
+/// The bucket of this history, tombstone or slice id; the id itself if it is none of them.
 pub fn bucket_id(id: u64) -> u64 {
     id & BUCKET
 }
@@ -51,26 +51,26 @@ pub fn version_at(now_ns: u64) -> String {
     format!("{:016x}", u64::MAX - now_ns)
 }
 
-/// What names of all versions of an object begin with.
+/// Common prefix of the names of all versions of an object.
 pub fn prefix(object: &str) -> String {
     format!("{object}{SEPARATOR}")
 }
 
-/// Name of a version in the history; the null version is sorted by the time of its writing.
+/// Name of a version in the history; the null version is sorted by its modification time.
 pub fn name(object: &str, version: &str, mtime_ns: u64) -> String {
     let own = version.len() == DIGITS && version.bytes().all(|b| b.is_ascii_hexdigit());
     let order = if own { version.to_owned() } else { version_at(mtime_ns) };
     format!("{object}{SEPARATOR}{order}")
 }
 
-/// Object and order of a name in the history.
+/// Splits a name in the history into object and sort key.
 pub fn split(name: &str) -> Option<(&str, &str)> {
     let at = name.len().checked_sub(DIGITS)?;
     let (object, order) = (name.get(..at)?, name.get(at..)?);
     Some((object.strip_suffix(SEPARATOR)?, order))
 }
 
-/// Refuses a name that has no room for its versions.
+/// Refuses a name that is too long for its versions.
 pub fn check_name(object: &str) -> Result<()> {
     if object.len() + DIGITS + SEPARATOR.len_utf8() <= MAX_OBJECT_NAME {
         return Ok(());

@@ -1,4 +1,4 @@
-//! Messages between nodes, and between nodes and our own client; JSON over HTTP.
+//! Messages between nodes, and between nodes and Forebay's client; JSON over HTTP.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,35 +16,34 @@ use crate::state::{ClusterState, Node, Role};
 
 /// Header on every answer of a node: the version of the state it acts by.
 pub const MAP_HEADER: &str = "forebay-map";
-/// Header of a read that goes to the target which answers next for an object, while the one that answers
-/// for it is silent.
+/// Header of a hedged read, which goes to the next target of an object while its owner is silent.
 pub const HEDGED_HEADER: &str = "forebay-standby";
-/// Where a target lists the records that it holds: [`ListRequest`], answered by a page in the form
-/// of its detail.
+/// Path at which a target lists its records: [`ListRequest`], answered by a page in the form of its
+/// detail.
 pub const LIST_PATH: &str = "/internal/v1/list";
-/// Where a target lists what a backend has: [`BackendListRequest`], answered in the same way. A page
-/// that has nothing and says that more follow asks for patience.
+/// Path at which a target lists a backend: [`BackendListRequest`], answered in the same way. An
+/// empty page with `more` set means that the listing is still in progress.
 pub const BACKEND_LIST_PATH: &str = "/internal/v1/backend/list";
 
-/// `GET /api/v1/map`: everything a client needs to go directly to owners.
+/// `GET /api/v1/map`: everything that a client needs to send requests directly to owners.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct MapReply {
     pub state: ClusterState,
     pub primary: NodeId,
-    /// Goes into the `Forebay-Grant` header of direct requests.
+    /// Value of the `Forebay-Grant` header of direct requests.
     pub grant: String,
     pub grant_expires_s: u64,
 }
 
-/// What a gateway says of its part in the group (`GET /api/v1/leader`).
+/// A gateway's role in the group (`GET /api/v1/leader`).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LeaderReply {
-    /// It leads, and a majority confirmed that a moment ago.
+    /// Whether it leads, and a majority recently confirmed that.
     pub leads: bool,
-    /// The term in which it leads; no two gateways ever lead in the same.
+    /// The term in which it leads; no two gateways ever lead in the same term.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub term: Option<u64>,
-    /// The gateway that it takes for the leader, or did last.
+    /// The current or last known leader.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub primary: Option<NodeId>,
 }
@@ -60,10 +59,10 @@ pub struct JoinRequest {
     /// Id of the process, random for each start; 0 from older nodes.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub instance: u64,
-    /// Id of the cluster whose data the node's disks hold; empty where they hold none.
+    /// Id of the cluster whose data is on the node's disks; empty if they hold none.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub cluster: String,
-    /// The disks of the target are all in use and hold nothing, not even a note of a cluster.
+    /// Whether all disks of the target are in use and empty, without a cluster id.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub empty: bool,
 }
@@ -72,7 +71,7 @@ pub struct JoinRequest {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Heartbeat {
     pub id: NodeId,
-    /// Version of the state that the node has.
+    /// Version of the node's state.
     pub version: u64,
     pub usage: NodeUsage,
     /// As in [`JoinRequest::instance`].
@@ -85,21 +84,21 @@ pub struct Heartbeat {
 pub struct HeartbeatReply {
     pub version: u64,
     pub primary: NodeId,
-    /// Present when newer than what the node has.
+    /// Present if newer than the node's state.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<ClusterState>,
-    /// The gateway that leads has heard of the node.
+    /// Whether the leading gateway received the report.
     #[serde(default)]
     pub lease: bool,
-    /// How long ago, in milliseconds, a majority of the gateways confirmed that it leads; the lease
+    /// How long ago, in milliseconds, a majority of the gateways confirmed the leader; the lease
     /// counts from then.
     #[serde(default)]
     pub confirmed_ms: u64,
     /// The node is not a member: it must join (again).
     #[serde(default)]
     pub unknown: bool,
-    /// The clock of the gateway that leads, unix nanoseconds; 0 where it did not reply itself, and from
-    /// older gateways.
+    /// The clock of the leading gateway, unix nanoseconds; 0 if the leader did not reply itself,
+    /// and from older gateways.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub clock_ns: u64,
 }
@@ -108,10 +107,11 @@ pub struct HeartbeatReply {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct LeaveRequest {
     pub id: NodeId,
-    /// It still answers for a moment: others take over what they have copies of before it goes.
+    /// The node still serves for a moment: before it stops, others take over objects that they have
+    /// copies of.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub yields: bool,
-    /// Since when the process lives that says it, as [`Node::alive_since`] of its state tells; 0 from older nodes.
+    /// [`Node::alive_since`] of the sending process, from its state; 0 from older nodes.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub since: u64,
     /// As in [`JoinRequest::instance`].
@@ -119,70 +119,70 @@ pub struct LeaveRequest {
     pub instance: u64,
 }
 
-/// Answer to a [`LeaveRequest`]; older gateways say nothing.
+/// Answer to a [`LeaveRequest`]; older gateways send no content.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct LeaveReply {
-    /// The state without the node, by which it sends on whoever still comes.
+    /// The state without the node, by which the node redirects further requests.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<ClusterState>,
 }
 
-/// What a node reports of itself.
+/// The report of a node about itself.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct NodeUsage {
     pub uptime_s: u64,
     pub objects: u64,
     pub bytes: u64,
-    /// Bytes it may use.
+    /// Bytes that it may use.
     pub budget: u64,
     pub hit_bytes: u64,
     pub miss_bytes: u64,
     pub backend_reads: u64,
     #[serde(default)]
     pub disks: Vec<String>,
-    /// Objects known to be damaged with no other copy; at most 1,000 are known.
+    /// Objects that are damaged and have no other copy; at most 1,000 are recorded.
     #[serde(default)]
     pub lost: u64,
-    /// The first few of them.
+    /// The names of the first few of them.
     #[serde(default)]
     pub lost_names: Vec<String>,
     #[serde(default)]
     pub machine: Machine,
-    /// What each disk holds; the paths are those of `disks`.
+    /// The usage of each disk; the paths are those of `disks`.
     #[serde(default)]
     pub mountpaths: Vec<DiskUsage>,
     /// Requests answered so far, by the names of v1 such as `get.n` and `err.get.n`.
     #[serde(default)]
     pub tracker: BTreeMap<String, u64>,
-    /// The node's clock compared with the leading gateway's; `None` before the first reply to it, and
-    /// from older nodes.
+    /// The node's clock compared with the leading gateway's; `None` before the leader's first
+    /// reply, and from older nodes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub clock: Option<ClockOffset>,
 }
 
 impl NodeUsage {
-    /// Whether the node has reported: without a leader, and in the first moment after a start, it has
-    /// not, and every number is zero.
+    /// Whether the node has reported: without a leader, and shortly after a start, it has not, and
+    /// all numbers are zero.
     pub fn is_known(&self) -> bool {
         self.uptime_s > 0 || self.budget > 0 || !self.mountpaths.is_empty()
     }
 }
 
-/// The machine of a node, for people to look at.
+/// The machine of a node, for display.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Machine {
-    /// Bytes that the node's process holds.
+    /// Memory of the node's process in bytes.
     pub mem_used: u64,
-    /// Bytes that all processes could still have.
+    /// Memory available to all processes in bytes.
     pub mem_avail: u64,
     pub pct_mem_used: f64,
-    /// Of one processor, by the node's process.
+    /// Percent of one processor, used by the node's process.
     pub pct_cpu_used: f64,
-    /// Percent of all processors, by all processes.
+    /// Percent of all processors, used by all processes.
     pub cpu_util: u64,
     /// Load averages over 1, 5 and 15 minutes.
     pub loads: [f64; 3],
-    /// Files and connections that the node's process may have open; 0 where that is not known.
+    /// Limit of open files and connections of the node's process; 0 if unknown.
     #[serde(default)]
     pub open_files: u64,
 }
@@ -191,13 +191,13 @@ pub struct Machine {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DiskUsage {
     pub path: String,
-    /// Bytes used of the node's budget there.
+    /// Bytes of the budget that are used.
     pub used: u64,
-    /// Bytes it may use.
+    /// The budget in bytes.
     pub budget: u64,
     #[serde(default)]
     pub state: DiskStatus,
-    /// Why it is not in use, or why it is although it was to go.
+    /// Why it is not in use, or why it is still in use despite a command.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub why: String,
     /// Its file system; `None` while the disk is not in use, and from older targets.
@@ -212,28 +212,29 @@ pub struct FileSystemUsage {
     pub size: u64,
     /// Bytes that the target may still write there.
     pub free: u64,
-    /// So little is free that new objects are refused or soon will be.
+    /// Whether so little is free that new objects are refused or will soon be refused.
     pub full: bool,
 }
 
 impl FileSystemUsage {
-    /// Whether the disk's budget can be used: `used` bytes of it are.
+    /// Whether the rest of the disk's budget, of which `used` bytes are taken, is free in the file
+    /// system.
     pub fn holds_budget(&self, used: u64, budget: u64) -> bool {
         budget.saturating_sub(used) <= self.free
     }
 }
 
-/// What a disk is to its target.
+/// The state of a disk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DiskStatus {
     #[default]
     InUse,
-    /// Read; its objects move to other disks, then it goes.
+    /// Read-only; its objects move to other disks, then it is removed.
     Leaving,
-    /// Failed or missing: tried until it is back.
+    /// Failed or missing: retried until it is back.
     Away,
-    /// Its index is made again.
+    /// Its index is being rebuilt.
     Mending,
     /// Taken out of use by command.
     Disabled,
@@ -254,20 +255,20 @@ impl DiskStatus {
     }
 }
 
-/// What is to become of a disk.
+/// A command for a disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DiskAction {
-    /// Nothing: tell of the disks.
+    /// None: report all disks.
     Show,
-    /// A folder becomes one more disk.
+    /// Add a folder as a disk.
     Attach,
-    /// It is emptied and is no disk of the target any more.
+    /// Drain and remove it.
     Detach,
-    /// It is emptied and stays known, out of use.
+    /// Drain it, keep it known but out of use.
     Disable,
     Enable,
-    /// All disks are looked at now, and where objects belong among them.
+    /// Check all disks now, and the placement of objects among them.
     Check,
 }
 
@@ -278,12 +279,12 @@ pub struct DiskCommand {
     /// The folder, as the target's machine names it.
     #[serde(default)]
     pub path: String,
-    /// Of a disk that is attached: as in the configuration.
+    /// For an attached disk: as in the configuration.
     #[serde(default)]
     pub size: Option<ByteSize>,
     #[serde(default)]
     pub mount: bool,
-    /// Detach or disable it with what is on it; attach it with what is on it.
+    /// Detach or disable it without draining; attach it with its content.
     #[serde(default)]
     pub force: bool,
 }
@@ -326,8 +327,8 @@ pub struct ClusterInfo {
     pub primary: NodeId,
     pub nodes: Vec<NodeInfo>,
     pub buckets: usize,
-    /// Whether a gateway leads, with a majority of the gateways behind it: without one nothing is
-    /// changed, and what is shown here is what was known last. `None` from older gateways.
+    /// Whether a gateway leads with a majority of the gateways: without one nothing changes, and
+    /// this is the last known state. `None` from older gateways.
     #[serde(default)]
     pub led: Option<bool>,
     /// The clock of the gateway that replies, unix nanoseconds; 0 from older gateways.
@@ -335,33 +336,34 @@ pub struct ClusterInfo {
     pub clock_ns: u64,
 }
 
-/// `POST /internal/v1/list` on a target: the records it holds of one bucket, in name order.
+/// `POST /internal/v1/list` on a target: its records of one bucket, in name order.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct ListRequest {
-    /// Id of the bucket: a bucket created again under the same name is another one.
+    /// Id of the bucket: a recreated bucket of the same name has another id.
     pub bucket_id: u64,
     #[serde(default)]
     pub prefix: String,
     /// Names strictly greater than this.
     #[serde(default)]
     pub after: String,
-    /// Names not greater than this, when given.
+    /// Names not greater than this, if given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until: Option<String>,
     pub limit: usize,
-    /// Whether the members of shards are listed behind them.
+    /// Whether the members of shards are listed after each shard.
     #[serde(default)]
     pub archive: bool,
-    /// The answer is a [`ListPage`] encoded so.
+    /// The encoding of the [`ListPage`] in the answer.
     #[serde(default)]
     pub detail: Detail,
-    /// What is on a disk that is not in use may be left out; otherwise that is an error.
+    /// Whether records on a disk that is not in use may be omitted; otherwise that is an error.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub in_part: bool,
-    /// Whether objects of a backend that are kept in part are listed too. They are not `present`.
+    /// Whether partly cached objects of a backend are listed too. They are not `present`.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub parts: bool,
-    /// Version of the cluster's state by which it was chosen who is asked; 0 where no other target is.
+    /// Version of the cluster's state by which the targets were chosen; 0 if no other target is
+    /// asked.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub chosen_by: u64,
 }
@@ -370,7 +372,7 @@ fn is_zero(n: &u64) -> bool {
     *n == 0
 }
 
-/// `POST /internal/v1/backend/list` on a target: what the backend has of one bucket.
+/// `POST /internal/v1/backend/list` on a target: lists one bucket at its backend.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct BackendListRequest {
     pub info: Arc<BucketInfo>,
@@ -380,17 +382,17 @@ pub struct BackendListRequest {
     #[serde(default)]
     pub after: String,
     pub limit: usize,
-    /// All pages will be asked for, one after the other: they may come from one listing.
+    /// All pages will be requested in order: they may come from one listing.
     pub whole: bool,
-    /// That listing is made to its end, however slowly it is read.
+    /// That listing is continued to its end, however slowly it is read.
     pub to_the_end: bool,
-    /// A listing that was taken then, or later, will do; in unix nanoseconds.
+    /// Accepts a listing that was taken at this time or later; in unix nanoseconds.
     pub since_ns: u64,
-    /// The answer is a [`ListPage`] encoded so.
+    /// The encoding of the [`ListPage`] in the answer.
     pub detail: Detail,
 }
 
-/// The targets that may list a bucket's backend: the first one keeps its listings.
+/// The targets that may list a bucket's backend; the first one caches its listings.
 pub fn listers<'a>(state: &'a ClusterState, bucket: &Bucket) -> Vec<&'a Node> {
     let digest = placement::digest(&bucket.uname());
     let first = placement::highest(state.alive_targets(), digest);
@@ -398,11 +400,11 @@ pub fn listers<'a>(state: &'a ClusterState, bucket: &Bucket) -> Vec<&'a Node> {
     first.into_iter().chain(others).collect()
 }
 
-/// `POST /internal/v1/backend/changes`: what was written to a bucket's backend through this target.
+/// `POST /internal/v1/backend/changes`: the writes to a bucket's backend through this target.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct BackendChangesRequest {
     pub bucket_id: u64,
-    /// Since when; without it only where the journal stands is told.
+    /// Position from which changes are returned; if absent, only the current position is.
     #[serde(default)]
     pub since: Option<JournalMark>,
 }
@@ -410,11 +412,11 @@ pub struct BackendChangesRequest {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct BackendChanges {
     pub mark: JournalMark,
-    /// In their order; `None`: the journal does not reach back so far.
+    /// In order; `None`: the journal no longer has all of them.
     pub changes: Option<Vec<Change>>,
 }
 
-/// A place in a target's journal of one bucket.
+/// A position in a target's journal of one bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JournalMark {
     pub journal: u64,
@@ -428,7 +430,7 @@ pub struct Change {
     pub now: Changed,
 }
 
-/// What is at the backend after a write.
+/// The content at the backend after a write.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Changed {
@@ -439,7 +441,7 @@ pub enum Changed {
         mtime_ns: u64,
     },
     Gone,
-    /// The write failed, which says nothing.
+    /// The write failed; the content is unknown.
     Unknown,
 }
 
@@ -451,24 +453,25 @@ pub struct ListPage {
     pub more: bool,
 }
 
-/// `POST /internal/v1/backend/head`: does this bucket exist at its backend?
+/// `POST /internal/v1/backend/head`: asks whether this bucket exists at its backend.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct BackendHeadRequest {
     pub info: Arc<BucketInfo>,
 }
 
-/// What a target sees of the files of a promotion. `POST /internal/v1/promote/scan` with
-/// [`PromoteArgs`](crate::v1::object::PromoteArgs) asks for it.
+/// The files of a promotion that a target sees. Requested by `POST /internal/v1/promote/scan` with
+/// [`PromoteArgs`](crate::v1::object::PromoteArgs).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PromoteScan {
     pub files: u64,
-    /// Of names, sizes and times: equal where targets see the same files.
+    /// Digest of names, sizes and times: equal if targets see the same files.
     pub digest: u64,
-    /// There are more than were looked at.
+    /// There are more files than were scanned.
     pub more: bool,
 }
 
-/// `POST /internal/v1/promote`: begins it on one target, under an id that all have in common.
+/// `POST /internal/v1/promote`: starts a promotion on one target, under an id that all targets
+/// share.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct PromoteRequest {
     pub id: String,

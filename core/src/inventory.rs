@@ -1,8 +1,8 @@
-//! Inventories: a bucket's listing, taken from its backend once and kept as one object.
+//! Inventories: listings of a bucket, taken from its backend once and stored as one object.
 //!
-//! The object holds the rows as lines of JSON in name order, a footer with what the inventory is and
-//! where every so many rows begin, and a trailer with the footer's length. So it is written in one
-//! pass of any length, and a page is found by reading the footer and a few blocks.
+//! The object contains the rows as lines of JSON in name order, a footer with the inventory's
+//! properties and the offset of every block of rows, and a trailer with the footer's length. So it
+//! is written in one pass of any length, and a page needs the footer and a few blocks.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,22 +11,22 @@ use crate::name::{Bucket, ObjectName};
 use crate::object::ListEntry;
 use crate::v1::list::MAX_PAGE;
 
-/// Rows from one entry of the footer to the next.
+/// Rows per block, which has one entry in the footer.
 pub const BLOCK_ROWS: u64 = 1_000;
 /// Bytes at the end of the object: the mark and the footer's length.
 pub const TRAILER: u64 = 16;
-/// Largest footer that is read.
+/// Maximum bytes of a footer.
 pub const MAX_FOOTER: u64 = 64 << 20;
 const MARK: &[u8; 8] = b"FBINV001";
-/// Names per chunk that are possible, and the default (§16).
+/// Minimum, maximum and default of names per chunk (§16).
 const CHUNK: (u64, u64, u64) = (2, 640_000, 20_000);
 
-/// Where inventories are kept: a bucket of the cluster's own, out of users' sight.
+/// The bucket of inventories: an internal bucket of the cluster, hidden from users.
 pub fn home() -> Result<Bucket> {
     Bucket::from_parts("inventory", "ais", "@#sys")
 }
 
-/// The object that holds an inventory: the bucket's uname, then the inventory's name.
+/// The object of an inventory: the bucket's uname, then the inventory's name.
 pub fn object_of(bucket: &Bucket, name: &str) -> Result<ObjectName> {
     let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     if name.is_empty() || name.len() > 64 || name.starts_with('.') || !name.chars().all(fits) {
@@ -43,14 +43,14 @@ pub struct InventoryRequest {
     pub id: String,
     pub bucket: Bucket,
     pub name: String,
-    /// Only names that start so.
+    /// Only names that start with this.
     #[serde(default)]
     pub prefix: String,
     pub names_per_chunk: u64,
 }
 
 impl InventoryRequest {
-    /// Checks what a client may get wrong; a chunk of 0 names means the default.
+    /// Validates the client's values; a chunk of 0 names means the default.
     pub fn check(&mut self) -> Result<()> {
         let (least, most, default) = CHUNK;
         object_of(&self.bucket, &self.name)?;
@@ -81,7 +81,7 @@ pub struct InventoryQuery {
     pub limit: usize,
 }
 
-/// What an inventory is.
+/// The properties of an inventory.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InventoryInfo {
     pub name: String,
@@ -89,10 +89,10 @@ pub struct InventoryInfo {
     /// Unix nanoseconds.
     pub started_ns: u64,
     pub finished_ns: u64,
-    /// Rows in all.
+    /// Total number of rows.
     pub rows: u64,
     pub names_per_chunk: u64,
-    /// Version of the cluster's state, and targets that were alive, when it was taken.
+    /// Version of the cluster's state, and number of live targets, when it was taken.
     pub map_version: u64,
     pub targets: u64,
     /// Bytes of the object; not part of the footer.
@@ -106,11 +106,11 @@ pub struct Footer {
     pub info: InventoryInfo,
     /// The first name of each block and where it begins.
     blocks: Vec<(String, u64)>,
-    /// Where the rows end.
+    /// End of the rows.
     end: u64,
 }
 
-/// Makes the bytes of an inventory as its rows come.
+/// Encodes an inventory as its rows arrive.
 #[derive(Debug, Default)]
 pub struct InventoryWriter {
     footer: Footer,
@@ -121,7 +121,7 @@ impl InventoryWriter {
         Self { footer: Footer { info, ..Footer::default() } }
     }
 
-    /// The bytes of the next rows, which come in name order.
+    /// Encodes the next rows, which come in name order.
     pub fn rows(&mut self, rows: &[ListEntry]) -> Result<Vec<u8>> {
         let mut bytes = Vec::with_capacity(rows.len() * 96);
         for row in rows {
@@ -138,7 +138,7 @@ impl InventoryWriter {
         Ok(bytes)
     }
 
-    /// The bytes at the end.
+    /// Encodes the footer and the trailer.
     pub fn finish(mut self, finished_ns: u64) -> Result<Vec<u8>> {
         self.footer.info.finished_ns = finished_ns;
         let mut bytes = serde_json::to_vec(&self.footer)
@@ -167,7 +167,7 @@ impl Footer {
         serde_json::from_slice(bytes).map_err(|_| damaged())
     }
 
-    /// The first byte of the block where names behind `after` that start with `prefix` begin.
+    /// Offset of the block where names after `after` that start with `prefix` begin.
     pub fn start(&self, after: &str, prefix: &str) -> u64 {
         let from = after.max(prefix);
         let behind = self.blocks.partition_point(|(first, _)| first.as_str() <= from);
@@ -181,7 +181,7 @@ impl Footer {
     }
 }
 
-/// The rows of one or more blocks that are asked for. The second is true once no later row can be.
+/// The requested rows of one or more blocks. The second value is true if no later row can match.
 pub fn select(bytes: &[u8], query: &InventoryQuery) -> Result<(Vec<ListEntry>, bool)> {
     let mut rows = Vec::new();
     let after = query.after.as_str();
@@ -198,7 +198,7 @@ pub fn select(bytes: &[u8], query: &InventoryQuery) -> Result<(Vec<ListEntry>, b
     Ok((rows, false))
 }
 
-/// Bounds a page as listings are.
+/// Limits a page like other listings.
 pub fn page_limit(asked: usize) -> usize {
     asked.clamp(1, MAX_PAGE)
 }

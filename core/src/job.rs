@@ -1,4 +1,4 @@
-//! Jobs: long work on all targets, named, watched and stopped as one.
+//! Jobs: long-running work on all targets, identified, monitored and stopped as a unit.
 
 use std::collections::BTreeMap;
 
@@ -15,22 +15,22 @@ mod task;
 pub use kind::JobKind;
 pub use task::{ArchiveTask, CopyTask, PrefetchTask, Task, Transform};
 
-/// How long after its work a job of a kind that idles is taken for one that idles.
+/// How long after its end a job of an idling kind is still reported as idle.
 const IDLE_GRACE_NS: u64 = 20_000_000_000;
 
-/// Which objects a job works on.
+/// Selects the objects of a job.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Selection {
     Names(Vec<String>),
-    /// A template with a range in it, checked; each target makes its names of it.
+    /// A valid template with a range; each target generates its names from it.
     Template(String),
-    /// All names that start so; empty means the whole bucket.
+    /// All names that start with this; empty means the whole bucket.
     Prefix(String),
 }
 
 impl Selection {
-    /// Its names, one after the other; `None` where only a listing can tell.
+    /// The selected names in order; `None` if a listing is needed.
     pub fn names(&self) -> Result<Option<Box<dyn Iterator<Item = String> + Send + '_>>> {
         Ok(match self {
             Self::Names(names) => Some(Box::new(names.iter().cloned())),
@@ -49,36 +49,36 @@ impl Default for Selection {
     }
 }
 
-/// What to do; sent to every target, each of which takes the objects that it owns. A job that packs
-/// shards goes to one target.
+/// The specification of a job; sent to every target, which processes the objects that it owns. A
+/// job that packs shards goes to one target.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobSpec {
     pub id: String,
     pub kind: JobKind,
-    /// What it works on, or reads from; none in a job about the whole cluster.
+    /// The bucket that it processes or reads from; none for a job on the whole cluster.
     #[serde(default)]
     pub bucket: Option<Bucket>,
     #[serde(default)]
     pub selection: Selection,
-    /// Only names without a slash behind the prefix.
+    /// Only names without a slash after the prefix.
     #[serde(default)]
     pub flat: bool,
-    /// Objects worked on at once on each target; 0: as many as are good.
+    /// Concurrent objects on each target; 0: the default.
     #[serde(default)]
     pub workers: u32,
-    /// What the kind does not say.
+    /// Options that depend on the kind.
     #[serde(default)]
     pub task: Task,
-    /// The targets that have a part in it.
+    /// The targets that take part.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub on: Vec<NodeId>,
-    /// When it was asked for, in unix nanoseconds: what it lists is not older.
+    /// When the job was requested, in unix nanoseconds: its listings are not older.
     #[serde(default)]
     pub asked_ns: u64,
 }
 
 impl JobSpec {
-    /// A job about the whole cluster, until it gets a bucket.
+    /// A job on the whole cluster, until it gets a bucket.
     pub fn new(kind: JobKind, id: impl Into<String>) -> Self {
         Self {
             id: id.into(),
@@ -103,17 +103,17 @@ pub enum JobState {
     Stopped,
 }
 
-/// How far a job is: on one target, or merged over all.
+/// The progress of a job: on one target, or merged over all.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobStatus {
     pub id: String,
     pub kind: JobKind,
     #[serde(default)]
     pub bucket: Option<Bucket>,
-    /// Where it writes, when that is another bucket.
+    /// The destination, if that is another bucket.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub destination: Option<Bucket>,
-    /// Objects worked on at once on each target, where its client chose that.
+    /// Concurrent objects on each target, if its client chose that.
     #[serde(default)]
     pub workers: u32,
     pub state: JobState,
@@ -124,29 +124,29 @@ pub struct JobStatus {
     pub objects: u64,
     pub bytes: u64,
     pub errors: u64,
-    /// Objects that needed nothing, as they were here already; not among `objects`.
+    /// Objects that needed no work, as they were present already; not included in `objects`.
     #[serde(default)]
     pub present: u64,
     #[serde(default)]
     pub present_bytes: u64,
-    /// How many there will be, once that is known.
+    /// Expected number of objects, once known.
     #[serde(default)]
     pub total_objects: u64,
     #[serde(default)]
     pub total_bytes: u64,
-    /// The first few failures, in words.
+    /// The messages of the first few failures.
     #[serde(default)]
     pub messages: Vec<String>,
-    /// What went as it should and is worth knowing all the same.
+    /// Notes that are not failures.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
-    /// What ended the job as a whole.
+    /// The error that ended the whole job.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure: Option<Error>,
-    /// Of a job that sorts shards: its phases, and what each target did.
+    /// For a job that sorts shards: its phases, and the part of each target.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dsort: Option<Box<DsortReport>>,
-    /// The targets that have a part in it, where they were told.
+    /// The targets that take part, if they were sent with the job.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub on: Vec<NodeId>,
 }
@@ -181,8 +181,8 @@ impl JobStatus {
         self.state != JobState::Running
     }
 
-    /// Whether its client may still take it for a job that idles, `now_ns` being the time: AIStore
-    /// keeps such jobs for more work, lists them as running and lets them be aborted.
+    /// Whether its client may still treat it as an idle job at `now_ns`: AIStore keeps such jobs
+    /// for more work, lists them as running and allows aborting them.
     pub fn is_in_idle_grace(&self, now_ns: u64) -> bool {
         self.kind.idles()
             && self.state == JobState::Done
@@ -190,7 +190,7 @@ impl JobStatus {
     }
 }
 
-/// One status out of many targets'; `None` when there is none.
+/// Merges the statuses of many targets; `None` if there are none.
 pub fn merge(parts: &BTreeMap<NodeId, JobStatus>) -> Option<JobStatus> {
     let mut parts = parts.values();
     let mut all = parts.next()?.clone();

@@ -1,27 +1,27 @@
-//! Who is alive: a pure record of heartbeats that says when a node's liveness must change.
+//! Liveness of nodes: a pure record of heartbeats that decides when a node's liveness must change.
 //!
-//! Times are milliseconds on some monotonic clock of the caller's.
+//! Times are milliseconds on a monotonic clock of the caller.
 
 use std::collections::BTreeMap;
 
 use crate::name::NodeId;
 
-/// A node counts as dead this long after its last heartbeat. Reads do not wait for that where there is
-/// a second copy, so a short pause of a machine moves nothing.
+/// A node counts as dead this long after its last heartbeat. Reads with a second copy do not wait
+/// for that, so a short pause of a machine causes no data movement.
 pub const DEAD_AFTER_MS: u64 = 5_500;
-/// So long after its report, or after a majority of the gateways last confirmed the leader that took
-/// it if that is earlier, a node may be sure that nobody takes it for dead. Who is cut off from the
-/// majority writes nothing 2 s later.
+/// Duration of a node's lease. It starts at the node's report, or at the last confirmation by a
+/// majority of the leader that took the report if that is earlier. During its lease, no other node
+/// treats the node as dead. A node that is cut off from the majority writes nothing 2 s later.
 pub const LEASE_MS: u64 = 1_800;
-/// How long a request waits for a lease that ran out: an election of gateways takes no longer on
-/// most days.
+/// How long a request waits for an expired lease to be renewed: an election of gateways rarely
+/// takes longer.
 pub const LEASE_BACK_WITHIN_MS: u64 = 1_000;
-/// A silent node whose machine refuses connections counts as dead this long after its last heartbeat.
-/// By then no lease of it lasts.
+/// A silent node whose machine refuses connections counts as dead this long after its last
+/// heartbeat. By then its lease has expired.
 pub const REFUSED_AFTER_MS: u64 = 2_200;
 /// A flapping node changes the map at most once in this time.
 pub const FLAP_HOLD_MS: u64 = 10_000;
-/// Pause between two heartbeats of a node.
+/// Interval between two heartbeats of a node.
 pub const HEARTBEAT_MS: u64 = 500;
 
 const _: () = assert!(LEASE_MS < REFUSED_AFTER_MS && REFUSED_AFTER_MS < DEAD_AFTER_MS);
@@ -40,35 +40,35 @@ pub struct Leases {
 }
 
 impl Leases {
-    /// Notes a heartbeat. Returns whether a node marked dead may be marked alive now.
+    /// Records a heartbeat. Returns whether a node marked dead may be marked alive now.
     pub fn record_heartbeat(&mut self, id: &NodeId, now_ms: u64) -> bool {
         let seen = self.seen.entry(id.clone()).or_insert(Seen { last_ms: now_ms, died_ms: None });
         seen.last_ms = now_ms;
         seen.died_ms.is_none_or(|died| now_ms.saturating_sub(died) >= FLAP_HOLD_MS)
     }
 
-    /// Starts a node's clock without a heartbeat of its own (after a gateway's restart).
+    /// Starts a node's clock without a heartbeat (after a gateway's restart).
     pub fn assume(&mut self, id: &NodeId, now_ms: u64) {
         self.seen.entry(id.clone()).or_insert(Seen { last_ms: now_ms, died_ms: None });
     }
 
-    /// A new process of the node joined: what its predecessor did is forgotten.
+    /// A new process of the node joined: the record of the previous process is dropped.
     pub fn joined(&mut self, id: &NodeId, now_ms: u64) {
         self.seen.insert(id.clone(), Seen { last_ms: now_ms, died_ms: None });
     }
 
-    /// A node took its leave: it counts as dead now, without a wait.
+    /// A node left: it counts as dead immediately.
     pub fn left(&mut self, id: &NodeId) {
         self.seen.remove(id);
     }
 
-    /// How long ago a node was heard of; a node that left or was never heard of is silent for ever.
+    /// How long ago a node last reported; a node that left or never reported is silent forever.
     pub fn silent_ms(&self, id: &NodeId, now_ms: u64) -> u64 {
         self.seen.get(id).map_or(u64::MAX, |seen| now_ms.saturating_sub(seen.last_ms))
     }
 
-    /// Whether a node may have a lease. One that was taken for dead may not until it counts as alive
-    /// again: its death may be on its way into the state while it reports.
+    /// Whether a node may have a lease. A node that was declared dead may not until it counts as
+    /// alive again: its death may be in the log, but not yet in the state, while it reports.
     pub fn may_lease(&self, id: &NodeId) -> bool {
         let seen = self.seen.get(id);
         seen.is_none_or(|seen| {
@@ -76,7 +76,8 @@ impl Leases {
         })
     }
 
-    /// Those among `alive` that said nothing for so long that a refused connection is their death.
+    /// The nodes among `alive` that were silent for so long that a refused connection means they
+    /// are dead.
     pub fn silent<'a>(&self, alive: impl Iterator<Item = &'a NodeId>, now_ms: u64) -> Vec<NodeId> {
         let silent = |id: &&NodeId| {
             let seen = self.seen.get(*id);
@@ -85,8 +86,8 @@ impl Leases {
         alive.filter(silent).cloned().collect()
     }
 
-    /// A silent node's process is not there any more. Returns whether that is news: it may have
-    /// been heard of meanwhile.
+    /// Records that a silent node's process no longer exists. Returns whether that is new: the node
+    /// may have reported meanwhile.
     pub fn refused(&mut self, id: &NodeId, now_ms: u64) -> bool {
         let silent = !self.silent([id].into_iter(), now_ms).is_empty();
         if let Some(seen) = self.seen.get_mut(id).filter(|_| silent) {

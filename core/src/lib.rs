@@ -1,10 +1,10 @@
-//! Vocabulary and decisions of Forebay: names, placement, the cluster's state, plans, wire types
-//! and errors. Nothing here opens a socket or a file, reads a clock or spawns a task; time comes in
-//! as an argument, so that all of it can be tested by the million.
+//! The domain logic of Forebay: names, placement, the cluster's state, plans, wire types and
+//! errors. Nothing here opens a socket or a file, reads a clock or spawns a task; time is an
+//! argument, so that everything can be tested deterministically.
 //!
-//! Where to look: a name or a bucket in [`name`]; who owns an object in [`placement`]; what a
-//! target may do with it in [`native`]; what the gateways agree on in [`state`]; the AIStore v1 protocol in [`v1`]; S3 in [`s3`]; node-to-node messages in
-//! [`intra`].
+//! Where to look: names and buckets in [`name`]; the owner of an object in [`placement`]; a
+//! target's rights to it in [`native`]; the state that the gateways agree on in [`state`]; the
+//! AIStore v1 protocol in [`v1`]; S3 in [`s3`]; messages between nodes in [`intra`].
 
 pub mod archive;
 pub mod backend_access;

@@ -1,5 +1,6 @@
-//! Listings of names and sizes in columns: between targets and gateways, and from gateways to clients
-//! of ours. A row is a few additions to flat buffers, so millions of names pass in a second.
+//! Listings of names and sizes in columns: between targets and gateways, and from gateways to
+//! Forebay's clients. A row needs a few additions to flat buffers, so that millions of names per
+//! second are possible.
 //!
 //! ```text
 //! block:  "FBL" 1, flags u8 (1: more follows), 3 zeros, rows u32, bytes of names u32, then in columns
@@ -16,23 +17,23 @@ use crate::object::{ListEntry, ObjectMeta, RowKind};
 
 /// The media type of a listing in blocks.
 pub const MEDIA_TYPE: &str = "application/vnd.forebay.listing";
-/// Most rows of a block.
+/// Maximum rows of a block.
 pub const MAX_ROWS: usize = 1 << 14;
 
 const MAGIC: [u8; 4] = *b"FBL\x01";
 const HEAD: usize = 16;
-/// Of each row, beside its name.
+/// Bytes of a row besides its name.
 const ROW: usize = 4 + 8 + 8 + 1;
 const MORE: u8 = 1;
 const PRESENT: u8 = 64;
-/// A block that claims more is none.
+/// A block that claims more is invalid.
 const MAX_NAMES: usize = MAX_ROWS * crate::name::MAX_OBJECT_NAME * 2;
 
 /// Rows of a listing: names with sizes, times and kinds.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Columns {
     names: String,
-    /// Where each name ends in `names`.
+    /// End of each name in `names`.
     ends: Vec<u32>,
     sizes: Vec<u64>,
     mtimes: Vec<u64>,
@@ -44,7 +45,7 @@ pub struct Columns {
 pub struct ColumnRow<'a> {
     pub name: &'a str,
     pub size: u64,
-    /// Unix nanoseconds.
+    /// Modification time, unix nanoseconds.
     pub mtime_ns: u64,
     pub kind: RowKind,
     /// Whether it is in the cluster.
@@ -52,7 +53,7 @@ pub struct ColumnRow<'a> {
 }
 
 impl Columns {
-    /// Room for this many rows.
+    /// Allocates space for this many rows.
     pub fn with_capacity(rows: usize) -> Self {
         Self {
             names: String::with_capacity(rows * 24),
@@ -126,12 +127,12 @@ impl Columns {
         (0..self.len()).map(|row| self.row(row))
     }
 
-    /// All names, one after the other.
+    /// All names, concatenated.
     pub fn names(&self) -> &str {
         &self.names
     }
 
-    /// Where each name ends in [`Self::names`].
+    /// End of each name in [`Self::names`].
     pub fn ends(&self) -> &[u32] {
         &self.ends
     }
@@ -152,7 +153,7 @@ impl Columns {
         }
     }
 
-    /// Adds the first `at_most` rows of others behind these.
+    /// Appends the first `at_most` rows of `others`.
     pub fn append(&mut self, mut others: Self, at_most: usize) {
         others.truncate(at_most);
         if self.is_empty() {
@@ -171,7 +172,7 @@ impl Columns {
         row.checked_sub(1).map_or(0, |before| self.ends[before] as usize)
     }
 
-    /// The rows as one block; whether more follows.
+    /// Encodes the rows as one block; `more` says whether another block follows.
     pub fn encode(&self, more: bool) -> Vec<u8> {
         let mut out = Vec::with_capacity(HEAD + self.len() * ROW + self.names.len());
         out.extend_from_slice(&MAGIC);
@@ -186,7 +187,7 @@ impl Columns {
         out
     }
 
-    /// Reads one block; the rows, and whether more follows.
+    /// Decodes one block; returns the rows, and whether another block follows.
     pub fn decode(block: &[u8]) -> Result<(Self, bool)> {
         let (rows, names, more) = head(block)?.ok_or_else(|| broken("is cut off"))?;
         if block.len() != HEAD + rows * ROW + names {
@@ -232,7 +233,7 @@ impl From<ColumnRow<'_>> for ListEntry {
     }
 }
 
-/// Rows, length of the names and whether more follows. `None`: the head is not here yet.
+/// Number of rows, length of the names, and whether more follows. `None`: the head is incomplete.
 fn head(bytes: &[u8]) -> Result<Option<(usize, usize, bool)>> {
     let Some((head, _)) = bytes.split_first_chunk::<HEAD>() else { return Ok(None) };
     let [m0, m1, m2, m3, flags, z0, z1, z2, r0, r1, r2, r3, n0, n1, n2, n3] = *head;
@@ -259,12 +260,12 @@ pub struct BlockReader {
 }
 
 impl BlockReader {
-    /// Takes in the next bytes.
+    /// Appends the next bytes.
     pub fn feed(&mut self, bytes: &Bytes) {
         self.here.extend_from_slice(bytes);
     }
 
-    /// The next block, once it is whole.
+    /// Returns the next block, once it is complete.
     pub fn next_block(&mut self) -> Result<Option<Columns>> {
         let Some((rows, names, more)) = head(&self.here)? else { return Ok(None) };
         let len = HEAD + rows * ROW + names;
@@ -277,7 +278,7 @@ impl BlockReader {
         Ok(Some(columns))
     }
 
-    /// Whether the last block was the last one, and nothing came behind it.
+    /// Whether the last block was read and nothing follows it.
     pub fn is_complete(&self) -> bool {
         self.over && self.here.is_empty()
     }
@@ -358,7 +359,7 @@ mod tests {
             for bit in 0..8 {
                 let mut flipped = block.clone();
                 flipped[at] ^= 1 << bit;
-                // Only whether more follows may change.
+                // Only the flag for further blocks may change without an error.
                 let changed = Columns::decode(&flipped);
                 assert!(changed.is_err() || (at, bit) == (4, 0), "{at} {bit}");
             }

@@ -1,5 +1,5 @@
-//! Pages of listings on their way from targets to gateways, with no more of each object than the listing
-//! tells: all in MessagePack without names of fields, or sizes alone in columns.
+//! Pages of listings from targets to gateways, with only the properties that the listing returns:
+//! all of them in MessagePack without field names, or sizes alone in columns.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,7 +8,7 @@ use crate::intra::ListPage;
 use crate::list_columns::{self, Columns};
 use crate::object::{ListEntry, ObjectMeta, RowKind};
 
-/// What a listing tells of each object.
+/// The properties that a listing returns for each object.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Detail {
@@ -20,7 +20,7 @@ pub enum Detail {
 }
 
 impl Detail {
-    /// The media type of a page that tells so much.
+    /// The media type of a page with this detail.
     pub fn media_type(self) -> &'static str {
         match self {
             Self::All => "application/msgpack",
@@ -32,7 +32,7 @@ impl Detail {
 type FullRow<'a, Meta> = (&'a str, RowKind, Meta);
 
 impl ListPage {
-    /// The page as bytes.
+    /// Encodes the page.
     pub fn encode(&self, detail: Detail) -> Result<Vec<u8>> {
         if detail == Detail::Size {
             return Ok(Columns::from(&self.entries[..]).encode(self.more));
@@ -46,7 +46,7 @@ impl ListPage {
         Ok(bytes)
     }
 
-    /// Reads what [`Self::encode`] wrote with the same detail.
+    /// Decodes the output of [`Self::encode`] with the same detail.
     pub fn decode(bytes: &[u8], detail: Detail) -> Result<Self> {
         if detail == Detail::Size {
             let (columns, more) = Columns::decode(bytes)?;

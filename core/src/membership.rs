@@ -1,5 +1,4 @@
-//! What has to be decided when a node joins or reports: a pure function of the state and of what the
-//! node says.
+//! Decisions when a node joins or reports: pure functions of the state and of the node's message.
 
 use crate::bucket::BucketInfo;
 use crate::error::{Error, ErrorCode, Result};
@@ -8,7 +7,7 @@ use crate::lease::{DEAD_AFTER_MS, REFUSED_AFTER_MS};
 use crate::s3::bodies::Versioning;
 use crate::state::{ClusterState, Command, Node, Role};
 
-/// What a gateway found at the URL of a process whose place another process asks for.
+/// The result of probing the URL of a process that a new process of the same node would replace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Probe {
     /// A process of this id replied.
@@ -19,8 +18,8 @@ pub enum Probe {
     Silent,
 }
 
-/// The process that a new process of the same node would replace; `None` where the new one is the
-/// recorded one, or where an older version did not record any.
+/// The process that a new process of the same node would replace; `None` if the new process is the
+/// recorded one, or if an older version did not record any.
 pub fn predecessor<'a>(state: &'a ClusterState, request: &JoinRequest) -> Option<&'a Node> {
     let differs = |node: &&Node| {
         request.instance != 0 && node.instance != 0 && node.instance != request.instance
@@ -28,9 +27,9 @@ pub fn predecessor<'a>(state: &'a ClusterState, request: &JoinRequest) -> Option
     state.node(&request.id).filter(differs)
 }
 
-/// Whether a new process may replace its `predecessor`, which sent its last heartbeat `silent_ms` ago
-/// and was probed just now. `Conflict`: the predecessor is alive. `Unavailable`: it may still act by
-/// its lease; the new process asks again.
+/// Whether a new process may replace its `predecessor`, which sent its last heartbeat `silent_ms`
+/// ago and was just probed. `Conflict`: the predecessor is alive. `Unavailable`: it may still act
+/// by its lease; the new process asks again.
 pub fn may_replace(
     predecessor: &Node,
     request: &JoinRequest,
@@ -44,7 +43,7 @@ pub fn may_replace(
             return Err(Error::new(ErrorCode::Conflict, text)
                 .hint(format!("give this one another node.id, or stop the process at {url}")));
         }
-        // The new process has the address of the old one, which cannot have it too.
+        // The new process uses the address of the old one, which therefore has ended.
         Probe::Instance(found) if found == request.instance => 0,
         Probe::Instance(_) | Probe::Refused => REFUSED_AFTER_MS,
         Probe::Silent => DEAD_AFTER_MS,
@@ -70,8 +69,8 @@ pub fn check_cluster(state: &ClusterState, request: &JoinRequest) -> Result<()> 
     ))
 }
 
-/// Rejects a target that comes back with other disks, all of them empty, while native objects may lie on those
-/// that it had and nowhere else: it would say of each that it is not there.
+/// Rejects a target that returns with other disks, all of them empty, while its previous disks may
+/// have the only copy of native objects: the target would report each of them as missing.
 pub fn check_disks(state: &ClusterState, request: &JoinRequest) -> Result<()> {
     let id = &request.id;
     let held = state.node(id).filter(|node| node.role == Role::Target && !node.emptied);
@@ -79,7 +78,7 @@ pub fn check_disks(state: &ClusterState, request: &JoinRequest) -> Result<()> {
     if !request.empty || !came_back {
         return Ok(());
     }
-    // An older version of an object lies with one target for a while, whatever copies the object has.
+    // An older version of an object has a single copy for a while, whatever the number of copies.
     let keeps_versions = |info: &BucketInfo| info.s3.versioning != Versioning::Unset;
     let lost =
         |info: &BucketInfo| !info.has_backend() && (!info.has_copies() || keeps_versions(info));
@@ -106,8 +105,8 @@ pub fn check_instance(node: &Node, instance: u64) -> Result<()> {
         .hint(format!("stop one of them, or give this one another node.id; {url} goes on")))
 }
 
-/// The commands by which a process of a node becomes a member, in their order; none where it is one
-/// already, as it says.
+/// The commands by which a process of a node becomes a member, in order; none if it is a member
+/// already, with the same properties.
 pub fn join(state: &ClusterState, request: &JoinRequest) -> Vec<Command> {
     let JoinRequest { id, role, url, zone, instance, .. } = request;
     let known = state.node(id);
@@ -121,9 +120,9 @@ pub fn join(state: &ClusterState, request: &JoinRequest) -> Vec<Command> {
     let mut commands = Vec::new();
     let missed = known.is_some_and(|n| n.alive && n.role == Role::Target) && state.has_copies();
     if missed {
-        // Its last process died and nobody noticed. What that one was about to tell others lies on its disks,
-        // and it does not know that any more: it counts as one that was away. It does not count as
-        // dead: this may be a question asked twice, by a process that has its lease.
+        // Its last process died unnoticed. Updates that it had not replicated yet are on its disks,
+        // and the new process does not know them: the node counts as one that was away. It does not
+        // count as dead: this may be a repeated request of a process that has its lease.
         commands.push(Command::SetAlive { id: id.clone(), alive: true, yields: true });
     }
     let weight = known.map_or(1, |n| n.weight);
@@ -132,8 +131,8 @@ pub fn join(state: &ClusterState, request: &JoinRequest) -> Vec<Command> {
     commands
 }
 
-/// Whether a goodbye is of the process that counts as alive. One that was long on its way may be of the
-/// process before, and the one that lives now has a lease.
+/// Whether a leave request is from the process that counts as alive. A delayed request may be from
+/// the previous process, while the current one has a lease.
 pub fn may_leave(state: &ClusterState, request: &LeaveRequest) -> bool {
     let alive = state.node(&request.id).filter(|node| node.alive);
     alive.is_some_and(|node| {

@@ -1,4 +1,4 @@
-//! Names: provider, bucket, object, node; their rules and their printed forms.
+//! Names: provider, bucket, object, node; their rules and their text forms.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,13 +10,13 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use crate::error::{Error, ErrorCode, Result};
 pub use crate::node_id::NodeId;
 
-/// Longest object name in bytes, on every front.
+/// Maximum bytes of an object name, on every front.
 pub const MAX_OBJECT_NAME: usize = 1024;
-/// Longest bucket name in characters.
+/// Maximum characters of a bucket name.
 pub const MAX_BUCKET_NAME: usize = 64;
 
-/// Returns an error if a text of a request is longer than the names that it is compared with can
-/// be; `field` is what the request calls it.
+/// Returns an error if a text of a request is longer than any name that it could match; `field` is
+/// its name in the request.
 pub fn check_length(field: &str, text: &str, limit: usize) -> Result<()> {
     if text.len() <= limit {
         return Ok(());
@@ -24,7 +24,7 @@ pub fn check_length(field: &str, text: &str, limit: usize) -> Result<()> {
     Err(Error::invalid(format!("{field} has {} bytes, the limit is {limit}", text.len())))
 }
 
-/// Where a bucket really lives.
+/// The provider that stores a bucket.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
@@ -64,7 +64,7 @@ impl Provider {
         }
     }
 
-    /// Whether the bucket's objects live in a cloud and are only cached here.
+    /// Whether the bucket's objects are stored in a cloud and only cached here.
     pub fn is_remote(self) -> bool {
         self != Self::Ais
     }
@@ -95,7 +95,7 @@ impl fmt::Display for Provider {
     }
 }
 
-/// Names up to this length together are joined without memory from the heap.
+/// Names up to this total length are joined without a heap allocation.
 const JOINED: usize = 128;
 
 /// Second level of a bucket's identity: another cluster's id and a name; both empty by default.
@@ -147,7 +147,7 @@ fn namespace_or_null<'de, D: serde::Deserializer<'de>>(d: D) -> Result<Arc<Names
     Ok(Arc::new(Option::<Namespace>::deserialize(d)?.unwrap_or_default()))
 }
 
-/// What `f` makes of texts behind one another; short ones take no memory from the heap.
+/// Calls `f` with the concatenated texts; short ones need no heap allocation.
 pub(crate) fn joined<const N: usize, R>(parts: [&str; N], f: impl FnOnce(&[u8]) -> R) -> R {
     let mut room = [0; JOINED];
     let mut end = 0;
@@ -162,7 +162,7 @@ pub(crate) fn joined<const N: usize, R>(parts: [&str; N], f: impl FnOnce(&[u8]) 
 }
 
 impl Bucket {
-    /// A bucket in the global namespace, its name checked.
+    /// A bucket in the global namespace; checks its name.
     pub fn new(provider: Provider, name: &str) -> Result<Self> {
         check_bucket_name(name)?;
         Ok(Self { name: name.into(), provider, namespace: Arc::default() })
@@ -180,21 +180,21 @@ impl Bucket {
         self.with_uname(str::to_owned)
     }
 
-    /// What `f` makes of [`Self::uname`], mostly without memory for it: each request needs it more
-    /// than once.
+    /// Calls `f` with [`Self::uname`], mostly without an allocation: each request needs it several
+    /// times.
     pub fn with_uname<R>(&self, f: impl FnOnce(&str) -> R) -> R {
         let ns = &self.namespace;
         joined(
             [self.provider.as_str(), "/@", &ns.uuid, "#", &ns.name, "/", &self.name, "/"],
             |bytes| match std::str::from_utf8(bytes) {
                 Ok(uname) => f(uname),
-                // Texts that are joined are a text.
+                // Concatenated UTF-8 texts are valid UTF-8.
                 Err(_) => f(&String::from_utf8_lossy(bytes)),
             },
         )
     }
 
-    /// Parses [`Self::uname`], with or without an object name behind it.
+    /// Parses [`Self::uname`], optionally followed by an object name.
     pub fn parse_uname(uname: &str) -> Result<(Self, Option<ObjectName>)> {
         let bad = || Error::invalid(format!("invalid uname \"{uname}\""));
         let mut parts = uname.splitn(4, '/');
@@ -210,12 +210,12 @@ impl Bucket {
         Ok((bucket, object))
     }
 
-    /// Whether its objects live elsewhere: in a cloud, or in another cluster.
+    /// Whether its objects are stored elsewhere: in a cloud, or in another cluster.
     pub fn is_remote(&self) -> bool {
         self.provider.is_remote() || !self.namespace.uuid.is_empty()
     }
 
-    /// Parses `scheme://bucket[/object]`; a bare `bucket` is native. One of another cluster is
+    /// Parses `scheme://bucket[/object]`; a bare `bucket` is native. A bucket of another cluster is
     /// `ais://@alias/bucket`.
     pub fn parse_uri(uri: &str) -> Result<(Self, Option<String>)> {
         let (provider, rest) = match uri.split_once("://") {
@@ -242,7 +242,7 @@ impl Bucket {
         format!("{self}/{object}")
     }
 
-    /// The error for this bucket not being there.
+    /// The error if this bucket does not exist.
     pub fn not_found(&self) -> Error {
         if self.provider == Provider::Ais && self.is_remote() {
             let text = format!("remote bucket \"{self}\" does not exist");
@@ -257,7 +257,7 @@ impl Bucket {
         }
     }
 
-    /// The error for an object of this bucket not being there.
+    /// The error if an object of this bucket does not exist.
     pub fn object_not_found(&self, object: &str) -> Error {
         Error::new(ErrorCode::ObjectNotFound, format!("{} does not exist", self.object_uri(object)))
     }
@@ -298,7 +298,7 @@ fn check_bucket_name(name: &str) -> Result<()> {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ObjectName(Arc<str>);
 
-// By hand, since a batch has a million: nothing is copied on the way.
+// Written by hand, since a batch has up to a million: it copies nothing.
 impl Serialize for ObjectName {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(&self.0)
@@ -340,7 +340,7 @@ impl ObjectName {
         ))
     }
 
-    /// The stricter rules that AIStore v1 has for native buckets: no `.` or `..` elements, no
+    /// Checks the stricter rules of AIStore v1 for native buckets: no `.` or `..` elements, no
     /// leading, doubled or trailing slash.
     pub fn check_v1_native(&self) -> Result<()> {
         let bad_element = self.0.split('/').any(|part| matches!(part, "" | "." | ".."));

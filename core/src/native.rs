@@ -1,8 +1,8 @@
-//! What a target may do with an object of a native bucket, whom it asks and whom it tells: decided by
-//! the map and by stamps alone.
+//! Rules for objects of native buckets: what a target may do, which targets it asks, and which it
+//! replicates to. Decided only by the map and by stamps.
 //!
-//! While the places of objects change, what belongs on one target may still lie on a former owner; and
-//! a target that was away may have missed what those wrote that have copies.
+//! During a rebalance, an object that belongs on one target may still be on a former owner; and a
+//! target that was away may have missed writes of objects with copies.
 
 use crate::bucket::BucketInfo;
 use crate::copies::Stamp;
@@ -13,7 +13,7 @@ use crate::placement;
 use crate::rebalance;
 use crate::state::{ClusterState, Node};
 
-/// Whether `me` is the target that writes an object now; an error where nobody does.
+/// Whether `me` is the target that writes an object now; an error if no target may write it.
 pub fn writes(state: &ClusterState, info: &BucketInfo, name: &str, me: &NodeId) -> Result<bool> {
     if info.has_copies() {
         return Ok(placement::owner(state, info, name)?.id == *me);
@@ -21,7 +21,7 @@ pub fn writes(state: &ClusterState, info: &BucketInfo, name: &str, me: &NodeId) 
     Ok(rebalance::duty(state, info, name, me).stays)
 }
 
-/// An error where `writer`, who says that it writes an object at this moment, is not who does.
+/// Returns an error if `writer`, which claims to write an object at this moment, is not its writer.
 pub fn check_writer(
     state: &ClusterState,
     info: &BucketInfo,
@@ -32,18 +32,18 @@ pub fn check_writer(
     if owner.id == *writer { Ok(()) } else { Err(belongs_elsewhere(info, name)) }
 }
 
-/// The error for an object that is another target's by now.
+/// The error for an object that another target owns by now.
 pub fn belongs_elsewhere(info: &BucketInfo, name: &str) -> Error {
     let uri = info.bucket.object_uri(name);
     Error::unavailable(format!("{uri} belongs to another target by now")).retry_after(1)
 }
 
-/// Whether target `me` may have missed what became of objects that have copies.
+/// Whether target `me` may have missed updates of objects with copies.
 pub fn lags(state: &ClusterState, me: &NodeId) -> bool {
     state.node(me).is_none_or(|node| node.lagging)
 }
 
-/// The other targets that may know more of an object than `me`.
+/// The other targets that may have newer information on an object than `me`.
 pub fn lookup_peers<'a>(
     state: &'a ClusterState,
     info: &BucketInfo,
@@ -59,7 +59,7 @@ pub fn lookup_peers<'a>(
     Vec::new()
 }
 
-/// The other targets that surely have what `me` has lost of an object with copies.
+/// The other targets that certainly have the data that `me` lost of an object with copies.
 pub fn who_has_copies<'a>(
     state: &'a ClusterState,
     info: &BucketInfo,
@@ -71,9 +71,9 @@ pub fn who_has_copies<'a>(
     others
 }
 
-/// The other targets that may have older versions of an object which `me`, who answers for it, lacks.
-/// A version lies with who owned its object when it was replaced; the other holders of an object with
-/// copies get it when all is put in its place.
+/// The other targets that may have older versions of an object which its owner `me` lacks. A
+/// version is on the target that owned its object when it was replaced; the other holders of an
+/// object with copies get the version when the rebalance completes.
 pub fn who_may_have_versions<'a>(
     state: &'a ClusterState,
     info: &BucketInfo,
@@ -87,7 +87,7 @@ pub fn who_may_have_versions<'a>(
         return Vec::new();
     }
     let mut holders = placement::holders(state, info, placement::digest_in(&info.bucket, name));
-    // The first of them was the owner since all was in its place, unless it was away.
+    // The first holder has been the owner since the last completed rebalance, unless it was away.
     if holders.first().is_some_and(|first| first.id == *me) && !lags(state, me) {
         return Vec::new();
     }
@@ -95,16 +95,16 @@ pub fn who_may_have_versions<'a>(
     holders
 }
 
-/// Who hears of a change of an object before it is acknowledged.
+/// The targets that must get a change of an object before it is acknowledged.
 #[derive(Clone, Debug)]
 pub struct ReplicaSet<'a> {
-    /// Those among `all` that get the new copy.
+    /// The targets among `all` that get the new copy.
     pub holders: Vec<&'a Node>,
-    /// Dead ones are not among them: what they have is found to be older when they are back.
+    /// Without dead targets: their copies turn out to be older when they return.
     pub all: Vec<&'a Node>,
 }
 
-/// Who has to hear from `me` what became of an object.
+/// The targets to which `me` must replicate a change of an object.
 pub fn replica_set<'a>(
     state: &'a ClusterState,
     info: &BucketInfo,
@@ -123,61 +123,64 @@ pub fn replica_set<'a>(
     ReplicaSet { holders, all }
 }
 
-/// What is known of an object's past where it is to be written.
+/// Known stamps of an object that is about to be written.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct WriteHistory {
-    /// Of the copy that is replaced.
+    /// Stamp of the copy that is replaced.
     pub here: Option<Stamp>,
-    /// Of a removal that was made here and that others may not have heard of.
+    /// Stamp of a removal made here that may not be replicated yet.
     pub unreplicated: Option<Stamp>,
-    /// Of a tombstone here.
+    /// Stamp of a tombstone here.
     pub tombstone: Option<Stamp>,
-    /// Of what others say, where the copy here may have been lost.
+    /// Stamp on other targets, if the copy here may have been lost.
     pub elsewhere: Option<Stamp>,
 }
 
 impl WriteHistory {
-    /// The stamp of a write that comes after all of it.
+    /// The stamp of a write that is newer than all of them.
     pub fn next(self, state: &ClusterState) -> Stamp {
-        // In a calm cluster, too, where a tombstone may stay that was noted while a disk was away.
+        // Also in a quiescent cluster, where a tombstone may remain that was written while a disk
+        // was away.
         let last = self.here.max(self.unreplicated).max(self.elsewhere).max(self.tombstone);
         last.unwrap_or_default().next(state.version)
     }
 }
 
-/// Whether an object is there for who removes it: `here` is its copy where it is removed, `there` the
-/// newest one elsewhere, `gone` the last removal that anybody noted.
+/// Whether an object exists for its removal: `here` is the stamp of its copy at the remover,
+/// `there` that of the newest copy elsewhere, `gone` that of the last known removal.
 pub fn is_there(here: Option<Stamp>, there: Option<Stamp>, gone: Option<Stamp>) -> bool {
     here.max(there) > gone
 }
 
-/// Whether a removal of this stamp, noted at target `me`, is the last that became of an object. Where
-/// places changed since then, another target may have written the object, and where `me` was away,
-/// its other holders.
+/// Whether a removal with this stamp, recorded at target `me`, is the latest change of an object.
+/// If placement changed since then, another target may have written the object; if `me` was away,
+/// its other holders may have.
 pub fn is_last_word(state: &ClusterState, info: &BucketInfo, gone: Stamp, me: &NodeId) -> bool {
     gone.epoch >= state.targets_changed && !(info.has_copies() && lags(state, me))
 }
 
-/// Whether the newest copy of those that were found, at `holder`, may be older than what a target
-/// that did not answer has.
+/// Whether the newest copy that was found, at `holder`, may be older than a copy on a target that
+/// did not answer.
 pub fn may_be_older(info: &BucketInfo, holder: &Node) -> bool {
     info.has_copies() && holder.lagging
 }
 
-/// What becomes of a copy that arrives where it belongs and is new.
+/// The decision on a new copy that arrives at its place.
 #[derive(Clone, Debug)]
 pub enum Arrival<'a> {
     Take,
-    /// Nobody could tell that the object was removed since the copy was sent.
+    /// Rejected: the object may have been removed after the copy was sent, without a tombstone.
     Refuse,
-    /// Taken if this target, which sent it, has it still: who removes the object does so there too.
+    /// Accepted if this target, which sent it, still has it: a removal also removes the sender's
+    /// copy.
     IfStillAt(&'a Node),
-    /// Taken if all of these answer and none knows anything newer: who sent it may have missed that, and
-    /// who takes it shows it as the newest there is.
+    /// Accepted if all of these targets answer and none has anything newer: the sender may have
+    /// missed an update, and the receiver would serve the copy as the newest one.
     IfNewest(Vec<&'a Node>),
 }
 
-/// Whether target `me` may take a copy that lay somewhere else, or (`written`) is being written just now.
+/// Whether target `me` may accept a copy from another target, or one that is being written
+/// (`written`).
 pub fn arrival<'a>(
     state: &'a ClusterState,
     info: &BucketInfo,
@@ -190,7 +193,7 @@ pub fn arrival<'a>(
         return Arrival::Take;
     }
     let sender = from.filter(|_| info.has_copies()).and_then(|from| state.node(from));
-    // Where objects move, or somebody is away, there are tombstones.
+    // During a rebalance, or while a target is away, tombstones are kept.
     let tombstone = !state.is_in_place(info) || info.has_copies() && !state.is_quiescent();
     match sender {
         Some(node) if tombstone && node.lagging && !lags(state, me) => {
@@ -205,20 +208,22 @@ pub fn arrival<'a>(
     }
 }
 
-/// Whether target `me`, which hears of a removal, has to note it: an older copy may come to it later.
+/// Whether target `me`, which receives a removal, has to record a tombstone: an older copy may
+/// arrive later.
 pub fn notes_removal(state: &ClusterState, info: &BucketInfo, name: &str, me: &NodeId) -> bool {
     !state.is_quiescent() && rebalance::duty(state, info, name, me).stays
 }
 
-/// Whether a tombstone is of no use any more, in a calm cluster of this version.
+/// Whether a tombstone is no longer needed, in a quiescent cluster of this version.
 pub fn may_forget(tombstone: Stamp, version: u64) -> bool {
     tombstone.epoch <= version
 }
 
-/// The targets that know all objects of a native bucket, or all their older versions, together. Where objects
-/// have copies, so many may be missing that one of those is among the others who know of each. `None`: all members have to be there.
+/// The targets that together know all objects of a native bucket, or all their older versions. If
+/// objects have copies, so many targets may be missing that one holder of each object remains.
+/// `None`: all members are needed.
 pub fn who_can_list<'a>(state: &'a ClusterState, info: &BucketInfo) -> Option<Vec<&'a Node>> {
-    // An older version lies with one target until all is put in its place.
+    // An older version has a single copy until the rebalance completes.
     if !info.has_copies() || !state.is_in_place(info) || history::is_history(info.id) {
         return None;
     }
@@ -228,8 +233,8 @@ pub fn who_can_list<'a>(state: &'a ClusterState, info: &BucketInfo) -> Option<Ve
     (!here.is_empty() && missing.len() < copies).then_some(here)
 }
 
-/// An error where a listing would lack something without a word: whoever chose by a state of version
-/// `chosen_by` that `me` and others are asked may not know of a target that came since, or of an absence of `me`.
+/// Returns an error if a listing could be incomplete without notice: a node that chose the targets
+/// to ask by the state `chosen_by` may not know a target that joined since, or an absence of `me`.
 pub fn check_choice(state: &ClusterState, chosen_by: u64, me: &NodeId) -> Result<()> {
     let came = state.node(me).map_or(0, |node| node.alive_since);
     if chosen_by >= state.targets_changed.max(came) {
@@ -259,7 +264,7 @@ mod tests {
         state.apply(state.version + 1, command).unwrap();
     }
 
-    /// Three targets and a bucket of two copies, all in place.
+    /// Three targets and a bucket of two copies, rebalance complete.
     fn quiescent() -> (ClusterState, BucketInfo) {
         let mut state = ClusterState::default();
         (0..3).for_each(|n| join(&mut state, n));

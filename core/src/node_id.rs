@@ -1,4 +1,4 @@
-//! The id of a node, which knows its own digest.
+//! The id of a node, with its cached digest.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,8 +12,8 @@ use crate::placement;
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeId {
     text: Arc<str>,
-    /// Placement asks for it once for each node and object: hashing the text each time costs more than
-    /// all that is done with the digest.
+    /// Placement needs it once for each node and object: hashing the text each time costs more than
+    /// everything done with the digest.
     digest: u64,
 }
 

@@ -1,4 +1,4 @@
-//! What is known of one object beside its bytes.
+//! The metadata of one object.
 
 use std::collections::BTreeMap;
 
@@ -8,17 +8,17 @@ use crate::checksum::{Checksum, ChecksumKind};
 use crate::placement;
 use crate::size::ByteRange;
 
-/// Metadata of an object as a node knows it.
+/// Metadata of an object on one node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ObjectMeta {
-    /// Bytes.
+    /// Size in bytes.
     pub size: u64,
-    /// `1`, `2`, … for native buckets; the cloud's own text (version id, generation) otherwise.
+    /// `1`, `2`, … for native buckets; otherwise the cloud's own text (version id, generation).
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub version: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub checksum: Option<Checksum>,
-    /// The cloud's ETag without quotes, when there is one.
+    /// The cloud's ETag without quotes, if there is one.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub etag: String,
     /// Last access, unix nanoseconds.
@@ -38,19 +38,19 @@ pub struct ObjectMeta {
     pub present: bool,
 }
 
-/// What the keys of custom metadata begin with that a front keeps for itself (the Content-Type of
-/// an S3 upload); they are no user's to see or to set.
+/// Prefix of custom metadata keys that a front uses itself (the Content-Type of an S3 upload);
+/// users cannot see or set them.
 pub const SYSTEM_PREFIX: &str = "s3:";
 
-/// Whether a key of custom metadata belongs to a front.
+/// Whether a key of custom metadata is used by a front itself.
 pub fn is_system_key(key: &str) -> bool {
     key.starts_with(SYSTEM_PREFIX)
 }
 
 impl ObjectMeta {
-    /// The ETag that clients see on every front, without quotes: the object's own, or its MD5, or one
-    /// made of its checksum and the time of its writing. One that is no MD5 has a dash in it, so
-    /// that nobody takes it for one.
+    /// The ETag that clients see on every front, without quotes: the object's own, or its MD5, or
+    /// one derived from its checksum and its modification time. A derived one contains a dash, so
+    /// that it is not mistaken for an MD5.
     pub fn s3_etag(&self) -> String {
         if !self.etag.is_empty() {
             return self.etag.clone();
@@ -70,8 +70,8 @@ impl ObjectMeta {
     }
 }
 
-/// The ETag that clients see of a backend's object, without quotes: the backend's own, or one made of
-/// its version. It is the same before, while and after a copy is in the cluster.
+/// The ETag that clients see of a backend's object, without quotes: the backend's own, or one
+/// derived from its version. It is the same before, while and after a copy is in the cluster.
 pub fn remote_etag(etag: &str, version: &str, size: u64) -> String {
     match (etag, version) {
         ("", "") => format!("v1-{size:x}-0"),
@@ -80,8 +80,8 @@ pub fn remote_etag(etag: &str, version: &str, size: u64) -> String {
     }
 }
 
-/// Sizes of the parts of an object that was uploaded in parts, in their order; none for others.
-/// Neighbours of one size are kept as one, so that many parts take few bytes.
+/// Sizes of the parts of a multipart upload, in order; empty for other objects. Adjacent parts of
+/// one size are stored as a run, so that many parts need few bytes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct PartSizes(Vec<(u64, u64)>);
@@ -92,13 +92,13 @@ impl PartSizes {
         &self.0
     }
 
-    /// `12*8388608,1*77`; nothing where there are no parts.
+    /// `12*8388608,1*77`; `None` if there are no parts.
     pub fn as_text(&self) -> Option<String> {
         let runs = self.0.iter().map(|(count, size)| format!("{count}*{size}"));
         (!self.is_empty()).then(|| runs.collect::<Vec<_>>().join(","))
     }
 
-    /// Reads what [`Self::as_text`] wrote.
+    /// Parses the output of [`Self::as_text`].
     pub fn from_text(text: &str) -> Option<Self> {
         let run = |run: &str| {
             let (count, size) = run.split_once('*')?;
@@ -108,7 +108,7 @@ impl PartSizes {
         parts.total().map(|_| parts)
     }
 
-    /// Bytes of all parts; nothing where they are more than a number can say.
+    /// Total bytes of all parts; `None` on overflow.
     fn total(&self) -> Option<u64> {
         self.0
             .iter()
@@ -134,7 +134,7 @@ impl PartSizes {
         self.0.iter().map(|(_, size)| *size).max().unwrap_or(0)
     }
 
-    /// Where the part of this number (from 1) lies in the object.
+    /// The range of the part with this number (from 1).
     pub fn range(&self, number: u64) -> Option<ByteRange> {
         let (mut before, mut start) = (0, 0);
         for (count, size) in &self.0 {
@@ -172,7 +172,7 @@ pub struct ListEntry {
     pub kind: RowKind,
 }
 
-/// What a row of a listing stands for, where shards are listed with their members.
+/// The kind of a listing row, when shards are listed with their members.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RowKind {

@@ -1,4 +1,4 @@
-//! HTTP origins: which bucket and object a URL is, and which URL an object has.
+//! HTTP origins: maps URLs to buckets and objects, and objects to URLs.
 
 use percent_encoding::percent_decode_str;
 use xxhash_rust::xxh64::xxh64;
@@ -8,18 +8,18 @@ use crate::error::{Error, Result};
 use crate::name::{Bucket, Provider};
 use crate::v1::query::encode_path;
 
-/// Seed of the hash that names buckets; AIStore's of everything else it hashes.
+/// Seed of the hash that names buckets; AIStore uses it for its other hashes.
 const SEED: u64 = 1_103_515_245;
 
-/// A place on the web whose files are a bucket's objects: a URL without a slash at its end.
+/// A location on the web whose files are a bucket's objects: a URL without a trailing slash.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Origin(String);
 
 impl Origin {
-    /// Reads a base URL: `https://host/path`.
+    /// Parses a base URL: `https://host/path`.
     pub fn parse(url: &str) -> Result<Self> {
         let bad = |why: &str| {
-            // Not the URL itself: what makes it bad may be a password.
+            // Without the URL: the invalid part may be a password.
             Err(Error::invalid(format!("the URL of an HTTP origin {why}"))
                 .hint("give it as https://host/path"))
         };
@@ -45,11 +45,11 @@ impl Origin {
         Ok(Self(url.trim_end_matches('/').to_owned()))
     }
 
-    /// The origin of the file at `url` that is the object `name`: what is before the name.
+    /// The origin of the file at `url` that is the object `name`: the URL before the name.
     pub fn of_object(url: &str, name: &str) -> Result<Self> {
         let parts: Vec<&str> = url.split('/').collect();
         let count = name.split('/').count();
-        // Scheme, nothing, host, and at least the name.
+        // Scheme, empty part, host, and at least the name.
         let names = parts.len() >= 3 + count && {
             let path = parts[parts.len() - count..].join("/");
             percent_decode_str(&path).decode_utf8().is_ok_and(|path| path == name)
@@ -63,12 +63,12 @@ impl Origin {
         Self::parse(&parts[..parts.len() - count].join("/"))
     }
 
-    /// What a bucket over it is called when nobody names it: a hash, as AIStore's names are.
+    /// The default name of a bucket for this origin: a hash, as in AIStore.
     pub fn bucket_name(&self) -> String {
         format!("{:016x}", xxh64(self.0.as_bytes(), SEED))
     }
 
-    /// The URL of an object; `None` for names that would lead out of the origin.
+    /// The URL of an object; `None` for names that lead outside of the origin.
     pub fn url(&self, name: &str) -> Option<String> {
         let leads_out = name.split('/').any(|part| matches!(part, "." | ".."));
         (!leads_out).then(|| format!("{}/{}", self.0, encode_path(name)))
@@ -78,7 +78,7 @@ impl Origin {
         &self.0
     }
 
-    /// The backend of a bucket over it.
+    /// The backend of a bucket for this origin.
     pub fn backend(&self) -> BackendSpec {
         let (kind, endpoint) = (BackendKind::Http, Some(self.0.clone()));
         BackendSpec { kind, bucket: String::new(), endpoint, root: None }

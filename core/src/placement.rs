@@ -1,4 +1,4 @@
-//! Who owns an object: rendezvous (highest random weight) hashing over targets.
+//! The owner of an object: rendezvous (highest random weight) hashing over targets.
 //!
 //! With equal weights this is, bit for bit, the function that clients of AIStore v1 compute
 //! themselves for direct reads (wire reference §3.4).
@@ -20,7 +20,8 @@ pub fn digest(text: &str) -> u64 {
 
 /// Digest of `bucket uname + object name` without joining them.
 pub fn object_digest(bucket_uname: &str, object: &str) -> u64 {
-    // Of names as short as most are, at once: half the time of one piece after the other.
+    // Short names, which are most names, are hashed in one call: half the time of hashing in
+    // pieces.
     joined([bucket_uname, object], |name| xxh64(name, SEED))
 }
 
@@ -53,7 +54,7 @@ impl<'a> Scored<'a> {
         Self { node, weight: node.weight, score: mix(node.id.digest() ^ object) }
     }
 
-    /// What nodes of unequal weights are compared by.
+    /// The comparison key of nodes with unequal weights.
     fn weighted(self) -> f64 {
         let unit = (self.score as f64 + 0.5) / (u64::MAX as f64 + 1.0);
         -f64::from(self.weight) / unit.ln()
@@ -62,8 +63,8 @@ impl<'a> Scored<'a> {
 
 /// The node with the highest score for `object`, among those given.
 ///
-/// Equal weights compare the mixed hash itself; else −w / ln(h / 2^64), which gives each node a
-/// share in proportion to its weight.
+/// Equal weights compare the mixed hash itself; otherwise −w / ln(h / 2^64), which gives each node
+/// a share in proportion to its weight.
 pub fn highest<'a>(nodes: impl Iterator<Item = &'a Node> + Clone, object: u64) -> Option<&'a Node> {
     best(nodes.map(|node| Scored::new(node, object)))
 }
@@ -71,7 +72,7 @@ pub fn highest<'a>(nodes: impl Iterator<Item = &'a Node> + Clone, object: u64) -
 fn best<'a>(nodes: impl Iterator<Item = Scored<'a>> + Clone) -> Option<&'a Node> {
     let first = nodes.clone().next()?.weight;
     let mut equal = true;
-    // One pass where all weights are equal, as they mostly are.
+    // One pass if all weights are equal, which is the usual case.
     let plain = nodes.clone().inspect(|n| equal &= n.weight == first).max_by_key(|n| n.score);
     if equal {
         return plain.map(|n| n.node);
@@ -80,8 +81,8 @@ fn best<'a>(nodes: impl Iterator<Item = Scored<'a>> + Clone) -> Option<&'a Node>
     weighted.max_by(|a, b| a.1.total_cmp(&b.1)).map(|(node, _)| node)
 }
 
-/// The targets that have something of an object of a native bucket, dead or alive, by rank: as many as
-/// the bucket has copies, or with its slices, in different zones as far as there are so many.
+/// The targets that have a part of an object of a native bucket, dead or alive, by rank: as many as
+/// the bucket has copies, or with its slices; in different zones if there are enough zones.
 pub fn holders<'a>(
     state: &'a ClusterState,
     info: &BucketInfo,
@@ -100,31 +101,31 @@ pub fn holders<'a>(
         };
         let Some(next) = next.or_else(|| best(left.iter().copied())) else { break };
         left.retain(|n| !std::ptr::eq(n.node, next));
-        // Targets without a zone are in none together.
+        // Targets without a zone do not share one.
         zones.extend(Some(next.zone.as_str()).filter(|zone| !zone.is_empty()));
         chosen.push(next);
     }
     chosen
 }
 
-/// The holders, by rank, that have something of every object of the bucket, whatever its size.
+/// The holders, by rank, that have a part of every object of the bucket, whatever its size.
 pub fn metadata_holders<'n, 'a>(info: &BucketInfo, holders: &'n [&'a Node]) -> &'n [&'a Node] {
     &holders[..holders.len().min(info.metadata_holders())]
 }
 
-/// The one of several holders that answers for an object: the first that is there and missed
-/// nothing. If all are there they know all together, whatever each of them missed.
+/// The holder that owns an object: the first one that is alive and not lagging. If all are alive
+/// they know everything together, whatever each of them missed.
 fn answering<'a>(holders: &[&'a Node]) -> Option<&'a Node> {
     let whole = holders.iter().find(|n| n.alive && !n.lagging);
     let first = holders.first().filter(|_| holders.iter().all(|n| n.alive));
     whole.or(first).copied()
 }
 
-/// The target that may show an object with two copies while the one that answers for it is silent: the
-/// other holder, if all that hold anything are there and missed nothing. Every write
-/// that anybody saw has reached it, as long as it has a lease; and what it shows of a write that is
-/// under way survives either of the two. With a third holder, which may not have that write yet, the death of both
-/// would take back what was seen.
+/// The target that may serve an object with two copies while its owner is silent: the other holder,
+/// if all targets that hold anything are alive and not lagging. Every acknowledged write has
+/// reached it, as long as it has a lease; and a write in progress that it serves survives the death
+/// of either target. With a third holder, which may not have that write yet, the death of both
+/// could undo a write that was read.
 pub fn hedge_target<'a>(
     state: &'a ClusterState,
     info: &BucketInfo,
@@ -138,8 +139,9 @@ pub fn hedge_target<'a>(
 
 /// The target that must answer for an object now.
 ///
-/// Buckets with a backend skip dead targets (a stand-in can fetch the object again); a native
-/// object belongs to those that have it even while they are dead, which is an error worth a retry.
+/// For buckets with a backend, dead targets are skipped (another target can fetch the object
+/// again). A native object belongs to its holders even while they are dead, which is a transient
+/// error.
 pub fn owner<'a>(state: &'a ClusterState, info: &BucketInfo, object: &str) -> Result<&'a Node> {
     owner_by_digest(state, info, digest_in(&info.bucket, object), object)
 }
@@ -355,7 +357,8 @@ mod tests {
         assert!((14_500..15_500).contains(&heavy), "{heavy}");
     }
 
-    /// The rule itself: the ids are hashed anew for each object, each score is made for each comparison.
+    /// The definition itself: hashes the ids for each object, computes each score for each
+    /// comparison.
     fn by_the_book<'a>(nodes: &[&'a Node], object: u64) -> Option<&'a Node> {
         let score = |n: &Node| mix(digest(n.id.as_str()) ^ object);
         if nodes.iter().all(|n| n.weight == nodes[0].weight) {

@@ -1,4 +1,4 @@
-//! What has to move when the places of native objects change: a pure function of two states.
+//! The moves of native objects when placement changes: a pure function of two states.
 
 use std::collections::BTreeMap;
 
@@ -9,38 +9,39 @@ use crate::name::NodeId;
 use crate::placement;
 use crate::state::{ClusterState, Command, Node};
 
-/// One object that goes from one target to another.
+/// One object that moves from one target to another.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Move {
     pub from: NodeId,
     pub to: NodeId,
 }
 
-/// What becomes of a copy that lies on one target.
+/// The duty of a target for a copy that it has.
 #[derive(Clone, Debug)]
 pub struct Duty<'a> {
-    /// It belongs there.
+    /// Whether the copy belongs there.
     pub stays: bool,
-    /// The other targets where the object belongs: they are to have it, too.
+    /// The other targets where the object belongs, which must have it too.
     pub others: Vec<&'a Node>,
 }
 
-/// What becomes of a copy that lies on target `me`. Where it does not stay it goes when all others
-/// have it.
+/// The duty of target `me` for a copy that it has. A copy that does not stay is removed when all
+/// others have the object.
 pub fn duty<'a>(state: &'a ClusterState, info: &BucketInfo, name: &str, me: &NodeId) -> Duty<'a> {
     let digest = placement::digest_in(&info.bucket, name);
     let mut others = match info.places() {
-        // The usual case, without a list of all.
+        // The usual case, without a list of all targets.
         1 => Vec::from_iter(placement::highest(state.owning_targets(), digest)),
         _ => placement::holders(state, info, digest),
     };
     let all = others.len();
     others.retain(|node| node.id != *me);
-    // Where nobody is to have it, it is left alone.
+    // If no target should have it, it is left alone.
     Duty { stays: others.len() < all || all == 0, others }
 }
 
-/// Those of [`Duty::others`] that have something of every object, so that together they know of all.
+/// Those of [`Duty::others`] that have a part of every object, so that together they know all
+/// objects.
 pub fn metadata_holders<'a>(
     state: &'a ClusterState,
     info: &BucketInfo,
@@ -55,7 +56,7 @@ pub fn metadata_holders<'a>(
     metadata_holders.filter(|node| node.id != *me).collect()
 }
 
-/// Which form of an object of this size each target is to have, by rank.
+/// The form of an object of this size that each target should have, by rank.
 pub fn forms<'a>(
     state: &'a ClusterState,
     info: &BucketInfo,
@@ -70,17 +71,16 @@ pub fn forms<'a>(
     holders.into_iter().enumerate().filter_map(|(rank, node)| Some((node, form(rank)?))).collect()
 }
 
-/// Which targets there are and since when they live: who restarts in between may have missed
-/// something.
+/// The targets and since when they are alive: a target that restarts in between may have missed an
+/// update.
 pub type Lives = BTreeMap<NodeId, (bool, u64)>;
 
 pub fn lives(state: &ClusterState) -> Lives {
     state.targets().map(|n| (n.id.clone(), (n.alive, n.alive_since))).collect()
 }
 
-/// What is decided when all targets have found nothing left to send since the places changed at
-/// `placed`. `before`: who lived when they were told to look. An error where something may lie
-/// elsewhere still.
+/// The command to log when all targets found nothing left to send for the placement of `placed`.
+/// `before`: the live targets when they were asked. An error if objects may still be out of place.
 pub fn completion(now: &ClusterState, placed: u64, before: &Lives) -> Result<Command> {
     if now.targets_changed != placed {
         return Err(Error::unavailable("the places of objects changed again meanwhile"));
@@ -96,7 +96,7 @@ pub fn completion(now: &ClusterState, placed: u64, before: &Lives) -> Result<Com
     Ok(Command::RebalanceComplete { placed, repaired })
 }
 
-/// What has to be sent so that an object, which lies where `old` has it, lies where `new` does.
+/// The transfers that move an object from its place in `old` to its place in `new`.
 pub fn plan(old: &ClusterState, new: &ClusterState, info: &BucketInfo, name: &str) -> Vec<Move> {
     let digest = placement::digest_in(&info.bucket, name);
     let had = placement::holders(old, info, digest);
@@ -104,7 +104,7 @@ pub fn plan(old: &ClusterState, new: &ClusterState, info: &BucketInfo, name: &st
     let comes: Vec<_> = has.iter().filter(|n| had.iter().all(|h| h.id != n.id)).collect();
     let mut goes = had.iter().filter(|h| has.iter().all(|n| n.id != h.id));
     let moves = comes.into_iter().filter_map(|to| {
-        // From those that lose it; a copy more comes from the first.
+        // From targets that lose the object; an additional copy comes from the first holder.
         let from = goes.next().or(had.first())?;
         Some(Move { from: from.id.clone(), to: to.id.clone() })
     });
@@ -251,7 +251,7 @@ mod tests {
                 prop_assert_eq!(m.from, id(goes));
                 prop_assert_ne!(m.to, id(goes));
             }
-            // There and back again is where it was.
+            // A change and its reversal restore the original placement.
             let mut back = fewer;
             back.apply(100, Command::SetMaintenance { id: id(goes), on: false }).unwrap();
             prop_assert_eq!(plan(&old, &back, &info, &name), vec![]);

@@ -1,8 +1,9 @@
-//! What every request is before a handler sees it: its protocol, its route and who sent it.
+//! The properties of every request before a handler sees it: its protocol, its route and its
+//! sender.
 //!
-//! A node makes one [`RequestContext`] per request, under both of its HTTP servers, before it looks
-//! for a handler. Whatever needs to know which protocol a request speaks, or what its sender
-//! proved, reads the context and nothing else.
+//! A node makes one [`RequestContext`] per request, under both of its HTTP servers, before it
+//! selects a handler. Code that needs the protocol of a request, or the proof of its sender, reads
+//! only the context.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,8 +12,8 @@ use crate::error::{Error, Result};
 use crate::name::NodeId;
 use crate::sign;
 
-/// First segments of the paths that a node answers itself. No new bucket has such a name: at the
-/// root of the S3 API its objects would lie under these paths.
+/// First segments of paths that a node answers itself. New buckets cannot have these names: at the
+/// root of the S3 API their objects would be under these paths.
 pub const RESERVED_ROOTS: [&str; 8] =
     ["v1", "api", "internal", "s3", "metrics", "healthz", "readyz", "ui"];
 
@@ -31,9 +32,9 @@ impl fmt::Display for RequestId {
 pub enum Protocol {
     /// AIStore's REST API under `/v1`, and its easy URLs.
     V1,
-    /// The API of our own clients under `/api`.
+    /// The API of Forebay's own clients under `/api`.
     Native,
-    /// What nodes send to each other under `/internal`.
+    /// Requests between nodes under `/internal`.
     Internal,
     /// Health checks, metrics and the console.
     Operations,
@@ -43,7 +44,7 @@ pub enum Protocol {
     S3Root,
 }
 
-/// What a path is about, as far as it is decided before a router sees it.
+/// The subject of a path, as far as it is known before a router sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Route {
     /// Objects over v1: `/v1/objects/BUCKET…`.
@@ -52,21 +53,21 @@ pub enum Route {
     Other,
 }
 
-/// What a node looks at to find the protocol of a request.
+/// The properties that determine the protocol of a request.
 #[derive(Clone, Copy, Debug)]
 pub struct Address<'a> {
     /// As sent, without the query.
     pub path: &'a str,
-    /// The host is that of a bucket (virtual-host style of S3).
+    /// Whether the host is that of a bucket (virtual-host style of S3).
     pub is_bucket_host: bool,
-    /// Another node proved that it forwards an S3 request.
+    /// Whether another node proved that it forwards an S3 request.
     pub is_s3_relay: bool,
 }
 
 impl Address<'_> {
-    /// The protocol of the request. The host counts before any path: behind the host of a bucket
-    /// the whole path is a key, even one that begins with `v1/` or `s3/`. `s3_at_root` returns
-    /// whether the cluster serves S3 at `/` too.
+    /// The protocol of the request. The host takes precedence over the path: with the host of a
+    /// bucket the whole path is a key, even one that begins with `v1/` or `s3/`. `s3_at_root`
+    /// returns whether the cluster also serves S3 at `/`.
     pub fn protocol(&self, s3_at_root: impl FnOnce() -> bool) -> Protocol {
         if self.is_bucket_host {
             return Protocol::S3Root;
@@ -101,7 +102,7 @@ impl Protocol {
         }
     }
 
-    /// What the path is about in this protocol.
+    /// The route of a path in this protocol.
     pub fn route(self, path: &str) -> Route {
         const OBJECTS: &str = "/v1/objects/";
         match self {
@@ -113,16 +114,16 @@ impl Protocol {
     }
 }
 
-/// What a request proves about its sender.
+/// The kind of sender that a request proved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Caller {
     /// A node of this cluster, on its own behalf.
     Node,
-    /// A node of this cluster that forwards an S3 request. It has no rights of a node.
+    /// A node of this cluster that forwards an S3 request. It does not have a node's rights.
     S3Relay,
-    /// Our own client: it knows the map and wants to hear when it is wrong.
+    /// Forebay's own client: it has the map and has to be notified when its map is stale.
     Client,
-    /// A foreign client that a gateway sent here.
+    /// A foreign client that a gateway redirected here.
     Redirected,
     Anonymous,
 }
@@ -134,20 +135,21 @@ impl Caller {
     }
 }
 
-/// Who sent a request.
+/// The sender of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Principal {
     pub caller: Caller,
     /// The node that signed; `None` for nodes of the first version, which did not name themselves.
     pub node: Option<NodeId>,
-    /// Why the proof that came does not hold: that of a node, or one of a client that is out of its time.
+    /// Why the proof is invalid: a node's proof, or an expired one of a client.
     pub refusal: Option<Arc<Refusal>>,
 }
 
-/// Why a proof does not hold.
+/// Why a proof is invalid.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// It was made with the cluster's secret for this very request, and is out of its time.
+    /// It was made with the cluster's secret for this very request, but has expired or is not yet
+    /// valid.
     OutOfTime(Error),
     Other(Error),
 }
@@ -172,7 +174,7 @@ impl Principal {
     }
 }
 
-/// One request as all handlers know it.
+/// The context of one request, shared by all handlers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequestContext {
     pub id: RequestId,

@@ -1,7 +1,7 @@
-//! What targets say to each other while a job's shards are built.
+//! Messages between targets while a job's shards are built.
 //!
-//! A shard is packed from whole objects, or from members of other shards. It becomes an object at
-//! once, or it is put aside and does so when its job says that all of them are good.
+//! A shard is packed from whole objects, or from members of other shards. It becomes an object
+//! immediately, or it is put aside and published when its job finds that all shards are good.
 
 use serde::{Deserialize, Serialize};
 
@@ -13,38 +13,38 @@ use crate::name::{Bucket, ObjectName};
 /// `POST /internal/v1/shard/build` on a shard's owner: pack these objects, in this order.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct BuildRequest {
-    /// Unique; asks, waits and stops name it.
+    /// Unique; later requests refer to it.
     pub id: String,
-    /// The job that it is for.
+    /// The job that the shard is built for.
     #[serde(default)]
     pub job: String,
     pub source: Bucket,
     pub destination: Bucket,
     pub shard: ObjectName,
-    /// Says the format.
+    /// Extension, which determines the format.
     pub ext: String,
     pub members: Vec<BuildMember>,
-    /// Time and mode of each, when they come out of shards; a member without one is written as
-    /// objects are.
+    /// Time and mode of each member that comes from a shard; a member without them gets those of an
+    /// object.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub stats: Vec<Stat>,
-    /// The members come out of shards, where they have the same names.
+    /// Whether the members come from shards, where they have the same names.
     #[serde(default)]
     pub from_shards: bool,
-    /// Nobody sees the shard before it is published.
+    /// Whether the shard stays invisible until it is published.
     #[serde(default)]
     pub aside: bool,
 }
 
-/// `POST /internal/v1/shard/hold`: what lies aside for a job is still wanted, or is not any more.
+/// `POST /internal/v1/shard/hold`: whether the shards put aside for a job are still wanted.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct HoldRequest {
     pub job: String,
     pub keep: bool,
 }
 
-/// `POST /internal/v1/shard/unpack` on a shard's owner: a job will read its members in an order that
-/// jumps. It is kept as what lies aside is, by [`HoldRequest`].
+/// `POST /internal/v1/shard/unpack` on a shard's owner: a job will read its members in random
+/// order. The unpacked shard is kept like a shard put aside, by [`HoldRequest`].
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct UnpackRequest {
     pub job: String,
@@ -56,12 +56,12 @@ pub struct UnpackRequest {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BuildMember(pub ObjectName, pub String, pub u64);
 
-/// How far a shard is.
+/// The progress of a shard.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct BuildStatus {
-    /// Files packed.
+    /// Files packed so far.
     pub files: u64,
-    /// Of these files.
+    /// Bytes of these files.
     pub bytes: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outcome: Option<BuildOutcome>,
@@ -71,7 +71,7 @@ pub struct BuildStatus {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum BuildOutcome {
-    /// It is an object now, or lies aside in full.
+    /// It is an object now, or complete and put aside.
     Done {
         size: u64,
         checksum: Option<Checksum>,

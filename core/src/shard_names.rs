@@ -1,5 +1,5 @@
-//! Names of shards that a job is about to write: which extensions there are, enough names of each
-//! template, and no name twice.
+//! Names of shards that a job will write: the extensions, enough names of each template, and no
+//! duplicates.
 
 use std::collections::HashSet;
 
@@ -7,10 +7,10 @@ use crate::error::{Error, Result};
 use crate::name::ObjectName;
 use crate::template::Ranges;
 
-/// Extensions of shards, the longer ones first where one ends in another.
+/// Extensions of shards; if one ends in another, the longer one is first.
 pub const EXTENSIONS: [&str; 6] = [".tar.gz", ".tar.lz4", ".tar.zst", ".tgz", ".tar", ".zip"];
 
-/// Refuses what is no extension of a shard.
+/// Refuses anything but an extension of a shard.
 pub fn check_extension(ext: &str) -> Result<()> {
     if EXTENSIONS.contains(&ext) { Ok(()) } else { Err(unknown_extension(ext)) }
 }
@@ -20,8 +20,8 @@ pub(crate) fn unknown_extension(ext: &str) -> Error {
         .hint(format!("one of {}", EXTENSIONS.join(" ")))
 }
 
-/// A name for each shard, in order; `templates[rules[i]]` names shard `i`. Every template must have
-/// enough names.
+/// A name for each shard, in order; `templates[rules[i]]` names shard `i`. An error if a template
+/// has too few names.
 pub(crate) fn name_all(templates: &[&str], rules: &[usize]) -> Result<Vec<String>> {
     let mut ranges = Vec::with_capacity(templates.len());
     let mut needed = vec![0u64; templates.len()];
@@ -42,13 +42,13 @@ pub(crate) fn name_all(templates: &[&str], rules: &[usize]) -> Result<Vec<String
     rules.iter().map(|&rule| names[rule].next().ok_or_else(ended)).collect()
 }
 
-/// With its extension, unless it has it.
+/// Appends the extension, unless the name has it.
 pub(crate) fn with_extension(name: &str, ext: &str) -> String {
     let ext = if name.ends_with(ext) { "" } else { ext };
     format!("{name}{ext}")
 }
 
-/// Refuses what is no name of an object, and what stands there twice.
+/// Refuses invalid object names and duplicates.
 pub(crate) fn check_distinct<'a>(names: impl Iterator<Item = &'a str>) -> Result<()> {
     let mut seen = HashSet::new();
     for name in names {
@@ -61,7 +61,7 @@ pub(crate) fn check_distinct<'a>(names: impl Iterator<Item = &'a str>) -> Result
     Ok(())
 }
 
-/// What all of the names begin with.
+/// The common prefix of all names.
 pub(crate) fn common_prefix<'a>(mut names: impl Iterator<Item = &'a str>) -> String {
     let mut common = names.next().unwrap_or_default();
     for name in names {

@@ -1,7 +1,7 @@
-//! Proofs between nodes and for clients: HMAC-SHA-256 by the cluster's secret, with an expiry.
+//! Proofs between nodes and for clients: HMAC-SHA-256 with the cluster's secret, with an expiry.
 //!
-//! Everything that nodes sign has one format, [`Claims`]. A proof holds for one purpose only: the
-//! relay of an S3 request never counts as a call of a node. Times are unix seconds, passed in.
+//! Everything that nodes sign has one format, [`Claims`]. A proof is valid for one purpose only:
+//! the relay of an S3 request never counts as a call of a node. Times are unix seconds, passed in.
 
 mod claims;
 mod signer;
@@ -23,7 +23,7 @@ use crate::error::{Error, ErrorCode, Result};
 
 /// Header by which a node proves that it belongs to the cluster.
 pub const NODE_AUTH_HEADER: &str = "forebay-auth";
-/// Header by which a client shows the grant that came with its map.
+/// Header in which a client sends the grant that came with its map.
 pub const GRANT_HEADER: &str = "forebay-grant";
 /// Query key of a signed redirect: its proof.
 pub const REDIRECT_PROOF: &str = "fbs";
@@ -31,20 +31,21 @@ pub const REDIRECT_PROOF: &str = "fbs";
 pub const REDIRECT_EXPIRY: &str = "fbx";
 /// How long a redirect may be followed, seconds.
 pub const REDIRECT_TTL_S: u64 = 30;
-/// How long a client's grant holds, seconds.
+/// Lifetime of a client's grant, seconds.
 pub const GRANT_TTL_S: u64 = 3600;
-/// How long a node's proof of one request holds, seconds (clocks of nodes may differ by this much).
+/// Lifetime of a node's proof of one request, seconds (clocks of nodes may differ by this much).
 pub const NODE_AUTH_TTL_S: u64 = 300;
 
-/// Where a node says which format of proofs it reads; nodes of the first version serve nothing there.
+/// Path at which a node reports which format of proofs it reads; nodes of the first version do not
+/// serve it.
 pub const PROOF_FORMAT_PATH: &str = "/internal/v1/proof-format";
 
-/// Whether a proof of a client holds.
+/// Whether a proof of a client is valid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Held<'a> {
     Yes,
-    /// It was made with the cluster's secret for this very request, by node `signer` at `signed_s` by that
-    /// node's clock, and has expired by the clock of the reader.
+    /// It was made with the cluster's secret for this very request, by node `signer` at `signed_s`
+    /// by that node's clock, and has expired by the clock of the reader.
     Late {
         signer: &'a str,
         signed_s: u64,
@@ -52,7 +53,7 @@ pub enum Held<'a> {
     No,
 }
 
-/// When a proof was signed that holds for `ttl_s`.
+/// The time of signing of a proof with a lifetime of `ttl_s`.
 fn signed_s(expiry: u64, ttl_s: u64) -> u64 {
     expiry.saturating_sub(ttl_s)
 }
@@ -64,7 +65,7 @@ struct Proven {
 }
 
 thread_local! {
-    /// The last grant that was found to hold, its expiry aside.
+    /// The last grant that was valid, apart from its expiry.
     static PROVEN: RefCell<Option<Proven>> = const { RefCell::new(None) };
 }
 
@@ -79,7 +80,7 @@ impl std::fmt::Debug for ClusterSecret {
 }
 
 impl ClusterSecret {
-    /// From the text of a secret file; white space around it is not part of it.
+    /// Reads the text of a secret file; surrounding white space is not part of it.
     pub fn new(text: &str) -> Result<Self> {
         let text = text.trim();
         if text.len() < 16 {
@@ -93,7 +94,8 @@ impl ClusterSecret {
         Hmac::<Sha256>::new_from_slice(&self.0).expect("HMAC takes any key length")
     }
 
-    /// The code over all claims, each behind its length: no two sets of claims have the same bytes.
+    /// The code over all claims, each preceded by its length: different claims never have the same
+    /// bytes.
     fn mac(&self, claims: &Claims<'_>) -> Hmac<Sha256> {
         let mut mac = self.hmac();
         mac.update(b"forebay-proof-2");
@@ -115,13 +117,13 @@ impl ClusterSecret {
         mac
     }
 
-    /// A proof of these claims. It names sender, receiver, nonce, expiry and body; the rest is the
-    /// request itself.
+    /// A proof of these claims. It contains sender, receiver, nonce, expiry and body; the rest is
+    /// the request itself.
     pub fn prove(&self, claims: &Claims<'_>) -> String {
         self.written(claims, claims.receiver)
     }
 
-    /// [`Self::prove`], with another text in the place of the receiver.
+    /// [`Self::prove`], with another text in place of the receiver.
     fn written(&self, claims: &Claims<'_>, receiver: &str) -> String {
         let Claims { sender, nonce, expiry, body, .. } = claims;
         let tag = hex::encode(self.mac(claims).finalize().into_bytes());
@@ -154,8 +156,8 @@ impl ClusterSecret {
         }
     }
 
-    /// Whether the proof was made with this secret for these claims, whose sender, receiver, nonce,
-    /// expiry and body are those of the proof. It does not look at the time.
+    /// Whether the proof was made with this secret for these claims, with sender, receiver, nonce,
+    /// expiry and body taken from the proof. Does not check the time.
     pub fn verify(&self, proof: &Proof<'_>, claims: &Claims<'_>) -> bool {
         let Proof { sender, receiver, nonce, expiry, body, tag } = *proof;
         let claims = Claims { sender, receiver, nonce, expiry, body, ..*claims };
@@ -167,8 +169,8 @@ impl ClusterSecret {
         self.prove(&Claims { sender, nonce, expiry: now + GRANT_TTL_S, ..GRANT })
     }
 
-    /// Whether a grant holds; one of the first format, too, as a client may have it from a gateway
-    /// of an earlier version.
+    /// Whether a grant is valid, also one of the first format, which a client may have from a
+    /// gateway of an earlier version.
     pub fn verify_grant<'a>(&self, grant: &'a str, now: u64) -> Held<'a> {
         let proof = Proof::parse(grant);
         let first = || grant.split_once('.').and_then(|(expiry, _)| expiry.parse().ok());
@@ -183,7 +185,7 @@ impl ClusterSecret {
                 _ => Held::No,
             };
         }
-        // A client shows the same one for an hour, with every request.
+        // A client sends the same grant for an hour, with every request.
         PROVEN.with_borrow_mut(|proven| {
             let is_known = |known: &Proven| known.secret == self.0 && is_same(&known.grant, grant);
             if proven.as_ref().is_some_and(is_known) {
@@ -215,8 +217,8 @@ impl ClusterSecret {
         mac
     }
 
-    /// Checks a proof of the first format. It may not hold longer than such a proof was made for,
-    /// with as much again for the difference of two clocks.
+    /// Checks a proof of the first format. Its lifetime may be at most that of such a proof, plus
+    /// the same time for the difference of two clocks.
     fn check_first(
         &self,
         purpose: &str,
@@ -263,7 +265,7 @@ impl ClusterSecret {
     }
 }
 
-/// The refusal of a request that only nodes may send.
+/// The error for a request that only nodes may send.
 pub fn not_a_node() -> Error {
     Error::new(ErrorCode::AccessDenied, "not signed by a node of this cluster")
         .hint("nodes of one cluster need the same secret file and clocks within 5 minutes")

@@ -1,4 +1,4 @@
-//! Sizes, durations and byte ranges as people and HTTP write them.
+//! Sizes, durations and byte ranges in the forms of people and HTTP.
 
 use std::time::Duration;
 
@@ -99,7 +99,7 @@ pub fn parse_duration(text: &str) -> Result<Duration> {
     Ok(total)
 }
 
-/// What a `Range` header asks for, before the object's size is known.
+/// The range in a `Range` header, before the object's size is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RangeSpec {
     /// `bytes=a-` or `bytes=a-b` (end inclusive).
@@ -108,16 +108,16 @@ pub enum RangeSpec {
     Suffix(u64),
 }
 
-/// The error for a range that an object of this size does not have, written as in `Range: bytes=…`.
+/// The error for a range outside an object of this size, written as in `Range: bytes=…`.
 pub(crate) fn outside(size: u64, asked: &str) -> Error {
     let text = format!("the range {asked} lies outside of the object, which has {size} bytes");
     Error::new(ErrorCode::RangeNotSatisfiable, text)
 }
 
 impl RangeSpec {
-    /// Parses the header's value. `None` for units that are not bytes (to be ignored, RFC 9110
-    /// §14.2); an error for several ranges or for nonsense, which that section lets a server reject:
-    /// a whole object in its place is easily taken for the part.
+    /// Parses the header's value. `None` for other units than bytes (to be ignored, RFC 9110
+    /// §14.2); an error for several ranges or an invalid value, which that section lets a server
+    /// reject: a client could mistake a whole object for the requested part.
     pub fn parse(value: &str) -> Result<Option<Self>> {
         let Some(spec) = value.trim().strip_prefix("bytes=") else { return Ok(None) };
         let bad = || {
@@ -126,11 +126,11 @@ impl RangeSpec {
         };
         let (first, last) = spec.split_once('-').ok_or_else(bad)?;
         let number = |s: &str| {
-            // `parse` would take a sign, which RFC 9110 §14.1.1 does not.
+            // `parse` would accept a sign, which RFC 9110 §14.1.1 does not.
             if s.is_empty() || !s.bytes().all(|byte| byte.is_ascii_digit()) {
                 return Err(bad());
             }
-            // A number beyond 64 bits is beyond every object too.
+            // A number beyond 64 bits is beyond every object.
             Ok(s.parse().unwrap_or(u64::MAX))
         };
         Ok(Some(match (first.trim(), last.trim()) {
@@ -146,7 +146,7 @@ impl RangeSpec {
         }))
     }
 
-    /// The bytes of an object of `size` bytes; cut at its end, 416 when none is left.
+    /// The bytes of an object of `size` bytes; truncated at its end, 416 if none are left.
     pub fn resolve(self, size: u64) -> Result<ByteRange> {
         let (start, end) = match self {
             Self::From(first, last) => {

@@ -1,7 +1,8 @@
-//! What the gateways agree on: nodes and buckets under one version, changed only by commands.
+//! The state that the gateways agree on: nodes and buckets under one version, changed only by
+//! commands.
 //!
-//! [`ClusterState::apply`] is the whole state machine. It is deterministic and does no I/O; the Raft
-//! log of the gateways decides the order of commands. Indexes grow, with gaps.
+//! [`ClusterState::apply`] is the whole state machine. It is deterministic and does no I/O; the
+//! Raft log of the gateways decides the order of commands. Indexes grow, with gaps.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -30,7 +31,8 @@ pub enum Role {
     Target,
 }
 
-/// A member of the cluster. Being a member says who owns what; `alive` says who answers now.
+/// A member of the cluster. Membership determines ownership; `alive` says whether the node answers
+/// now.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Node {
     pub id: NodeId,
@@ -38,27 +40,28 @@ pub struct Node {
     /// Base URL for clients and for other nodes: `http://host:port`.
     pub url: String,
     pub alive: bool,
-    /// Version of the state at which it became alive last: cached copies validated before that
-    /// may have been overtaken by a stand-in owner.
+    /// Version of the state at which it last became alive: cached copies validated before that may
+    /// be stale, since another target owned their objects meanwhile.
     pub alive_since: u64,
     /// Relative capacity; equal weights give the placement of AIStore v1.
     #[serde(default = "one", skip_serializing_if = "is_one")]
     pub weight: u32,
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub zone: String,
-    /// Owns nothing until an operator takes this back: what it has moves to the others.
+    /// Owns nothing until an operator ends the maintenance: its objects move to the others.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub maintenance: bool,
-    /// All that it had of native objects was moved; it gets nothing while it is in maintenance.
+    /// All its native objects were moved; it gets none while it is in maintenance.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub emptied: bool,
     /// It was away and may have missed writes of objects that have copies elsewhere.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub lagging: bool,
-    /// What becomes of it when nothing lies there any more.
+    /// How the node ends when it is empty.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub leaving: Option<Leaving>,
-    /// Id of the process that joined last, random for each start; 0 where an older gateway let it in.
+    /// Id of the process that joined last, random for each start; 0 if an older gateway admitted
+    /// it.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub instance: u64,
 }
@@ -67,28 +70,28 @@ pub struct Node {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Leaving {
-    /// Its process stops; it stays a member.
+    /// Its process stops; it remains a member.
     Stop,
-    /// Its process stops, and it is no member any more.
+    /// Its process stops, and it is no longer a member.
     Remove,
 }
 
-/// What an operator has to know of a node: whether it replies, and whether it may be taken away.
+/// The status of a node for operators: whether it replies, and whether it may be removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NodeStatus {
     Alive,
     Down,
     /// In maintenance: its native objects move to other targets.
     Draining,
-    /// In maintenance, and nothing of native objects lies there any more.
+    /// In maintenance, and all its native objects were moved.
     Drained,
 }
 
 impl NodeStatus {
-    /// All of them.
+    /// All statuses.
     pub const ALL: [Self; 4] = [Self::Alive, Self::Down, Self::Draining, Self::Drained];
 
-    /// The word for it in tables, JSON and metrics.
+    /// Its name in tables, JSON and metrics.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Alive => "alive",
@@ -98,7 +101,7 @@ impl NodeStatus {
         }
     }
 
-    /// Of a node with these properties, named as in [`Node`].
+    /// The status of a node with these properties, named as in [`Node`].
     pub fn of(alive: bool, maintenance: bool, emptied: bool) -> Self {
         match (alive, maintenance, emptied) {
             (false, ..) => Self::Down,
@@ -110,7 +113,7 @@ impl NodeStatus {
 }
 
 impl Node {
-    /// What an operator has to know of it.
+    /// The node's status for operators.
     pub fn status(&self) -> NodeStatus {
         NodeStatus::of(self.alive, self.maintenance, self.emptied)
     }
@@ -128,39 +131,39 @@ fn is_zero(number: &u64) -> bool {
     *number == 0
 }
 
-/// Everything the gateways agree on.
+/// The complete state that the gateways agree on.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClusterState {
     /// Id of the cluster, fixed by its first command.
     pub cluster_id: String,
-    /// Index of the last applied command; goes out as `Forebay-Map`.
+    /// Index of the last applied command; sent as `Forebay-Map`.
     pub version: u64,
     /// Unix nanoseconds at which the cluster was made.
     pub created_ns: u64,
     pub nodes: BTreeMap<NodeId, Node>,
-    /// By bucket uname; shared, because each request takes its bucket along.
+    /// By bucket uname; shared, because each request keeps a reference to its bucket.
     pub buckets: BTreeMap<String, Arc<BucketInfo>>,
     /// Transforms by name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub etls: BTreeMap<String, Etl>,
-    /// Version at which the places of native objects changed last: what is older may lie with a
-    /// former owner.
+    /// Version at which the placement of native objects last changed: older objects may still be on
+    /// a former owner.
     pub targets_changed: u64,
-    /// Up to which such version all objects are known to lie where they belong.
+    /// The version of the placement for which all objects are known to be in place.
     #[serde(default, rename = "settled")]
     pub rebalanced_version: u64,
     #[serde(default, skip_serializing_if = "ClusterSettings::is_untouched")]
     pub settings: ClusterSettings,
     next_bucket_id: u64,
-    /// Ids that buckets may have had which no backup tells of: what lies under them stays.
+    /// Ids that buckets may have had that are missing in a backup: data under these ids is kept.
     #[serde(default, rename = "untold_ids", skip_serializing_if = "Vec::is_empty")]
     unlisted_ids: Vec<Range<u64>>,
-    /// URLs of other clusters whose buckets are reached from here, by alias.
+    /// URLs of other clusters whose buckets are accessible from here, by alias.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub remotes: BTreeMap<String, String>,
 }
 
-/// A change of the cluster's state, as it is logged. Append only: stored logs hold these.
+/// A change of the cluster's state, as logged. Append only: stored logs contain these.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "op", rename_all = "snake_case")]
 pub enum Command {
@@ -169,7 +172,7 @@ pub enum Command {
         cluster_id: String,
         now_ns: u64,
     },
-    /// A node enters, or comes back with the same id (perhaps at another address).
+    /// A node joins, or returns with the same id (perhaps at another address).
     Join {
         id: NodeId,
         role: Role,
@@ -183,11 +186,11 @@ pub enum Command {
     SetAlive {
         id: NodeId,
         alive: bool,
-        /// It is about to stop: from now on the others answer for the objects of which they have copies.
+        /// It will stop soon: from now on the others own the objects of which they have copies.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         yields: bool,
     },
-    /// The node's data is gone for good.
+    /// The node's data is permanently gone.
     Remove {
         id: NodeId,
     },
@@ -201,18 +204,18 @@ pub enum Command {
     DestroyBucket {
         bucket: Bucket,
     },
-    /// Changes settings of the cluster; `reset` forgets all that were set before.
+    /// Changes settings of the cluster; `reset` drops all earlier changes.
     Configure {
         change: Change,
         reset: bool,
         now_ns: u64,
     },
-    /// An operator takes a node out of use, or gives it back.
+    /// An operator starts or ends a node's maintenance.
     SetMaintenance {
         id: NodeId,
         on: bool,
     },
-    /// A native bucket gets another name. Its objects stay where they are until they are moved.
+    /// Renames a native bucket. Its objects stay on their targets until they are moved.
     RenameBucket {
         from: Bucket,
         to: Bucket,
@@ -226,7 +229,7 @@ pub enum Command {
     DeleteEtl {
         name: String,
     },
-    /// Another cluster gets an alias here, or another URL for the one that it has.
+    /// Adds another cluster under an alias, or changes the URL of an existing alias.
     AttachCluster {
         alias: String,
         url: String,
@@ -234,16 +237,16 @@ pub enum Command {
     DetachCluster {
         alias: String,
     },
-    /// A target is to end when what it has lies elsewhere.
+    /// Stops a target once its objects are moved.
     Retire {
         id: NodeId,
         leaving: Leaving,
     },
-    /// All objects lie where they belong since the change of this version.
+    /// The rebalance for the placement of this version is complete.
     #[serde(rename = "settled")]
     RebalanceComplete {
         placed: u64,
-        /// Targets that have all they missed, and since when they were alive while they got it.
+        /// Targets that got everything they missed, and since when they were alive meanwhile.
         #[serde(default)]
         repaired: Vec<(NodeId, u64)>,
     },
@@ -252,7 +255,7 @@ pub enum Command {
 impl ClusterState {
     /// Applies the command logged at `index`.
     ///
-    /// A command that is refused changes nothing but the version, so that all replicas stay equal.
+    /// A refused command changes only the version, so that all replicas stay equal.
     pub fn apply(&mut self, index: u64, command: Command) -> Result<()> {
         self.version = index;
         match command {
@@ -274,7 +277,7 @@ impl ClusterState {
                 }
                 let known = known.cloned();
                 let (maintenance, emptied, leaving) = match &known {
-                    // Whoever starts it again wants it for something.
+                    // If an operator restarted a stopped node, it is needed again.
                     Some(n) => {
                         (n.maintenance, n.emptied, n.leaving.filter(|l| *l == Leaving::Remove))
                     }
@@ -377,7 +380,7 @@ impl ClusterState {
                 self.check_free(&to)?;
                 if let Some(mut shared) = self.buckets.remove(&from.uname()) {
                     let info = Arc::make_mut(&mut shared);
-                    // Names decide who owns what: from now on objects lie with former owners.
+                    // Names determine ownership: from now on objects are on former owners.
                     info.created_version = 0;
                     info.bucket = to;
                     self.buckets.insert(info.bucket.uname(), shared);
@@ -400,14 +403,14 @@ impl ClusterState {
             Command::AttachCluster { alias, url } => self.attach(alias, url)?,
             Command::DetachCluster { alias } => {
                 self.remotes.remove(&alias).ok_or_else(|| unknown_cluster(&alias))?;
-                // What is cached of its buckets could not be compared with anything any more.
+                // Cached objects of its buckets could not be validated any more.
                 self.buckets.retain(|_, info| info.bucket.namespace.uuid != alias);
             }
         }
         Ok(())
     }
 
-    /// Takes a node out of use or gives it back. The last target that owns anything stays.
+    /// Starts or ends a node's maintenance. The last target that owns objects cannot enter it.
     fn maintain(
         &mut self,
         index: u64,
@@ -435,7 +438,7 @@ impl ClusterState {
         Ok(())
     }
 
-    /// From now on native objects belong elsewhere; where there are none, nothing has to move.
+    /// Records that placement changed; without native objects, nothing has to move.
     fn places_changed(&mut self, index: u64) {
         let was_complete = self.is_rebalance_complete();
         self.targets_changed = index;
@@ -447,18 +450,18 @@ impl ClusterState {
         }
     }
 
-    /// Whether the bucket of this id is no more, so that its data may go.
+    /// Whether the bucket of this id no longer exists, so that its data may be removed.
     pub fn is_destroyed(&self, bucket_id: u64) -> bool {
         self.buckets.values().all(|info| info.id != bucket_id)
             && !self.unlisted_ids.iter().any(|ids| ids.contains(&bucket_id))
     }
 
-    /// Whether all native objects lie where they belong.
+    /// Whether all native objects are in place.
     pub fn is_rebalance_complete(&self) -> bool {
         self.rebalanced_version >= self.targets_changed
     }
 
-    /// An error where there are not as many targets as a bucket's erasure coding needs.
+    /// Returns an error if there are fewer targets than a bucket's erasure coding needs.
     fn check_width(&self, info: &BucketInfo) -> Result<()> {
         let Some(erasure) = &info.erasure else { return Ok(()) };
         let (needed, there) = (erasure.width(), self.owning_targets().count());
@@ -479,18 +482,17 @@ impl ClusterState {
         self.buckets.values().any(|info| info.has_copies())
     }
 
-    /// Whether some target that is there has to get what it missed.
+    /// Whether a live target still has to get updates that it missed.
     pub fn needs_repair(&self) -> bool {
         self.has_copies() && self.holding_targets().any(|n| n.alive && n.lagging)
     }
 
-    /// Whether what anybody has of native objects is what all say of them: no copy is left that an
-    /// older state of its object could come from.
+    /// Whether all targets agree on all native objects: no copy of an older state is left anywhere.
     pub fn is_quiescent(&self) -> bool {
         self.is_rebalance_complete() && self.holding_targets().all(|n| n.alive && !n.lagging)
     }
 
-    /// Whether the objects of a bucket need no move: then nobody but the owner of an object may
+    /// Whether the objects of a bucket are in place: then no target but an object's holders may
     /// have it.
     pub fn is_in_place(&self, info: &BucketInfo) -> bool {
         info.has_backend()
@@ -498,7 +500,7 @@ impl ClusterState {
             || self.is_rebalance_complete()
     }
 
-    /// Notes another cluster. Its buckets that are known already follow to the new URL.
+    /// Adds another cluster. Its known buckets change to the new URL.
     fn attach(&mut self, alias: String, url: String) -> Result<()> {
         let fits = alias.len() >= 2
             && alias.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_'));
@@ -520,7 +522,7 @@ impl ClusterState {
         Ok(())
     }
 
-    /// What is behind a bucket of another cluster, if that is attached.
+    /// The backend of a bucket of another cluster, if that is attached.
     fn behind(&self, bucket: &Bucket) -> Option<BackendSpec> {
         let url = self.remotes.get(&bucket.namespace.uuid)?;
         let (kind, endpoint) = (BackendKind::Ais, Some(url.clone()));
@@ -528,7 +530,7 @@ impl ClusterState {
         native.then(|| BackendSpec { kind, bucket: bucket.name.to_string(), endpoint, root: None })
     }
 
-    /// Whether a bucket of this name can be made.
+    /// Checks that a bucket of this name can be created.
     fn check_free(&self, bucket: &Bucket) -> Result<()> {
         if self.buckets.contains_key(&bucket.uname()) {
             return Err(Error::new(
@@ -542,7 +544,7 @@ impl ClusterState {
             .find(|b| b.bucket.name == bucket.name && b.bucket.namespace == bucket.namespace);
         match namesake {
             None => Ok(()),
-            // S3 names a bucket by its name alone.
+            // S3 identifies a bucket by its name alone.
             Some(other) => Err(Error::new(
                 ErrorCode::Conflict,
                 format!(
@@ -554,12 +556,12 @@ impl ClusterState {
         }
     }
 
-    /// The bucket, or the error that says it is not there; cheap to keep.
+    /// The bucket, or the error that it does not exist; cheap to keep.
     pub fn bucket(&self, bucket: &Bucket) -> Result<&Arc<BucketInfo>> {
         bucket.with_uname(|uname| self.buckets.get(uname)).ok_or_else(|| bucket.not_found())
     }
 
-    /// What a request to create `bucket` asks for, with the cluster's defaults for new buckets.
+    /// The properties of a new `bucket`, with the cluster's defaults.
     pub fn requested(&self, bucket: Bucket, backend: Option<BackendSpec>) -> BucketInfo {
         let backend = backend.or_else(|| self.behind(&bucket));
         let mut info = BucketInfo::requested(bucket, backend);
@@ -584,12 +586,12 @@ impl ClusterState {
         self.targets().filter(|n| n.alive)
     }
 
-    /// The targets over which objects are placed, dead or alive.
+    /// The targets that objects are placed on, dead or alive.
     pub fn owning_targets(&self) -> impl Iterator<Item = &Node> + Clone {
         self.targets().filter(|n| !n.maintenance)
     }
 
-    /// The targets that may have something of native objects, dead or alive.
+    /// The targets that may have parts of native objects, dead or alive.
     pub fn holding_targets(&self) -> impl Iterator<Item = &Node> + Clone {
         self.targets().filter(|n| !n.emptied)
     }

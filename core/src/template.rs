@@ -1,15 +1,15 @@
-//! Name templates: `shard-{0000..0099..2}.tar`, `shard-@99`, or a prefix, of multi-object requests
-//! (wire reference §9.1); for names that are to be made also `shard-%06d`.
+//! Name templates of multi-object requests: `shard-{0000..0099..2}.tar`, `shard-@99`, or a prefix
+//! (wire reference §9.1); for names to be generated also `shard-%06d`.
 
 use crate::error::{Error, Result};
 
-/// Most names a template may stand for.
+/// Maximum number of names of a template.
 pub const MAX_NAMES: u64 = 10_000_000;
 
 /// A parsed template.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Template {
-    /// No range in it: all names that start with this.
+    /// Without a range: all names that start with this.
     Prefix(String),
     Ranges(Ranges),
 }
@@ -69,7 +69,7 @@ impl Template {
             texts.push(String::new());
             rest = &rest[open + close + 1..];
         }
-        // A name may have an @ in it; only a number behind the first one makes a range of it.
+        // A name may contain an @; it starts a range only if a number follows the first one.
         let first_at = text.find('@').map(|at| &text[at + 1..]);
         if ranges.is_empty()
             && first_at.is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
@@ -95,7 +95,7 @@ impl Template {
     }
 }
 
-/// `p-@00001-s-@20`: from 0 to each number, with its digits. `None` when there is none.
+/// `p-@00001-s-@20`: from 0 to each number, with its digits. `None` if there is no range.
 fn at_ranges(text: &str) -> Option<(Vec<String>, Vec<Range>)> {
     let mut parts = text.split('@');
     let mut texts = vec![parts.next().unwrap_or_default().to_owned()];
@@ -117,7 +117,7 @@ fn at_ranges(text: &str) -> Option<(Vec<String>, Vec<Range>)> {
     (!ranges.is_empty()).then_some((texts, ranges))
 }
 
-/// `p-%06d-s`: as many numbers as a job may need. `None` when there is no such place.
+/// `p-%06d-s`: as many numbers as a job may need. `None` if there is no such placeholder.
 fn fmt_range(text: &str) -> Option<(Vec<String>, Vec<Range>)> {
     let (at, _) = text.match_indices('%').find(|(at, _)| {
         let rest = text[at + 1..].trim_start_matches(|c: char| c.is_ascii_digit());
@@ -135,8 +135,8 @@ fn fmt_range(text: &str) -> Option<(Vec<String>, Vec<Range>)> {
 }
 
 impl Ranges {
-    /// Parses a template of names to be made, in any of its three spellings: `p-{0000..4096..8}-s`,
-    /// `p-%06d-s`, `p-@00001-g-@100-s`.
+    /// Parses a template of names to be generated, in any of its three notations:
+    /// `p-{0000..4096..8}-s`, `p-%06d-s`, `p-@00001-g-@100-s`.
     pub fn parse_output(text: &str) -> Result<Self> {
         if text.contains('{') {
             return match Template::parse(text)? {
@@ -156,22 +156,22 @@ impl Ranges {
         }
     }
 
-    /// How many names it stands for.
+    /// Number of names.
     pub fn count(&self) -> u64 {
         self.ranges.iter().map(Range::count).product()
     }
 
-    /// Whether it has as many names as anybody may need, so that their number says nothing.
+    /// Whether the template has a practically unlimited number of names.
     pub fn is_open(&self) -> bool {
         self.count() >= MAX_NAMES
     }
 
-    /// All names, the last range turning fastest.
+    /// All names; the last range varies fastest.
     pub fn names(&self) -> impl Iterator<Item = String> + '_ {
         (0..self.count()).map(|i| self.name(i))
     }
 
-    /// As [`Self::names`], of a template that nobody else needs.
+    /// Like [`Self::names`], consuming the template.
     pub fn into_names(self) -> impl Iterator<Item = String> + Send {
         (0..self.count()).map(move |i| self.name(i))
     }
@@ -253,7 +253,7 @@ mod tests {
         for bad in ["", "shard", "x%6d", "x%s", "%d-%d", "%099d", "a@b", "{0..1", "@999999999"] {
             assert!(Ranges::parse_output(bad).is_err(), "{bad}");
         }
-        // In a request for existing objects a percent sign is a percent sign.
+        // In a request for existing objects a percent sign is literal.
         assert_eq!(Template::parse("foo%20data").unwrap(), Template::Prefix("foo%20data".into()));
         assert_eq!(super::tests::names("a@1-b@01"), ["a0-b00", "a0-b01", "a1-b00", "a1-b01"]);
     }

@@ -1,4 +1,4 @@
-//! Uploads in parts: what a target knows of them, and how gateways ask for a list of them.
+//! Multipart uploads: their state on a target, and gateways' requests to list them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,67 +11,68 @@ use crate::error::{Error, Result};
 /// Highest number of a part; parts are numbered from 1.
 pub const MAX_PART: u32 = 10_000;
 
-/// A note of uploads that no client began: shards that a job put aside. They end with the job, and
-/// with the process that it runs in.
+/// Key of the note of an internal upload: a shard that a job put aside. It ends with the job, and
+/// with the process that the job runs in.
 pub const ASIDE: &str = "forebay:aside";
 
-/// An object that is being uploaded in parts.
+/// A multipart upload in progress.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Upload {
-    /// Opaque; nobody can guess it.
+    /// Opaque; cannot be guessed.
     pub id: String,
     /// Name of the object.
     pub name: String,
-    /// When it was begun, unix nanoseconds.
+    /// Start time, unix nanoseconds.
     #[serde(rename = "begun_ns")]
     pub started_ns: u64,
-    /// Custom metadata that the object will have; what is there is kept when absent.
+    /// Custom metadata of the future object; if absent, the existing metadata is kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub custom: Option<BTreeMap<String, String>>,
-    /// MD5 is computed of each part, and the object gets the ETag that S3 gives it.
+    /// Whether the MD5 of each part is computed, and the object gets the ETag that S3 would give
+    /// it.
     #[serde(default)]
     pub md5: bool,
-    /// What the front that began it wants to know later; nobody else looks at it.
+    /// Notes of the front that started it; not used elsewhere.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub notes: BTreeMap<String, String>,
 }
 
-/// A part that is there in full.
+/// A complete part.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Part {
     pub number: u32,
     /// Bytes.
     pub size: u64,
-    /// MD5 in lower-case hexadecimal (its ETag in S3); empty when the upload asks for none.
+    /// MD5 in lower-case hexadecimal (its ETag in S3); empty if the upload does not compute it.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub md5: String,
     /// When it was stored, unix nanoseconds.
     pub stored_ns: u64,
-    /// What the front that took it wants to know later.
+    /// Notes of the front that received it.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub notes: BTreeMap<String, String>,
 }
 
-/// A part that a client names to complete an upload.
+/// A part in a client's request to complete an upload.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ChosenPart {
     pub number: u32,
-    /// Without quotes; not compared when empty.
+    /// Without quotes; not compared if empty.
     pub etag: String,
 }
 
-/// `POST /internal/v1/uploads`: the uploads of a bucket that one target has, ordered by name and id.
+/// `POST /internal/v1/uploads`: the uploads of a bucket on one target, ordered by name and id.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct UploadsRequest {
     pub info: Arc<BucketInfo>,
     #[serde(default)]
     pub prefix: String,
-    /// Only those after this name; of this very name those after `after_id`, if it is given.
+    /// Only uploads after this name; of the same name, those after `after_id`, if it is given.
     #[serde(default)]
     pub after: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after_id: Option<String>,
-    /// Most rows of the answer.
+    /// Maximum rows of the answer.
     pub limit: usize,
 }
 
@@ -79,11 +80,11 @@ pub struct UploadsRequest {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct UploadsPage {
     pub uploads: Vec<Upload>,
-    /// Whether others follow.
+    /// Whether further uploads follow.
     pub more: bool,
 }
 
-/// The number of a part, as a client wrote it: 1 to [`MAX_PART`].
+/// Parses a client's part number: 1 to [`MAX_PART`].
 pub fn part_number(text: &str) -> Result<u32> {
     match text.parse() {
         Ok(number) if (1..=MAX_PART).contains(&number) => Ok(number),

@@ -1,8 +1,8 @@
-//! Mutated input for every parser of bytes that clients send: no panic, no endless work, and the
-//! same result however the bytes are cut into pieces.
+//! Fuzz tests of every parser of client bytes: no panic, no endless work, and the same result
+//! however the bytes are split.
 //!
-//! `FOREBAY_FUZZ_SECONDS` is the time of each test (0.1 s when unset), `FOREBAY_FUZZ_SEED` the number
-//! that its input follows from. `make fuzz` runs them for longer.
+//! `FOREBAY_FUZZ_SECONDS` is the time of each test (0.1 s if unset), `FOREBAY_FUZZ_SEED` the seed
+//! of its input. `make fuzz` runs them for longer.
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 
 use std::collections::{BTreeMap, VecDeque};
@@ -26,12 +26,12 @@ use forebay_core::v1::batch::MossRequest;
 use forebay_core::v1::list::{Entry, ListMsg, Page};
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 
-/// Longest time that one input may take, on a busy machine.
+/// Time limit for one input, on a busy machine.
 const TIME_OF_ONE: Duration = Duration::from_secs(5);
-/// Longest input that is made.
+/// Maximum bytes of an input.
 const MAX_INPUT: usize = 64 << 10;
 
-/// A generator of numbers that follow from a seed (xorshift).
+/// A seeded random number generator (xorshift).
 struct Random(u64);
 
 impl Random {
@@ -50,7 +50,7 @@ impl Random {
         &all[self.below(all.len())]
     }
 
-    /// Cuts bytes into pieces of random lengths.
+    /// Splits bytes into pieces of random lengths.
     fn pieces<'a>(&mut self, mut bytes: &'a [u8]) -> Vec<&'a [u8]> {
         let mut pieces = Vec::new();
         while !bytes.is_empty() {
@@ -63,7 +63,7 @@ impl Random {
     }
 }
 
-/// Numbers at which parsers go wrong, as bytes and as text.
+/// Edge values for parsers, as bytes and as text.
 const EDGES: [&[u8]; 14] = [
     b"\xff\xff\xff\xff\xff\xff\xff\xff",
     b"\xff\xff\xff\xff",
@@ -113,7 +113,7 @@ fn mutate(random: &mut Random, seeds: &[Vec<u8>]) -> Vec<u8> {
     bytes
 }
 
-/// Runs `parse` over seeds and over what is made of them, until the time is over.
+/// Runs `parse` over seeds and mutations of them, until the time is over.
 fn fuzz(name: &str, seeds: &[Vec<u8>], parse: impl Fn(&[u8], &mut Random)) {
     let seconds = std::env::var("FOREBAY_FUZZ_SECONDS").ok();
     let seconds: f64 = seconds.map_or(0.1, |text| text.parse().unwrap());
@@ -132,7 +132,7 @@ fn fuzz(name: &str, seeds: &[Vec<u8>], parse: impl Fn(&[u8], &mut Random)) {
             (done.is_ok(), started.elapsed())
         };
         let (mut done, mut took) = timed();
-        // A busy machine may have stopped this process for so long, but hardly twice.
+        // A busy machine may have paused this process for that long, but hardly twice.
         if done && took > TIME_OF_ONE {
             (done, took) = timed();
         }
@@ -180,7 +180,7 @@ fn tar_seeds() -> Vec<Vec<u8>> {
     vec![gnu.into_inner().unwrap(), pax.into_inner().unwrap()]
 }
 
-/// Puts right the checksum of each header, so that what is behind it is looked at.
+/// Repairs the checksum of each header, so that the rest of it is parsed.
 fn repair_checksums(tar: &mut [u8]) {
     for block in tar.chunks_exact_mut(512).filter(|b| b[257..262] == *b"ustar") {
         block[148..156].fill(b' ');
@@ -295,7 +295,7 @@ fn fuzz_msgpack() {
     let list = ListPage { entries: (0..20).map(row).collect(), more: true };
     let mut seeds = vec![page.to_msgpack()];
     seeds.extend([Detail::All, Detail::Size].map(|detail| list.encode(detail).unwrap()));
-    // Lengths that lie, and depth.
+    // Wrong lengths, and depth.
     seeds.extend([vec![0xdd, 0xff, 0xff, 0xff, 0xff], vec![0xdb, 0xff, 0xff, 0xff, 0xff, b'x']]);
     seeds.push(vec![0x91; 60_000]);
     fuzz("msgpack", &seeds, |bytes, _| {

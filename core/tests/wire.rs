@@ -1,9 +1,10 @@
-//! What nodes and clients of this version say to each other, byte for byte, and that they still understand
-//! what those of earlier versions say: in a rolling upgrade both are in one cluster.
+//! Tests the messages between nodes and clients of this version byte for byte, and that this
+//! version still reads those of earlier versions: in a rolling upgrade both are in one cluster.
 //!
-//! `wire/1/` has captures of the first version of the wire. They are never changed: what an earlier node
-//! sends is read for ever. Where a version begins to send something else, its capture comes into a folder
-//! of its own (`FOREBAY_NEW_CAPTURES=1` writes what is absent), and the old one is still read by a test.
+//! `wire/1/` contains captures of the first version of the wire. They never change: messages of an
+//! earlier node stay readable forever. If a version sends something else, its capture goes into a
+//! separate folder (`FOREBAY_NEW_CAPTURES=1` writes missing ones), and a test still reads the old
+//! one.
 #![allow(clippy::unwrap_used)]
 
 use std::collections::{BTreeMap, VecDeque};
@@ -36,7 +37,7 @@ fn path_of(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/wire/1").join(name)
 }
 
-/// The capture of this name, which is what this version sends.
+/// The capture of this name, which this version must send.
 fn captured(name: &str, sent: &[u8]) -> Vec<u8> {
     let path = path_of(name);
     if !path.exists() && std::env::var_os("FOREBAY_NEW_CAPTURES").is_some() {
@@ -49,7 +50,8 @@ fn captured(name: &str, sent: &[u8]) -> Vec<u8> {
     capture
 }
 
-/// A message in JSON: sent as captured, and read to the same, also with a field that a later version adds.
+/// A JSON message: sent as captured, and parsed to the same value, also with an additional field of
+/// a later version.
 fn message<T: Serialize + DeserializeOwned>(name: &str, message: &T) -> T {
     let capture = captured(name, &serde_json::to_vec_pretty(message).unwrap());
     let mut value: Value = serde_json::from_slice(&capture).unwrap();
@@ -77,7 +79,7 @@ fn join(name: &str, role: Role, port: u16, zone: &str) -> Command {
     Command::Join { id: id(name), role, url, weight: 1 + u32::from(port == 3), zone, instance: 0 }
 }
 
-/// One command of each kind, as a log of a cluster that lives.
+/// One command of each kind, as in the log of a running cluster.
 fn commands() -> Vec<Command> {
     let native = BucketInfo { copies: 2, ..BucketInfo::requested(bucket("train"), None) };
     let backend = BackendSpec {
@@ -135,7 +137,7 @@ fn commands() -> Vec<Command> {
     ]
 }
 
-/// The state that the log makes.
+/// The state that results from the log.
 fn applied(log: impl IntoIterator<Item = Command>) -> ClusterState {
     let mut state = ClusterState::default();
     for (index, command) in (1..).zip(log) {
@@ -155,7 +157,8 @@ fn a_log_of_commands_is_read_and_makes_the_state_that_it_always_made() {
         .map(|line| serde_json::from_str(line).unwrap())
         .collect();
     assert_eq!(read, log);
-    // Two versions that apply one log hold the same, or gateways of a mixed cluster drift apart.
+    // Two versions that apply one log must get the same state, or gateways of a mixed cluster
+    // diverge.
     assert_eq!(message("state.json", &applied(read)), applied(log));
 }
 

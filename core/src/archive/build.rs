@@ -1,4 +1,4 @@
-//! Reads the index of an archive that lies somewhere in full.
+//! Reads the index of an archive that is completely available.
 
 use std::io::{ErrorKind, Read};
 
@@ -27,7 +27,7 @@ pub fn read_index(
             let mut input = decompress(format, Section::from(source, 0), limits)?;
             let mut indexer = TarIndexer::new(format, limits.clone());
             let mut buffer = vec![0; UNPACK_CHUNK_BYTES];
-            // To the very end: what follows the archive holds the checksums of what was unpacked.
+            // To the very end: the checksums of the unpacked data follow the archive.
             loop {
                 match input.read(&mut buffer) {
                     Ok(0) => return indexer.finish(),

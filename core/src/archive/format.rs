@@ -1,4 +1,4 @@
-//! Which archive formats there are, how they are recognized, and the streams inside them.
+//! Archive formats, their detection, and the streams inside them.
 
 use std::io::{self, BufRead, BufReader, Read};
 
@@ -11,10 +11,10 @@ use super::source::from_io;
 use super::tar;
 use crate::error::{Error, Result};
 
-/// Bytes asked of a compressed stream at once.
+/// Bytes requested from a compressed stream at once.
 const READ_CHUNK_BYTES: usize = 256 << 10;
-/// Largest window of a zstd frame, as a power of two: what decoders must support by its standard
-/// command line, and the memory that one reader may cost.
+/// Largest window of a zstd frame, as a power of two: the maximum that decoders must support by
+/// default, and a bound on the memory of one reader.
 const ZSTD_WINDOW: u32 = 27;
 
 /// A kind of archive.
@@ -29,7 +29,7 @@ pub enum ArchiveFormat {
 }
 
 impl ArchiveFormat {
-    /// By the end of an object's name.
+    /// Detects the format by the end of an object's name.
     pub fn from_name(name: &str) -> Option<Self> {
         const ENDS: [(&str, ArchiveFormat); 6] = [
             (".tar", ArchiveFormat::Tar),
@@ -42,7 +42,7 @@ impl ArchiveFormat {
         ENDS.into_iter().find(|(end, _)| name.ends_with(end)).map(|(_, format)| format)
     }
 
-    /// By a media type, or any text that holds a format's usual name.
+    /// Detects the format by a media type, or any text that contains a format's usual name.
     pub fn from_mime(text: &str) -> Option<Self> {
         let text = text.to_ascii_lowercase();
         let has = |part: &str| text.contains(part);
@@ -56,7 +56,8 @@ impl ArchiveFormat {
         })
     }
 
-    /// By the first bytes of an archive, at least 512 of them if there are that many.
+    /// Detects the format by the first bytes of an archive, at least 512 of them if it has that
+    /// many.
     pub fn from_magic(head: &[u8]) -> Option<Self> {
         const MAGICS: [(&[u8], ArchiveFormat); 5] = [
             (&[0x1f, 0x8b], ArchiveFormat::TarGz),
@@ -71,9 +72,9 @@ impl ArchiveFormat {
         MAGICS.into_iter().find(|(magic, _)| head.starts_with(magic)).map(|(_, format)| format)
     }
 
-    /// The format of an archive whose name (if it has such a name) and first bytes are these. The
-    /// bytes decide where they are clear; a zip archive may have any bytes before it, so that its
-    /// name decides. Formats that are not read are refused by their names.
+    /// The format of an archive with this format by name (if any) and these first bytes. The bytes
+    /// decide if they are unambiguous; a zip archive may have any bytes before it, so its name
+    /// decides. Unsupported formats are refused by name.
     pub fn detect(named: Option<Self>, head: &[u8]) -> Result<Self> {
         if named == Some(Self::Zip) {
             return Ok(Self::Zip);
@@ -91,7 +92,7 @@ impl ArchiveFormat {
         })
     }
 
-    /// The usual end of names of this format.
+    /// The usual file extension of this format.
     pub fn extension(self) -> &'static str {
         match self {
             Self::Tar => ".tar",
@@ -102,13 +103,13 @@ impl ArchiveFormat {
         }
     }
 
-    /// Whether members lie in one compressed stream, which is read from its start only.
+    /// Whether members are in one compressed stream, which can only be read from its start.
     pub fn is_compressed_tar(self) -> bool {
         matches!(self, Self::TarGz | Self::TarLz4 | Self::TarZst)
     }
 }
 
-/// What begins with `head`, if it is of a known kind that is not read.
+/// The name of the unsupported format that begins with `head`, if it is a known one.
 fn foreign(head: &[u8]) -> Option<&'static str> {
     const MAGICS: [(&[u8], &str); 11] = [
         (b"BZh", "a file compressed by bzip2"),
@@ -126,7 +127,7 @@ fn foreign(head: &[u8]) -> Option<&'static str> {
     MAGICS.into_iter().find(|(magic, _)| head.starts_with(magic)).map(|(_, what)| what)
 }
 
-/// The TAR inside a file of the TAR family, bounded by the limits of unpacking.
+/// Returns the TAR inside a file of the TAR family, bounded by the limits of unpacking.
 pub fn decompress<'a, R: Read + Send + 'a>(
     format: ArchiveFormat,
     input: R,
@@ -154,10 +155,10 @@ pub fn decompress<'a, R: Read + Send + 'a>(
 /// First byte of a gzip stream.
 const GZIP_FIRST: u8 = 0x1f;
 
-/// Gzip streams that follow each other. What else follows the last stream is an error of its own
-/// ([`is_behind_end`]): `gzip` only warns of it.
+/// Concatenated gzip streams. Other bytes after the last stream are a separate error
+/// ([`is_behind_end`]): `gzip` only warns about them.
 struct GzMembers<R: BufRead> {
-    /// `None` behind the last stream.
+    /// `None` after the last stream.
     member: Option<GzDecoder<R>>,
     has_bytes_behind: bool,
 }
@@ -193,19 +194,19 @@ impl<R: BufRead> Read for GzMembers<R> {
     }
 }
 
-/// Bytes behind the end of compressed data that are no part of it.
+/// Bytes after the end of compressed data that do not belong to it.
 #[derive(Debug, thiserror::Error)]
 #[error("bytes that are not compressed data follow its end")]
 struct BytesBehindEnd;
 
-/// Whether a stream of [`decompress`] has come to its end, and only bytes that belong to nothing
-/// follow. An archive whose own end marker was seen is whole then.
+/// Whether a stream of [`decompress`] has reached its end, and only unrelated bytes follow. If the
+/// archive's own end marker was read, the archive is complete.
 pub fn is_behind_end(error: &io::Error) -> bool {
     error.get_ref().is_some_and(|inner| inner.is::<BytesBehindEnd>())
 }
 
-/// Frames that follow each other; the decoder alone takes the end of one for the end of all, and
-/// input that ends between two blocks for the end of a frame.
+/// Concatenated LZ4 frames. The decoder alone would take the end of one frame for the end of the
+/// input, and input that ends between two blocks for the end of a frame.
 struct Lz4Frames<R: BufRead> {
     frames: FrameDecoder<R>,
     tail: Tail,
@@ -218,7 +219,8 @@ impl<R: BufRead> Read for Lz4Frames<R> {
             if n > 0 || buf.is_empty() {
                 return Ok(n);
             }
-            // Where there is input the next turn takes some, if only the head of an empty frame.
+            // If there is more input, the next iteration consumes some, at least the head of an
+            // empty frame.
             if self.frames.get_mut().fill_buf()?.is_empty() {
                 // A frame ends with four zeros, and a checksum of four bytes in most cases.
                 let [end @ .., _, _, _, _] = self.tail.bytes();

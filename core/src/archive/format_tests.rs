@@ -1,4 +1,4 @@
-//! Promises about archives inside compressed streams.
+//! Tests of archives inside compressed streams.
 #![allow(clippy::unwrap_used)]
 
 use std::io::{Read, Write};
@@ -51,7 +51,8 @@ fn the_index_of_a_compressed_tar_is_that_of_the_tar() {
     let tar = tar_of(&[("a", noise(100_000)), ("b", vec![]), ("c", noise(3))]);
     let plain = read_index(ArchiveFormat::Tar, &tar.as_slice(), &Limits::default()).unwrap();
     for format in COMPRESSED {
-        // In one stream, and in several that follow each other as `cat` or parallel packers write.
+        // In one stream, and in several concatenated streams, as `cat` or parallel packers write
+        // them.
         let (head, tail) = tar.split_at(70_001);
         for packed in [pack(format, &tar), [pack(format, head), pack(format, tail)].concat()] {
             let index = read_index(format, &packed.as_slice(), &Limits::default()).unwrap();
@@ -79,7 +80,7 @@ fn a_compressed_tar_that_is_cut_off_or_changed_is_an_error() {
         for at in (0..packed.len()).step_by(97) {
             let mut changed = packed.clone();
             changed[at] ^= 0x55;
-            // Found, or in a place that means nothing; no panic in any case.
+            // The change may be detected or may be without effect; no panic in any case.
             let _ = read_index(format, &changed.as_slice(), &Limits::default());
         }
         let _ = read_index(format, &noise(5000).as_slice(), &Limits::default()).unwrap_err();
@@ -89,7 +90,7 @@ fn a_compressed_tar_that_is_cut_off_or_changed_is_an_error() {
 #[test]
 fn a_stream_out_of_proportion_is_refused_soon() {
     let bomb = vec![0; 100 << 20];
-    // Deflate cannot do much more than 200 for one, so that the default hardly binds it.
+    // Deflate reaches a ratio of at most about 200, so that the default hardly limits it.
     let limits = Limits { ratio: 200, ..Limits::default() };
     for format in [ArchiveFormat::TarGz, ArchiveFormat::TarZst] {
         let packed = pack(format, &bomb);
@@ -104,7 +105,7 @@ fn a_stream_out_of_proportion_is_refused_soon() {
             }
         };
         assert!(error.message.contains("more than 200 for one is refused"), "{error}");
-        // Bytes that were read ahead count as taken.
+        // Bytes that were read ahead count as consumed.
         assert!(got < 100 << 20, "{format:?} gave {got}");
     }
     let limits = Limits { unpacked: 1 << 20, ..Limits::default() };
@@ -131,7 +132,7 @@ fn bytes_behind_a_gzip_stream_cost_nothing_where_the_archive_is_whole() {
     let whole = read(&packed).unwrap();
     for behind in [vec![0; 700], b"rubbish".to_vec()] {
         assert_eq!(read(&[&packed[..], &behind].concat()).unwrap(), whole);
-        // They may be the rest of an archive of which nothing else shows that it was longer.
+        // They may be the rest of a longer archive.
         let unended = pack(ArchiveFormat::TarGz, &tar[..tar.len() - 1024]);
         assert_eq!(read(&unended).unwrap(), whole);
         let error = read(&[&unended[..], &behind].concat()).unwrap_err();
@@ -149,7 +150,7 @@ fn a_compressed_tar_without_an_end_marker_is_read_unless_its_stream_is_cut_off()
         assert_eq!(index.members.len(), 2);
         let cut = packed.len() - 4;
         assert!(read_index(format, &&packed[..cut], &Limits::default()).is_err(), "{format:?}");
-        // A stream that ends where the first member does, as blocks of LZ4 may.
+        // A stream that ends exactly at the end of the first member, as blocks of LZ4 may.
         let head = pack(format, first);
         let cut = head.len() - 4;
         assert!(read_index(format, &&head[..cut], &Limits::default()).is_err(), "{format:?}");

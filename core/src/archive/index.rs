@@ -20,33 +20,33 @@ use super::stat::Stat;
 use crate::checksum::crc32c;
 use crate::error::{Error, ErrorCode, Result};
 
-/// Version of the layout above. Another one is as good as none: the index is made again.
+/// Version of the layout above. An index of another version is ignored and built again.
 pub const INDEX_FORMAT: u16 = 3;
 const MAGIC: &[u8; 8] = b"FBSHARDX";
 const HEAD: usize = 20;
 /// Bytes of a member without its name.
 const FIXED: usize = 27;
-/// Memory of a member beside its name: the struct, the heap's overhead, its place in the order.
+/// Memory of a member besides its name: the struct, the heap's overhead, its entry in the order.
 const OVERHEAD: u64 = 80;
 
 /// One file in an archive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Member {
-    /// As the archive has it; never a path to anybody.
+    /// The name as the archive has it; never used as a path.
     pub name: String,
-    /// Where its data begins: in the (uncompressed) TAR. For zip, where its header lies in the file.
+    /// Offset of its data in the (uncompressed) TAR. For zip, offset of its header in the file.
     pub offset: u64,
     /// Bytes of its data, unpacked.
     pub size: u64,
     /// Its time and mode.
     pub stat: Stat,
-    /// A file with holes, of which the archive holds the rest and a map: `size` bytes that are not
-    /// its data.
+    /// Whether it is a sparse file, of which the archive has the data without holes and a map: its
+    /// `size` bytes are not the file's data.
     pub is_sparse: bool,
 }
 
 impl Member {
-    /// Refuses a member whose data is not read.
+    /// Refuses a member whose data cannot be read.
     pub fn check_readable(&self) -> Result<()> {
         if !self.is_sparse {
             return Ok(());
@@ -57,7 +57,7 @@ impl Member {
     }
 }
 
-/// How a zip archive holds the data of a member.
+/// How the data of a member is stored in a zip archive.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Packed {
     pub method: u16,
@@ -73,9 +73,9 @@ pub struct ShardIndex {
     pub format: ArchiveFormat,
     /// In the archive's order; two may have the same name.
     pub members: Vec<Member>,
-    /// Beside `members`, of a zip archive.
+    /// For a zip archive, parallel to `members`.
     packed: Vec<Packed>,
-    /// Numbers of members by name, then by offset; made when first needed.
+    /// Numbers of members sorted by name, then by offset; computed at first use.
     by_name: OnceLock<Vec<u32>>,
 }
 
@@ -102,7 +102,8 @@ impl ShardIndex {
         self.members.get(number as usize)
     }
 
-    /// As [`Self::get`]; a member of a zip archive may also be named by the bytes that the archive has.
+    /// Like [`Self::get`]; a member of a zip archive may also be named by its raw bytes in the
+    /// archive.
     pub fn requested(&self, name: &str) -> Option<&Member> {
         let by_bytes = || match self.format {
             ArchiveFormat::Zip => self.get(&names::requested_cp437(name)?),
@@ -111,12 +112,12 @@ impl ShardIndex {
         self.get(name).or_else(by_bytes)
     }
 
-    /// Whether this very member is in the archive.
+    /// Whether exactly this member is in the archive.
     pub fn has(&self, member: &Member) -> bool {
         self.number(member).is_some()
     }
 
-    /// How a zip archive holds this member.
+    /// How a zip archive stores this member.
     pub fn packed(&self, member: &Member) -> Option<Packed> {
         self.packed.get(self.number(member)?).copied()
     }
@@ -128,14 +129,15 @@ impl ShardIndex {
         (self.key_of(number) == wanted).then_some(number as usize)
     }
 
-    /// Memory it takes, roughly.
+    /// Approximate memory in bytes.
     pub fn memory(&self) -> u64 {
         let names: u64 = self.members.iter().map(|m| m.name.len() as u64).sum();
         let packed = size_of::<Packed>() as u64 * self.packed.len() as u64;
         names + OVERHEAD * self.members.len() as u64 + packed
     }
 
-    /// Sorts the names, which the first look-up does otherwise: of millions that takes seconds.
+    /// Sorts the names, which the first lookup does otherwise: for millions of names that takes
+    /// seconds.
     pub fn sort_names(&self) {
         self.order();
     }
@@ -148,8 +150,8 @@ impl ShardIndex {
         })
     }
 
-    /// What the order goes by: members of one name by their place, so that each is found without a
-    /// look at the others.
+    /// The sort key: members of one name are sorted by offset, so that each is found without
+    /// scanning the others.
     fn key_of(&self, number: u32) -> Option<(&str, u64, u64, (u32, u16))> {
         self.members.get(number as usize).map(key)
     }
@@ -165,7 +167,7 @@ impl ShardIndex {
         self.members.get(number as usize).map_or("", |m| &m.name)
     }
 
-    /// The index as bytes, to be kept.
+    /// Encodes the index for storage.
     pub fn encode(&self) -> Vec<u8> {
         let names: usize = self.members.iter().map(|m| m.name.len()).sum();
         let mut out = Vec::with_capacity(HEAD + 4 + names + 45 * self.members.len());
@@ -195,7 +197,7 @@ impl ShardIndex {
         out
     }
 
-    /// Reads what [`Self::encode`] wrote; [`ErrorCode::Corrupt`] when it is anything else.
+    /// Decodes the output of [`Self::encode`]; [`ErrorCode::Corrupt`] for anything else.
     pub fn decode(bytes: &[u8]) -> Result<Self> {
         let (body, crc) = bytes.split_last_chunk::<4>().ok_or_else(|| broken("is cut off"))?;
         let mut fields = Fields(body);
@@ -212,7 +214,7 @@ impl ShardIndex {
         let [archive, _] = fields.take()?;
         let format = decode_format(archive)?;
         let count = u64::from_le_bytes(fields.take()?);
-        // Bounded by what is there before anything is allocated for it.
+        // Checked against the available bytes before anything is allocated for it.
         if count > (fields.0.len() / FIXED) as u64 || count > u64::from(u32::MAX) {
             return Err(broken("has an impossible number of members"));
         }
@@ -286,7 +288,7 @@ fn broken(what: &str) -> Error {
     Error::new(ErrorCode::Corrupt, format!("a kept shard index {what}"))
 }
 
-/// Members as they are found, within the limits.
+/// Collects members as they are found, within the limits.
 pub(crate) struct Members {
     pub(crate) list: Vec<Member>,
     memory: u64,
@@ -296,7 +298,7 @@ pub(crate) struct Members {
 
 impl Members {
     pub(crate) fn new(limits: &Limits) -> Self {
-        // Numbers of members are kept in 32 bits.
+        // Numbers of members are stored in 32 bits.
         let most_members = limits.members.min(u64::from(u32::MAX));
         Self { list: Vec::new(), memory: 0, most_members, most_memory: limits.index_bytes }
     }
@@ -315,21 +317,21 @@ impl Members {
     }
 }
 
-/// Parameter of the index route that asks for times and modes too.
+/// Parameter of the index route that requests times and modes too.
 pub const SHARD_STATS: &str = "stats";
 
 /// Answer of the index route.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ShardIndexReply {
     pub format: ArchiveFormat,
-    /// The version of the object that this is the index of.
+    /// The version of the object that the index belongs to.
     pub version: String,
     /// Bytes of the object.
     #[serde(default)]
     pub size: u64,
     /// Name, offset and size of each member, in the archive's order.
     pub members: Vec<(String, u64, u64)>,
-    /// Time and mode of each, if [`SHARD_STATS`] asked for them.
+    /// Time and mode of each, if [`SHARD_STATS`] requested them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub stats: Vec<Stat>,
 }
@@ -371,7 +373,7 @@ mod tests {
     fn a_member_among_many_of_its_name_is_found_by_its_place() {
         let members: Vec<Member> = (0..50_000).map(|n| member("same", 512 * n)).collect();
         let index = ShardIndex::new(ArchiveFormat::Tar, members.clone());
-        // A look at each of the others would be 10^9 comparisons.
+        // A scan over the others would be 10^9 comparisons.
         assert!(members.iter().all(|member| index.has(member)));
         assert_eq!(index.get("same"), members.first());
         assert!(!index.has(&member("same", 511)) && !index.has(&member("other", 512)));

@@ -1,4 +1,4 @@
-//! What an archive may cost: members, names, headers, and bytes unpacked from bytes packed.
+//! Limits for an archive: members, names, headers, and the ratio of unpacked to packed bytes.
 
 use std::io::{self, Read};
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::source::into_io;
 use crate::error::Error;
 
-/// Bounds of what is believed of an archive; the default is safe for archives of strangers.
+/// Limits for untrusted archives; the default is safe for archives from strangers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Members of one archive.
@@ -22,7 +22,7 @@ pub struct Limits {
     pub index_bytes: u64,
     /// Unpacked bytes per packed byte, after [`Self::grace`] bytes.
     pub ratio: u64,
-    /// Unpacked bytes for which no ratio is asked.
+    /// Unpacked bytes up to which the ratio is not checked.
     pub grace: u64,
     /// Unpacked bytes in all.
     pub unpacked: u64,
@@ -34,7 +34,7 @@ impl Default for Limits {
             members: 10_000_000,
             name_bytes: 4096,
             header_bytes: 1 << 20,
-            // A file of many holes has two for each.
+            // A file with many holes has two records for each.
             pax_records: 1 << 16,
             index_bytes: 256 << 20,
             ratio: 1000,
@@ -45,7 +45,7 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// Refuses a size that `packed` bytes cannot honestly unpack to.
+    /// Refuses a size that `packed` bytes cannot plausibly unpack to.
     pub(crate) fn check_ratio(&self, packed: u64, unpacked: u64) -> Result<(), Error> {
         if unpacked > self.unpacked {
             return Err(Error::invalid(format!(
@@ -64,14 +64,14 @@ impl Limits {
     }
 }
 
-/// Counts the bytes that a decoder takes, and keeps the last of them.
+/// Counts the bytes that a decoder consumes, and keeps the last of them.
 pub(crate) struct Counted<R> {
     input: R,
     taken: Arc<AtomicU64>,
     tail: Tail,
 }
 
-/// The last eight bytes that a decoder took.
+/// The last eight bytes that a decoder consumed.
 #[derive(Clone, Default)]
 pub(crate) struct Tail(Arc<AtomicU64>);
 
@@ -111,7 +111,7 @@ impl<R: Read> Read for Counted<R> {
     }
 }
 
-/// A decoder's output; ends with an error when it is out of proportion.
+/// A decoder's output; fails when its size exceeds the allowed ratio.
 pub(crate) struct Unpacked<R> {
     output: R,
     taken: Arc<AtomicU64>,

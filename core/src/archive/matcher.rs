@@ -1,4 +1,4 @@
-//! Choosing members of an archive by their names.
+//! Selects members of an archive by their names.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 
 /// Longest text to match with.
 const MAX_TEXT: usize = 4096;
-/// Bytes of a compiled expression; bounds the time per character as well.
+/// Bytes of a compiled expression; also limits the time per character.
 const MAX_COMPILED: usize = 256 << 10;
 
 /// How the text of a request is compared with names.
@@ -19,12 +19,12 @@ pub enum MemberMatch {
     Prefix,
     Suffix,
     Substr,
-    /// The sample key, whole.
+    /// The complete sample key.
     WdsKey,
 }
 
 impl MemberMatch {
-    /// The mode a request names; an empty text is a prefix match.
+    /// Parses the mode of a request; an empty text is a prefix match.
     pub fn parse(mode: &str) -> Result<Self> {
         Ok(match mode {
             "regexp" => Self::Regexp,
@@ -39,7 +39,7 @@ impl MemberMatch {
         })
     }
 
-    /// The name that [`Self::parse`] knows.
+    /// The name that [`Self::parse`] accepts.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Regexp => "regexp",
@@ -51,7 +51,7 @@ impl MemberMatch {
     }
 }
 
-/// A mode with its text, ready to be asked about many names.
+/// A mode with its text, ready to match many names.
 #[derive(Clone, Debug)]
 pub struct MemberMatcher {
     mode: MemberMatch,

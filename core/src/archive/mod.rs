@@ -1,9 +1,10 @@
-//! Archives that hold samples (shards): their formats, reading them, and indexes of their members.
+//! Archives of samples (shards): their formats, reading them, and indexes of their members.
 //!
 //! An archive is read once, by [`read_index`] or piecewise by [`tar::TarIndexer`]; afterwards its
-//! [`ShardIndex`] says where each member lies. Names of members are only names, never paths. What
-//! an archive claims about itself is believed within [`Limits`], so that a hostile one costs bounded
-//! time and memory. Bytes come in through [`ReadAt`] and [`std::io::Read`]; nothing here opens files.
+//! [`ShardIndex`] gives the position of each member. Names of members are only names, never paths.
+//! An archive's own claims are accepted only within [`Limits`], so that a hostile archive costs
+//! bounded time and memory. Bytes come through [`ReadAt`] and [`std::io::Read`]; nothing here opens
+//! files.
 
 mod build;
 mod format;
@@ -28,7 +29,7 @@ pub use tar::{TarIndexer, TarReader};
 
 use crate::error::Error;
 
-/// The error of an archive whose bytes are not what its format says.
+/// The error for an archive whose bytes do not match its format.
 pub(crate) fn damaged(what: impl Into<String>) -> Error {
     Error::invalid(what)
 }

@@ -1,9 +1,10 @@
-//! Names of members whose bytes are not UTF-8, as text and back.
+//! Converts names of members that are not UTF-8 to text and back.
 //!
-//! Text that we list, send and compare is UTF-8; archives of old tools hold names in Latin-1, GBK or
-//! Shift-JIS. Each byte B of such a name that is not part of valid UTF-8 becomes the private-use
-//! character U+EF00 + B (U+EF80 to U+EFFF). Two names with different bytes never become the same
-//! text, and [`raw`] returns the bytes. A TAR that is written from such names has the bytes again.
+//! Names that Forebay lists, sends and compares are UTF-8; archives of old tools contain names in
+//! Latin-1, GBK or Shift-JIS. Each byte B of such a name that is not part of valid UTF-8 becomes
+//! the private-use character U+EF00 + B (U+EF80 to U+EFFF). Two names with different bytes never
+//! become the same text, and [`raw`] returns the bytes. A TAR that is written from such names
+//! contains the original bytes.
 //!
 //! Zip archives have a default encoding, code page 437; [`cp437`] decodes it.
 
@@ -21,8 +22,8 @@ fn push_bytes(out: &mut String, bytes: &[u8]) {
     out.extend(bytes.iter().filter_map(|byte| char::from_u32(BASE + u32::from(*byte))));
 }
 
-/// The text of a name in an archive. Characters that stand for bytes are themselves replaced byte by
-/// byte, so that no two names become one.
+/// The text of a name in an archive. Characters that stand for bytes are themselves replaced byte
+/// by byte, so that two names never become the same text.
 pub fn text(name: &[u8]) -> String {
     if let Ok(plain) = std::str::from_utf8(name)
         && !plain.contains(is_raw_byte)
@@ -42,8 +43,8 @@ pub fn text(name: &[u8]) -> String {
     out
 }
 
-/// The text of a name in a request: valid UTF-8 is a name as we list it, anything else the bytes of
-/// the archive.
+/// The text of a name in a request: valid UTF-8 is a name as listed, anything else the bytes of the
+/// archive.
 pub fn requested(name: &[u8]) -> Cow<'_, str> {
     match std::str::from_utf8(name) {
         Ok(plain) => Cow::Borrowed(plain),
@@ -87,7 +88,7 @@ pub fn cp437(name: &[u8]) -> String {
     name.iter().map(decode).collect()
 }
 
-/// The text in code page 437 of a name that a request gave as bytes; `None` for any other name.
+/// The code page 437 text of a name that a request gave as bytes; `None` for any other name.
 pub(crate) fn requested_cp437(name: &str) -> Option<String> {
     name.contains(is_raw_byte).then(|| cp437(&raw(name)))
 }
@@ -106,7 +107,7 @@ mod tests {
         assert_eq!(text("für/一.txt".as_bytes()), "für/一.txt");
         assert_eq!(text(b"caf\xe9.txt"), "caf\u{efe9}.txt");
         assert_eq!(text(b"caf\xe8.txt"), "caf\u{efe8}.txt");
-        // GBK, and a UTF-8 sequence that is cut off.
+        // GBK, and a truncated UTF-8 sequence.
         assert_eq!(text(b"\xc4\xe3.jpg"), "\u{efc4}\u{efe3}.jpg");
         assert_eq!(text(b"a\xe4\xb8"), "a\u{efe4}\u{efb8}");
         assert_eq!(raw("caf\u{efe9}.txt").as_ref(), b"caf\xe9.txt");

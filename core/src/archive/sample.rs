@@ -1,4 +1,4 @@
-//! Samples in the WebDataset way: members that share a key are parts of one sample.
+//! WebDataset samples: members that share a key are parts of one sample.
 
 /// Splits a member's name at the first dot of its last component into key (with its folder) and
 /// extension (without the dot). The extension is empty, and the key the whole name, when there is
@@ -11,7 +11,7 @@ pub fn split(member: &str) -> (&str, &str) {
     }
 }
 
-/// Whether a member is nobody's sample: what file systems and archivers leave beside the data.
+/// Whether a member belongs to no sample: files that file systems and archivers add.
 pub fn is_hidden(member: &str) -> bool {
     let base = member.rsplit('/').next().unwrap_or(member);
     let debris = matches!(base, "" | "." | ".." | ".DS_Store" | "Thumbs.db");

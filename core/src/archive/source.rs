@@ -1,16 +1,16 @@
-//! Where an archive's bytes come from, and errors that travel through `std::io`.
+//! Sources of an archive's bytes, and errors that pass through `std::io`.
 
 use std::io::{self, Read};
 
 use super::damaged;
 use crate::error::{Error, Result};
 
-/// Bytes that can be read anywhere.
+/// Bytes with random access.
 pub trait ReadAt: Send + Sync {
-    /// Bytes in all.
+    /// Total number of bytes.
     fn size(&self) -> u64;
 
-    /// Fills `buf` from `offset`. Asking beyond the end is an error.
+    /// Fills `buf` from `offset`. Reading beyond the end is an error.
     fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> Result<()>;
 }
 
@@ -54,16 +54,16 @@ impl Read for Section<'_> {
     }
 }
 
-/// Packs an error for a way through `std::io`; [`from_io`] finds it again.
+/// Wraps an error to pass it through `std::io`; [`from_io`] unwraps it.
 pub fn into_io(error: Error) -> io::Error {
     io::Error::other(error)
 }
 
-/// The error that [`into_io`] packed; otherwise what a decoder says of its input.
+/// The error that [`into_io`] wrapped; otherwise the decoder's error about its input.
 pub fn from_io(error: io::Error) -> Error {
     match error.downcast::<Error>() {
         Ok(own) => own,
-        // Decoders of an inner stream pack the error of the stream a second time.
+        // Decoders of an inner stream wrap the error of the stream a second time.
         Err(other) => match other.get_ref().and_then(|inner| inner.downcast_ref::<Error>()) {
             Some(own) => own.clone(),
             None => match other.kind() {

@@ -1,7 +1,7 @@
-//! What an archive says of a member beside its name and its bytes: time and mode.
+//! Time and mode of an archive's member.
 //!
-//! Times are seconds since 1970 (UTC) in 32 bits without a sign. What lies before 1970 becomes 1970,
-//! what lies after 2106-02-07 the last second that 32 bits hold; fractions are dropped.
+//! Times are seconds since 1970 (UTC) in 32 unsigned bits. A time before 1970 becomes 1970, a time
+//! after 2106-02-07 the last second that fits; fractions are dropped.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,14 +9,15 @@ use crate::v1::cluster::{civil, day_number};
 
 /// Permissions, set-id and sticky bits.
 const MODE: u32 = 0o7777;
-/// Set beside a mode of twelve bits for [`Stat::local`].
+/// Flag for [`Stat::local`], next to the twelve bits of the mode.
 const LOCAL: u16 = 1 << 15;
 const DAY: u64 = 86_400;
-/// 1980-01-01 in seconds since 1970: DOS knows nothing before.
+/// 1980-01-01 in seconds since 1970: DOS has no earlier time.
 const DOS_BEGIN: u32 = 315_532_800;
 const DOS_YEAR: u64 = 1980;
 
-/// Time and mode of a member. As text two numbers: the time, and the mode with bit 15 for `local`.
+/// Time and mode of a member. Its text form has two numbers: the time, and the mode with bit 15 for
+/// `local`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "(u32, u16)", into = "(u32, u16)")]
 pub struct Stat {
@@ -24,13 +25,13 @@ pub struct Stat {
     pub mtime: u32,
     /// Permissions, set-id and sticky bits: at most 0o7777.
     pub mode: u16,
-    /// The time is that of DOS alone, in steps of 2 s and of a zone that nobody knows; `mtime` takes
+    /// Whether the time is a DOS time, in steps of 2 s and of an unknown time zone; `mtime` treats
     /// it as UTC.
     pub local: bool,
 }
 
 impl Default for Stat {
-    /// That of members which are made of objects: 1970, 0644.
+    /// The stat of members that are made from objects: 1970, 0644.
     fn default() -> Self {
         Self { mtime: 0, mode: 0o644, local: false }
     }
@@ -49,20 +50,20 @@ impl From<Stat> for (u32, u16) {
 }
 
 impl Stat {
-    /// Of any time and mode; what does not fit becomes what the module says, and of the mode's bits
-    /// those of the file's type go.
+    /// Builds a stat from any time and mode; times outside the range are clamped as described in
+    /// the module, and the file type bits of the mode are dropped.
     pub fn new(mtime: i64, mode: u32) -> Self {
         Self { mtime: seconds(mtime), mode: (mode & MODE) as u16, local: false }
     }
 
-    /// Of the fields of a zip archive's header. A date that is none is 1970.
+    /// Builds a stat from the fields of a zip archive's header. An invalid date becomes 1970.
     pub fn of_dos(date: u16, time: u16, mode: u32) -> Self {
         let mtime = from_dos(u64::from(date), u64::from(time)).unwrap_or(0);
         Self { local: true, ..Self::new(mtime, mode) }
     }
 
-    /// Date and time as headers of zip archives have them, in steps of 2 s from 1980 on; an earlier
-    /// time becomes the first of them.
+    /// Date and time in the form of zip headers, in steps of 2 s from 1980 on; an earlier time
+    /// becomes the first of them.
     pub fn dos(self) -> (u16, u16) {
         let at = u64::from(self.mtime.max(DOS_BEGIN));
         let (year, month, day) = civil(at / DAY);

@@ -22,34 +22,34 @@ struct Pending {
     total: u64,
 }
 
-/// Payloads up to this many bytes share a buffer: one of its own would cost more than the copy.
+/// Payloads up to this size share a buffer: a separate buffer would cost more than the copy.
 pub(super) const SHARED: usize = 16 << 10;
 
-/// A payload on its way.
+/// A payload that is being received.
 struct Coming {
     room: Box<dyn Room>,
-    /// Where it begins in the room: behind the pieces before it.
+    /// Its offset in the room, after the earlier pieces.
     start: usize,
     filled: usize,
 }
 
-/// Reads a stream as its bytes arrive.
+/// Decodes a stream as its bytes arrive.
 ///
-/// Payloads are copied out of what came, so that a connection has its buffer back at once and reads
-/// into memory that the CPU knows.
+/// Payloads are copied out of the received bytes, so that a connection can reuse its buffer
+/// immediately and reads into memory that is in the CPU's cache.
 #[derive(Default)]
 pub struct Decoder {
-    /// Whether the rows of an entry become one.
+    /// Whether the rows of an entry are joined into one.
     is_joining: bool,
-    /// Asked for room for large entries.
+    /// Supplies memory for large entries.
     rooms: Option<Rooms>,
-    /// The beginning of a header or of a table.
+    /// The beginning of an incomplete header or table.
     held: Vec<u8>,
     map_version: Option<u64>,
     rows: VecDeque<Pending>,
-    /// The payload of the first row, as far as it came.
+    /// The payload of the first row, as far as received.
     filling: Option<Coming>,
-    /// Entries of which pieces came, by their index.
+    /// Entries of which pieces were received, by index.
     joined: HashMap<u32, Box<dyn Room>>,
     entries: u32,
     total: u64,
@@ -61,12 +61,13 @@ impl Decoder {
         Self::default()
     }
 
-    /// One whose rows are whole entries; the large ones lie where `rooms` says, if it is there.
+    /// A decoder whose rows are complete entries; `rooms`, if given, supplies the memory for large
+    /// ones.
     pub fn of_entries(rooms: Option<Rooms>) -> Self {
         Self { is_joining: true, rooms, ..Self::default() }
     }
 
-    /// Takes in the next bytes from the network; the rows that are whole now are appended to `out`.
+    /// Decodes the next bytes from the network; appends the rows that are complete now to `out`.
     pub fn decode(&mut self, mut input: &[u8], out: &mut VecDeque<Row>) -> Result<()> {
         if self.map_version.is_none() && !self.read_header(&mut input)? {
             return Ok(());
@@ -100,7 +101,7 @@ impl Decoder {
         self.map_version
     }
 
-    /// Rows whose small payloads are all there, into one buffer.
+    /// Reads rows whose small payloads are all available into one buffer.
     fn read_shared(&mut self, input: &mut &[u8], out: &mut VecDeque<Row>) -> Result<()> {
         if self.filling.is_some() {
             return Ok(());
@@ -131,13 +132,13 @@ impl Decoder {
         Ok(())
     }
 
-    /// Whether the row is to be joined with others.
+    /// Whether the row will be joined with others.
     fn is_piece(&self, row: &Pending) -> bool {
         self.is_joining
             && (row.more || !self.joined.is_empty() && self.joined.contains_key(&row.index))
     }
 
-    /// The first row, whose payload has a buffer of its own; false when more bytes are needed.
+    /// Reads the first row, whose payload has its own buffer; false if more bytes are needed.
     fn read_own(&mut self, input: &mut &[u8], out: &mut VecDeque<Row>) -> Result<bool> {
         let Some(row) = self.rows.front() else { return Ok(true) };
         let coming = match &mut self.filling {
@@ -179,7 +180,7 @@ impl Decoder {
         Ok(true)
     }
 
-    /// Whether the first `n` bytes of a header or table are held.
+    /// Whether the first `n` bytes of a header or table are available.
     fn hold(&mut self, n: usize, input: &mut &[u8]) -> bool {
         let now = n.saturating_sub(self.held.len()).min(input.len());
         self.held.extend_from_slice(&input[..now]);
@@ -252,7 +253,7 @@ impl std::fmt::Debug for Decoder {
 }
 
 impl Pending {
-    /// Checks that an entry of which nothing more comes has all its bytes.
+    /// Checks that an entry without further pieces has all its bytes.
     fn check_whole(&self, bytes: usize) -> Result<()> {
         if self.status != 0 || bytes as u64 == self.total {
             return Ok(());
@@ -261,7 +262,7 @@ impl Pending {
         Err(corrupt(&format!("entry {index} has {bytes} bytes, not the {total} of its size")))
     }
 
-    /// Room for the payload, or for the entry that it is the first piece of.
+    /// Allocates memory for the payload, or for the entry of which it is the first piece.
     fn room(&self, is_joining: bool, rooms: Option<&Rooms>) -> Box<dyn Room> {
         let size = match is_joining && self.status == 0 {
             true => self.total,

@@ -9,8 +9,8 @@ use super::{
 use crate::buffers::Buffer;
 use crate::checksum::crc32c;
 
-/// Payloads up to this many bytes travel in one piece with their table: a copy costs less than a
-/// piece of its own.
+/// Payloads up to this size are copied into one buffer with their table: a copy costs less than a
+/// separate buffer.
 pub(super) const COPIED: usize = 16 << 10;
 /// Writes a stream, frame by frame.
 #[derive(Debug, Default)]
@@ -39,7 +39,7 @@ impl Encoder {
         self.rows.push(row);
     }
 
-    /// Whether the frame is worth sending to a reader who is sent about `bytes` at a time.
+    /// Whether the frame is large enough to send to a reader that gets about `bytes` at a time.
     pub fn is_full(&self, bytes: usize) -> bool {
         self.rows.len() >= MAX_ROWS || self.bytes >= bytes
     }
@@ -49,8 +49,8 @@ impl Encoder {
         self.rows.is_empty()
     }
 
-    /// Ends the frame: its table, then its payloads, the large ones uncopied. Nothing when it is
-    /// empty.
+    /// Ends the frame and returns its table, then its payloads; large ones are not copied. Returns
+    /// nothing if the frame is empty.
     pub fn flush(&mut self) -> Vec<Bytes> {
         if self.rows.is_empty() {
             return Vec::new();
@@ -73,7 +73,7 @@ impl Encoder {
             self.entries += u32::from(!row.more);
             self.total += row.payload.len() as u64;
         }
-        // Large payloads, and how much of the buffer goes before each.
+        // Large payloads, and the length of the buffer before each.
         let mut large = Vec::new();
         for row in self.rows.drain(..) {
             if row.payload.len() <= COPIED {

@@ -36,7 +36,7 @@ const KIND_END: u8 = 2;
 pub const MAX_ROWS: usize = 1024;
 /// Most bytes of one row's payload.
 pub const MAX_PIECE: usize = 1 << 20;
-/// Row flag: the entry goes on in a later row.
+/// Row flag: the entry continues in a later row.
 pub const MORE: u16 = 1;
 
 /// One row with its payload: an entry, a piece of one, or a failure (`status` is then an HTTP
@@ -47,7 +47,7 @@ pub struct Row {
     pub index: u32,
     /// 0 for bytes of the object.
     pub status: u16,
-    /// Whether the entry goes on in a later row.
+    /// Whether the entry continues in a later row.
     pub more: bool,
     /// Size of the whole entry, the same on all its rows; 0 for a failure.
     pub total: u64,
@@ -56,7 +56,7 @@ pub struct Row {
 }
 
 impl Row {
-    /// The row that tells why there is no entry.
+    /// A row with the error of an entry.
     pub fn failure(index: u32, error: &Error) -> Self {
         let mut text = error.to_string();
         text.truncate(text.floor_char_boundary(4096));

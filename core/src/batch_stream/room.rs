@@ -1,4 +1,4 @@
-//! Where the payloads of a stream lie when they are large.
+//! Memory for large payloads of a stream.
 
 use std::sync::Arc;
 
@@ -6,19 +6,20 @@ use bytes::Bytes;
 
 use crate::buffers::GrowingBuffer;
 
-/// Memory for the bytes of one entry, or of a piece of one. As a slice it is what was written.
+/// Memory for the bytes of one entry, or of a piece of one. As a slice it is the bytes written so
+/// far.
 pub trait Room: AsRef<[u8]> + Send {
-    /// Writes behind what is there. No more comes than the room was made for.
+    /// Appends bytes; never more than the requested size.
     fn append(&mut self, piece: &[u8]);
 
-    /// What was written, all that will be.
+    /// Ends the writing and returns the bytes.
     fn finish(self: Box<Self>) -> Bytes;
 }
 
-/// Makes room for an entry of this size. `None`: the decoder's own will do.
+/// Allocates memory for an entry of this size. `None`: the decoder allocates it.
 pub type Rooms = Arc<dyn Fn(usize) -> Option<Box<dyn Room>> + Send + Sync>;
 
-/// The room that the decoder makes by itself.
+/// The memory that the decoder allocates itself.
 impl Room for GrowingBuffer {
     fn append(&mut self, piece: &[u8]) {
         Self::append(self, piece);

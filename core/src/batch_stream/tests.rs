@@ -154,7 +154,7 @@ fn large_entries_lie_in_the_callers_room() {
     let noted = asked.clone();
     let rooms: Rooms = Arc::new(move |size| {
         noted.lock().unwrap().push(size);
-        // Who has no room leaves it to the decoder.
+        // `None` leaves the allocation to the decoder.
         (size != large + 5).then(|| Box::new(Lent(Vec::with_capacity(size))) as Box<dyn Room>)
     });
     let joined = entry(2, 0, false, 2 * large, 2 * large);
@@ -176,7 +176,7 @@ fn pieces_of_several_entries_become_each_its_own() {
         entry(1, 0, false, 1, SHARED + 4),
         entry(3, 0, true, 9, 10),
         entry(0, 0, false, 7, 12),
-        // It failed on its way.
+        // An entry that failed after its first piece.
         entry(3, 503, false, 6, 0),
     ];
     let wanted = [

@@ -1,4 +1,4 @@
-//! External key maps: which records go into the shards of which template.
+//! External key maps: the template of the shards that each record goes into.
 
 use std::collections::HashMap;
 
@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 use crate::ishard::Ekm;
 use crate::template::Ranges;
 
-/// Most keys, and of these most that are patterns and no names: each of those is tried in turn.
+/// Maximum keys, and maximum keys that are patterns and not names: each pattern is tried in turn.
 const MAX_KEYS: usize = 10_000_000;
 const MAX_PATTERNS: usize = 10_000;
 /// Malformed lines that are shown.
@@ -18,9 +18,9 @@ const SHOWN: usize = 80;
 /// A key map that was read.
 pub struct KeyMap {
     templates: Vec<String>,
-    /// Keys as they are written, with their template. A name that is a key is found here.
+    /// Keys as literal text, with their template, for lookup by name.
     names: HashMap<String, u32>,
-    /// Keys as regular expressions, in their order.
+    /// Keys as regular expressions, in order.
     patterns: Vec<(Regex, u32)>,
 }
 
@@ -90,7 +90,7 @@ impl KeyMap {
         if self.names.len() >= MAX_KEYS {
             return Err(Error::invalid(format!("an external key map has at most {MAX_KEYS} keys")));
         }
-        // A map of very many names is one of names alone.
+        // A map with very many keys is treated as a map of names only.
         if self.patterns.len() < MAX_PATTERNS {
             let pattern = crate::ishard::compile(&key)?;
             self.patterns.push((pattern, template));
@@ -101,7 +101,7 @@ impl KeyMap {
             ))
             .hint("of so many keys each is the name of a record or of a member"));
         }
-        // The first of one name counts.
+        // For a repeated name, the first entry counts.
         self.names.entry(key).or_insert(template);
         Ok(())
     }
@@ -111,8 +111,8 @@ impl KeyMap {
         self.templates.iter().map(String::as_str)
     }
 
-    /// The template of a record: of the key that is its name or that of one of its members, whole
-    /// or without folders, else of the first pattern that is found in one of these.
+    /// The template of a record: of the key that equals its name or the name of one of its members,
+    /// with or without folders; otherwise of the first pattern that matches one of these.
     pub(super) fn find<'a>(
         &self,
         key: &'a str,

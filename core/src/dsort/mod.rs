@@ -1,10 +1,10 @@
-//! `dsort`: the records of some shards in another order, in other shards. What goes where is decided
-//! here, before the first byte of a member is read; doing it is the targets' work.
+//! `dsort`: rewrites the records of some shards in another order, into other shards. The plan is
+//! made here, before any member's data is read; the targets execute it.
 //!
-//! A *record* is all members of one key in one input shard. It is never split, and those of two
-//! shards stay two though they have one key. [`Records`] holds what the indexes of the shards say;
-//! [`plan`] orders it, cuts the sequence into shards and names them. The same spec over the same
-//! shards is the same plan, wherever it is made.
+//! A *record* is all members of one key in one input shard. It is never split, and records of two
+//! shards stay separate even if they have the same key. [`Records`] contains the content of the
+//! shards' indexes; [`plan`] orders it, cuts the sequence into shards and names them. The same spec
+//! over the same shards gives the same plan on any node.
 
 mod key_map;
 mod plan;

@@ -15,16 +15,16 @@ use crate::error::{Error, ErrorCode, Result};
 use crate::shard_names;
 use crate::template::Ranges;
 
-/// What compressing is taken to save at most.
+/// Lower bound of the assumed compression ratio.
 const MAX_COMPRESSION_GAIN: f64 = 0.001;
 
-/// What is known of the input shards beside their records.
+/// Properties of the input shards besides their records.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Inputs {
-    /// Names that no object has.
+    /// Names without an object.
     pub missing: u64,
     pub duplicates: u64,
-    /// Of the compressed ones: their bytes, and those of their members.
+    /// For compressed shards: their bytes, and the bytes of their members.
     pub packed_bytes: u64,
     pub unpacked_bytes: u64,
 }
@@ -37,11 +37,11 @@ pub struct Totals {
     pub shards: u64,
     pub records: u64,
     pub members: u64,
-    /// Of the members.
+    /// Bytes of the members.
     pub bytes: u64,
-    /// Members that were left out because one before them has their name.
+    /// Members that were left out because an earlier one has the same name.
     pub duplicates: u64,
-    /// Records that were left out because the key map does not know them.
+    /// Records that were left out because the key map does not contain them.
     pub unmapped_records: u64,
 }
 
@@ -51,7 +51,7 @@ pub struct PlannedShard<'a> {
     pub name: &'a str,
     pub records: u64,
     pub members: u64,
-    /// Of the members, without what an archive adds.
+    /// Bytes of the members, without the archive's overhead.
     pub bytes: u64,
 }
 
@@ -60,34 +60,34 @@ pub struct PlannedShard<'a> {
 pub struct PlannedMember<'a> {
     /// The input shard that it comes from.
     pub source: &'a str,
-    /// Its name, there and here.
+    /// Its name, in the input and in the output.
     pub name: &'a str,
     pub size: u64,
-    /// Its time and mode, there and here.
+    /// Its time and mode, in the input and in the output.
     pub stat: Stat,
 }
 
 struct Draft {
     name: String,
-    /// As positions in the order.
+    /// Positions in the order.
     records: Range<usize>,
     members: u64,
     bytes: u64,
 }
 
-/// What goes where.
+/// The assignment of records to output shards.
 pub struct Plan {
     records: Records,
     order: Vec<u32>,
     shards: Vec<Draft>,
-    /// Says the format of the output.
+    /// Extension of the output, which determines its format.
     pub ext: String,
     pub totals: Totals,
-    /// What somebody should know, in words.
+    /// Notes for the user.
     pub notes: Vec<String>,
 }
 
-/// Plans a job over the records of its input. Everything that can be refused is refused here.
+/// Plans a job over the records of its input. All reasons to refuse a job are checked here.
 pub fn plan(
     spec: &DsortSpec,
     map: Option<&KeyMap>,
@@ -172,7 +172,7 @@ fn sort(spec: &DsortSpec, records: &Records, order: &mut [u32]) -> Result<()> {
         true => ordering.reverse(),
         false => ordering,
     };
-    // All of them are stable: what is equal stays as it came.
+    // All sorts are stable: equal records keep their input order.
     match &spec.algorithm {
         Algorithm::None => {}
         Algorithm::Alphanumeric => {
@@ -251,12 +251,12 @@ fn shard_bytes(spec: &DsortSpec, ext: &str, records: &Records, inputs: Inputs) -
     if !compresses || inputs.unpacked_bytes == 0 {
         return Ok(spec.shard_bytes);
     }
-    // What compressing saved of the input it is taken to save of the output.
+    // Assumes the compression ratio of the input for the output.
     let ratio = inputs.packed_bytes as f64 / inputs.unpacked_bytes as f64;
     Ok((spec.shard_bytes as f64 / ratio.clamp(MAX_COMPRESSION_GAIN, 1.0)) as u64)
 }
 
-/// Where one shard ends and the next begins: at the first record with which it is full.
+/// Cuts the sequence into shards: a shard ends with the first record that fills it.
 fn cut(records: &Records, group: &[u32], size: u64) -> Vec<Range<usize>> {
     let (mut cuts, mut first, mut bytes) = (Vec::new(), 0, 0);
     for (at, &record) in group.iter().enumerate() {
@@ -270,7 +270,7 @@ fn cut(records: &Records, group: &[u32], size: u64) -> Vec<Range<usize>> {
 }
 
 impl Plan {
-    /// Names of objects, each once; none of an input shard unless that is wanted.
+    /// Checks that the names are distinct, and that none is an input shard unless that is allowed.
     fn check_names(&self, spec: &DsortSpec) -> Result<()> {
         shard_names::check_distinct(self.shards.iter().map(|s| s.name.as_str()))?;
         if spec.source != spec.destination || spec.overwrite == Overwrite::Always {
@@ -287,7 +287,7 @@ impl Plan {
         }
     }
 
-    /// Whether the destination may have an object of this name already.
+    /// Refuses if the destination has an object of this name that must not be replaced.
     pub fn refuse(&self, spec: &DsortSpec, outputs: &HashSet<&str>, existing: &str) -> Result<()> {
         if spec.overwrite != Overwrite::Never || !outputs.contains(existing) {
             return Ok(());
@@ -299,7 +299,7 @@ impl Plan {
         .hint("nothing was written; allow overwriting, or choose another template"))
     }
 
-    /// The input shards whose members can be read in their order only, as far as names tell.
+    /// The input shards whose members can only be read sequentially, judged by name.
     pub fn packed_inputs(&self) -> impl Iterator<Item = &str> {
         let is_packed = |name: &&str| {
             ArchiveFormat::from_name(name).is_some_and(ArchiveFormat::is_compressed_tar)
@@ -307,12 +307,12 @@ impl Plan {
         self.records.shards().filter(is_packed)
     }
 
-    /// The names of all that will be written.
+    /// The names of all objects that will be written.
     pub fn outputs(&self) -> HashSet<&str> {
         self.shards.iter().map(|s| s.name.as_str()).collect()
     }
 
-    /// What all outputs' names begin with: where to look for those that exist.
+    /// The common prefix of all output names: where to list existing objects.
     pub fn output_prefix(&self) -> String {
         shard_names::common_prefix(self.shards.iter().map(|s| s.name.as_str()))
     }

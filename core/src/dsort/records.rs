@@ -1,5 +1,5 @@
-//! What is known of all records: 16 bytes a record, 24 bytes and its name a member, and for an order
-//! by content 8 bytes a number. Nothing of the members' data.
+//! The metadata of all records: 16 bytes for each record, 24 bytes and its name for each member,
+//! and for an order by content 8 bytes for each number. No data of the members.
 
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
@@ -8,7 +8,7 @@ use super::spec::{ContentType, DsortSpec, Reaction};
 use crate::archive::{Stat, sample};
 use crate::error::{Error, ErrorCode, Result};
 
-/// Most bytes of a member that is a key.
+/// Maximum bytes of a member that is a key.
 pub const MAX_KEY: u64 = 4096;
 
 /// The records of the input shards, in the order of the shards and of their first members.
@@ -16,7 +16,7 @@ pub const MAX_KEY: u64 = 4096;
 pub struct Records {
     shards: Vec<String>,
     records: Vec<Record>,
-    /// Names of all members, one behind the other.
+    /// Names of all members, concatenated.
     names: String,
     members: Vec<MemberAt>,
     keys: Keys,
@@ -24,20 +24,20 @@ pub struct Records {
 
 struct Record {
     shard: u32,
-    /// Its members go from here to where those of the next record begin.
+    /// Its first member; they end where those of the next record begin.
     first: u32,
-    /// Bytes of the first member's name that are its key.
+    /// Length of the key in the first member's name.
     key: u32,
 }
 
 struct MemberAt {
-    /// Where its name ends.
+    /// End of its name.
     end: u64,
     size: u64,
     stat: Stat,
 }
 
-/// Keys of an order by content, beside the records.
+/// Keys of an order by content, parallel to the records.
 #[derive(Default)]
 enum Keys {
     #[default]
@@ -47,19 +47,19 @@ enum Keys {
     Text(Vec<Box<str>>),
 }
 
-/// What a shard brought.
+/// The records that a shard added.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Added {
     pub records: u64,
     pub members: u64,
-    /// Of the members, unpacked.
+    /// Bytes of the members, unpacked.
     pub bytes: u64,
-    /// Members that were left out because one before them has their name.
+    /// Members that were left out because an earlier one has the same name.
     pub duplicates: u64,
 }
 
 impl Records {
-    /// Takes in the members of the next shard: name, size, and time and mode of each.
+    /// Adds the members of the next shard: name, size, and time and mode of each.
     pub fn add_shard(
         &mut self,
         shard: &str,
@@ -75,7 +75,7 @@ impl Records {
         let mut added = Added::default();
         let mut names = HashSet::with_capacity(members.len());
         let mut groups: HashMap<&str, u32> = HashMap::new();
-        // (record, member), both numbered as they come.
+        // (record, member), both numbered in input order.
         let mut order: Vec<(u32, u32)> = Vec::with_capacity(members.len());
         for (number, (name, size, _)) in members.iter().enumerate() {
             if !names.insert(name.as_str()) {
@@ -121,7 +121,7 @@ impl Records {
         self.records.is_empty()
     }
 
-    /// Bytes of memory that it takes.
+    /// Memory in bytes.
     pub fn memory(&self) -> u64 {
         let keys = match &self.keys {
             Keys::None => 0,
@@ -131,7 +131,7 @@ impl Records {
                 size_of_val(&keys[..]) + keys.iter().map(|k| k.len()).sum::<usize>()
             }
         };
-        // An order of the records comes on top.
+        // Includes the order of the records.
         let record = size_of::<Record>() + size_of::<u32>();
         let members = self.members.len() * size_of::<MemberAt>() + self.names.len();
         (self.records.len() * record + members + keys) as u64
@@ -151,7 +151,7 @@ impl Records {
         &self.shards[self.shard_number(record) as usize]
     }
 
-    /// What its members' names have in common, up to their extensions.
+    /// The key: the common part of its members' names, up to their extensions.
     pub fn key(&self, record: u32) -> &str {
         let at = &self.records[record as usize];
         &self.name(at.first)[..at.key as usize]
@@ -183,13 +183,13 @@ impl Records {
         &self.names[start as usize..self.members[member].end as usize]
     }
 
-    /// The member of a record that holds its key, for an order by content.
+    /// The member of a record that contains its key, for an order by content.
     pub fn key_member(&self, record: u32, ext: &str) -> Option<(&str, u64)> {
         let ext = ext.strip_prefix('.').unwrap_or(ext);
         self.members(record).find(|(name, _)| sample::split(name).1 == ext)
     }
 
-    /// Refuses records that have no such member, naming some of them, and keys that are too large.
+    /// Refuses records without such a member, naming some of them, and keys that are too large.
     pub fn check_keys(&self, ext: &str) -> Result<()> {
         let mut missing = Vec::new();
         for record in 0..self.len() as u32 {
@@ -216,7 +216,7 @@ impl Records {
         .hint("nothing was written; give each record its key, or sort by name"))
     }
 
-    /// Takes in the key of the next record.
+    /// Adds the key of the next record.
     pub fn push_key(&mut self, kind: ContentType, content: &[u8]) -> Result<()> {
         if matches!(self.keys, Keys::None) {
             self.keys = match kind {
@@ -280,7 +280,7 @@ impl Records {
         keys == self.records.len()
     }
 
-    /// Refuses to know more than fits.
+    /// Refuses if the records need more memory than allowed.
     pub fn check_memory(&self, spec: &DsortSpec, total_memory: u64) -> Result<()> {
         let (needed, most) = (self.memory(), spec.memory.of(total_memory));
         if needed <= most {

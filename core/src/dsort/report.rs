@@ -1,4 +1,4 @@
-//! How far a job is, phase by phase and target by target.
+//! Progress of a job, by phase and target.
 
 use std::collections::BTreeMap;
 
@@ -22,21 +22,21 @@ impl Phase {
         self.ended_ns > 0
     }
 
-    /// Nanoseconds, so far or in all.
+    /// Elapsed nanoseconds, so far or in total.
     pub fn elapsed_ns(&self, now_ns: u64) -> u64 {
         let end = if self.is_finished() { self.ended_ns } else { now_ns };
         if self.started_ns == 0 { 0 } else { end.saturating_sub(self.started_ns) }
     }
 }
 
-/// Times of pieces of work.
+/// Durations of units of work.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Times {
     pub count: u64,
     pub total_ms: u64,
     pub min_ms: u64,
     pub max_ms: u64,
-    /// What was worked on.
+    /// Bytes that were processed.
     pub bytes: u64,
 }
 
@@ -54,32 +54,32 @@ impl Times {
     }
 }
 
-/// What one target did: of the input shards that it owns, and of the output shards.
+/// The part of one target: of the input shards that it owns, and of the output shards.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TargetPart {
     pub inputs: u64,
     pub input_records: u64,
-    /// Of the members, unpacked.
+    /// Bytes of the members, unpacked.
     pub input_bytes: u64,
     pub to_create: u64,
-    /// Output shards that are whole, and their bytes.
+    /// Output shards that are complete, and their bytes.
     pub created: u64,
     pub created_bytes: u64,
     pub extraction: Times,
     pub creation: Times,
 }
 
-/// A dsort job beside what all jobs say.
+/// The additional status of a dsort job.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DsortReport {
     pub description: String,
-    /// Looking into the input shards.
+    /// Indexing the input shards.
     pub extraction: Phase,
     /// Planning.
     pub sorting: Phase,
     /// Writing the output shards, and publishing them.
     pub creation: Phase,
-    /// Input shards that are to be looked into.
+    /// Input shards to be indexed.
     pub inputs: u64,
     pub targets: BTreeMap<NodeId, TargetPart>,
 }

@@ -1,4 +1,4 @@
-//! What a dsort job is asked to do.
+//! The specification of a dsort job.
 
 use std::fmt;
 use std::str::FromStr;
@@ -12,24 +12,24 @@ use crate::shard_names::{check_extension, unknown_extension};
 use crate::size::ByteSize;
 use crate::template::{Ranges, Template};
 
-/// A whole job.
+/// A complete job.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DsortSpec {
     pub source: Bucket,
     #[serde(default)]
     pub input: InputFormat,
-    /// Extension of the input shards; empty: whatever is an archive by its name.
+    /// Extension of the input shards; empty: every object whose name is that of an archive.
     #[serde(default)]
     pub input_ext: String,
     pub destination: Bucket,
-    /// Names the output shards; empty with a key map, whose own templates do.
+    /// Names the output shards; empty with a key map, which has its own templates.
     #[serde(default)]
     pub template: String,
     /// Extension of the output shards; empty: that of the input.
     #[serde(default)]
     pub output_ext: String,
-    /// Bytes of members after which a shard is full; 0: as many as spread them over all names.
+    /// Bytes of members after which a shard is full; 0: as many as needed to use all names.
     #[serde(default)]
     pub shard_bytes: u64,
     #[serde(default)]
@@ -40,35 +40,35 @@ pub struct DsortSpec {
     pub key_map: Option<KeyMapSource>,
     #[serde(default)]
     pub on: Reactions,
-    /// Most memory for what is known of the records.
+    /// Maximum memory for the metadata of records.
     #[serde(default)]
     pub memory: Memory,
-    /// Input shards looked into at once; 0: as many as are good.
+    /// Input shards indexed concurrently; 0: the default.
     #[serde(default)]
     pub extract_limit: u32,
-    /// Output shards that one target writes at once; 0: as many as are good.
+    /// Output shards that one target writes concurrently; 0: the default.
     #[serde(default)]
     pub create_limit: u32,
-    /// How long a shard is tried again without progress; 0: as long as is good.
+    /// How long a shard is retried without progress; 0: the default.
     #[serde(default)]
     pub timeout_ms: u64,
     #[serde(default)]
     pub overwrite: Overwrite,
-    /// Plan and count, and write nothing.
+    /// Plan and count without writing.
     #[serde(default)]
     pub dry_run: bool,
     #[serde(default)]
     pub description: String,
 }
 
-/// Which objects are the input shards.
+/// Selects the input shards.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum InputFormat {
     Names(Vec<String>),
     /// A template with ranges, without the extension or with it.
     Template(String),
-    /// All archives whose names start so.
+    /// All archives whose names start with this.
     Prefix(String),
 }
 
@@ -79,7 +79,7 @@ impl Default for InputFormat {
 }
 
 impl InputFormat {
-    /// Reads a template of any of its three spellings; without a range it is a prefix.
+    /// Parses a template in any of its three notations; without a range it is a prefix.
     pub fn parse(text: &str) -> Result<Self> {
         let text = text.trim();
         if Ranges::parse_output(text).is_ok() {
@@ -91,7 +91,7 @@ impl InputFormat {
         }
     }
 
-    /// The names of the shards; `None` where only a listing can tell.
+    /// The names of the shards; `None` if a listing is needed.
     pub fn names(&self, ext: &str) -> Result<Option<Vec<String>>> {
         let whole = |name: &str| match ArchiveFormat::from_name(name) {
             Some(_) => name.to_owned(),
@@ -105,8 +105,8 @@ impl InputFormat {
     }
 }
 
-/// The ranges of an input template. `%d` stands for as many numbers as there are shards, and nobody
-/// knows how many that would be.
+/// The ranges of an input template. `%d` would stand for an unknown number of shards, so it is
+/// refused.
 fn ranges(text: &str) -> Result<Ranges> {
     match Template::parse(text)? {
         Template::Ranges(ranges) => Ok(ranges),
@@ -124,17 +124,17 @@ pub enum Algorithm {
     /// By their names.
     #[default]
     Alphanumeric,
-    /// As they come: shard by shard, member by member.
+    /// In input order: shard by shard, member by member.
     None,
     /// By the MD5 of their names.
     Md5,
     /// By a hash of the seed, the shard and the name: the same order on any cluster.
     Shuffle { seed: u64 },
-    /// By what the member with this extension (with its dot) says.
+    /// By the content of the member with this extension (with its dot).
     Content { ext: String, kind: ContentType },
 }
 
-/// What the content of a key member is.
+/// The type of a key member's content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ContentType {
@@ -158,11 +158,11 @@ impl FromStr for ContentType {
     }
 }
 
-/// Where an external key map is.
+/// The location of an external key map.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KeyMapSource {
     pub at: KeyMapAt,
-    /// Between key and template on a line.
+    /// Separates key and template on a line.
     pub separator: String,
 }
 
@@ -175,7 +175,7 @@ pub enum KeyMapAt {
 }
 
 impl KeyMapSource {
-    /// What stands between key and template unless somebody says otherwise.
+    /// Default separator of key and template.
     pub const SEPARATOR: &'static str = "\t";
 
     fn new(at: KeyMapAt, separator: &str) -> Self {
@@ -192,12 +192,12 @@ impl KeyMapSource {
     }
 }
 
-/// What to do about something that should not be.
+/// The reaction to a problem.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Reaction {
     Ignore,
-    /// Go on, and say so.
+    /// Continue, with a warning.
     Warn,
     Abort,
 }
@@ -228,9 +228,9 @@ impl fmt::Display for Reaction {
 }
 
 impl Reaction {
-    /// Takes note of a problem, or ends the job with it.
+    /// Records a problem, or ends the job with it.
     pub fn to(self, warnings: &mut Vec<String>, problem: impl FnOnce() -> Error) -> Result<()> {
-        /// Warnings that are kept in words.
+        /// Maximum number of warnings that are kept.
         const WARNINGS: usize = 32;
         match self {
             Self::Abort => return Err(problem()),
@@ -246,16 +246,16 @@ impl Reaction {
 pub struct Reactions {
     /// Two members of one name in one input shard; the first counts.
     pub duplicated_records: Reaction,
-    /// A name of the input that no object has.
+    /// A name of the input without an object.
     pub missing_shards: Reaction,
     /// A line of a key map that is not a key and a template.
     pub ekm_malformed_line: Reaction,
-    /// A record that the key map does not know; it is left out.
+    /// A record that the key map does not contain; it is left out.
     pub ekm_missing_key: Reaction,
 }
 
 impl Default for Reactions {
-    /// Nothing is lost in silence but what was not there.
+    /// By default only missing input is skipped without a warning.
     fn default() -> Self {
         Self {
             duplicated_records: Reaction::Abort,
@@ -271,17 +271,17 @@ impl Default for Reactions {
 #[serde(rename_all = "kebab-case")]
 pub enum Overwrite {
     Never,
-    /// Those that are not input of the job, as AIStore does.
+    /// Objects that are not input of the job, as in AIStore.
     #[default]
     OthersThanInput,
     Always,
 }
 
-/// A bound on memory.
+/// A memory limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Memory {
-    /// Of the node's memory.
+    /// Percent of the node's memory.
     Percent(u8),
     Bytes(u64),
 }
@@ -312,7 +312,7 @@ impl FromStr for Memory {
 }
 
 impl Memory {
-    /// In bytes, of a node that has `total`.
+    /// The limit in bytes for a node with `total` bytes.
     pub fn of(self, total: u64) -> u64 {
         match self {
             Self::Percent(percent) => total / 100 * u64::from(percent),
@@ -346,7 +346,7 @@ impl DsortSpec {
         }
     }
 
-    /// Refuses what can never work, before anything is listed.
+    /// Refuses impossible specs, before anything is listed.
     pub fn check(&self) -> Result<()> {
         for ext in [&self.input_ext, &self.output_ext].into_iter().filter(|e| !e.is_empty()) {
             check_extension(ext)?;
@@ -398,7 +398,7 @@ impl DsortSpec {
         given.or_else(or_input).or_else(|| own(input)).ok_or_else(|| unknown_extension(""))
     }
 
-    /// Whether an object is an input shard as far as its name tells.
+    /// Whether an object is an input shard, judged by its name.
     pub fn is_input(&self, name: &str) -> bool {
         ArchiveFormat::from_name(name)
             .is_some_and(|format| self.input_ext.is_empty() || is_same(format, &self.input_ext))
@@ -409,13 +409,13 @@ fn is_same(format: ArchiveFormat, ext: &str) -> bool {
     ArchiveFormat::from_name(ext) == Some(format)
 }
 
-/// The part of a name that says which archive it is.
+/// The part of a name that identifies the archive format.
 pub(super) fn extension(name: &str) -> &str {
     let ext = crate::shard_names::EXTENSIONS.iter().find(|ext| name.ends_with(**ext));
     ext.copied().unwrap_or("")
 }
 
-/// A template may say its extension itself; then it says the same.
+/// Checks that an extension in a template is the same as the configured one.
 fn agree(what: &str, ext: &str, template: &str) -> Result<()> {
     match ArchiveFormat::from_name(template) {
         Some(own) if !ext.is_empty() && !is_same(own, ext) => {

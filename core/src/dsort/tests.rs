@@ -1,4 +1,4 @@
-//! What a plan says, rule by rule.
+//! Tests of plans, rule by rule.
 
 use super::*;
 use crate::archive::Stat;
@@ -19,7 +19,7 @@ fn member(name: &str, size: u64) -> (String, u64, Stat) {
     (name.to_owned(), size, Stat::new(size as i64, 0o600))
 }
 
-/// Input shards: names, and of each its members with their sizes.
+/// Input shards: the name of each, and its members with their sizes.
 type Shards<'a> = &'a [(&'a str, &'a [(&'a str, u64)])];
 
 fn records(shards: Shards<'_>) -> Records {
@@ -111,7 +111,7 @@ fn a_shuffle_is_fixed_by_its_seed_alone() {
     assert_eq!(order(1), order(1));
     assert_ne!(order(1), order(2));
     assert_ne!(order(1), names);
-    // Golden: another order would be another job for whoever repeats one.
+    // Golden values: another order would break the repeatability of jobs.
     assert_eq!(order(7)[..4], ["067", "027", "071", "029"]);
 }
 
@@ -180,7 +180,7 @@ fn a_key_map_gives_each_record_its_template() {
     assert_eq!(mapped(lines, Reaction::Abort).unwrap().0, expected);
     let json = r#"{"x-%d": ["^a[.]"], "y-{00..09}.tar": ["b", "/c"]}"#;
     assert_eq!(mapped(json, Reaction::Abort).unwrap().0, expected);
-    // A name that is a key goes before a pattern that is found in it.
+    // A key that equals a name takes precedence over a matching pattern.
     let both = r#"{"x-%d": "[a-c]", "y-@09": ["b.jpg"]}"#;
     assert_eq!(mapped(both, Reaction::Abort).unwrap().0[1], "y-00.tar: b.jpg b.cls");
 }

@@ -1,4 +1,4 @@
-//! From samples to shards: the order of samples, and where one shard ends and the next begins.
+//! From samples to shards: orders the samples, and cuts the sequence into shards.
 
 use std::ops::Range;
 
@@ -13,7 +13,7 @@ use crate::error::{Error, ErrorCode, Result};
 
 /// A shard without a name yet.
 pub(super) struct Draft {
-    /// Which template names it: a rule of the external key map, or behind them the job's own.
+    /// The template of its name: a rule of the external key map or, after them, the job's own.
     pub(super) rule: usize,
     /// Its samples, as positions in the sequence.
     pub(super) samples: Range<u32>,
@@ -21,7 +21,7 @@ pub(super) struct Draft {
     pub(super) bytes: u64,
 }
 
-/// All samples in the order of their shards, and where these begin.
+/// All samples in the order of their shards, and the start of each shard.
 pub(super) struct Sequence {
     pub(super) order: Vec<u32>,
     pub(super) drafts: Vec<Draft>,
@@ -45,7 +45,7 @@ pub(super) fn cut(spec: &IshardSpec, samples: &Samples, totals: &mut Totals) -> 
         sort(spec.sort, samples, &mut all);
         cutter.fill_all(all);
     } else {
-        // Samples come by folder already.
+        // Samples are in folder order already.
         let all: Vec<u32> = (0..samples.len() as u32).collect();
         let folder_of = |s: &u32| {
             let (name, at) = samples.head(*s);
@@ -61,7 +61,7 @@ pub(super) fn cut(spec: &IshardSpec, samples: &Samples, totals: &mut Totals) -> 
     Ok(cutter.out)
 }
 
-/// The samples of each rule, and last those of none that are wanted all the same.
+/// The samples of each rule, and last the samples without a rule, if they are wanted.
 fn by_rule(spec: &IshardSpec, samples: &Samples, totals: &mut Totals) -> Result<Vec<Vec<u32>>> {
     let compiled = |patterns: &Vec<String>| patterns.iter().map(|p| compile(p)).collect();
     let rules: Vec<Vec<Regex>> =
@@ -113,7 +113,7 @@ fn sort(sort: Sort, samples: &Samples, group: &mut [u32]) {
                 hasher.update(samples.key(*sample).as_bytes());
                 hasher.digest()
             };
-            // Keys differ, so the order hangs on nothing else.
+            // Keys differ, so the order depends on nothing else.
             let mut hashed: Vec<(u64, u32)> = group.iter().map(|s| (hash(s), *s)).collect();
             hashed.sort_by(|a, b| a.0.cmp(&b.0).then_with(|| by_key(&a.1, &b.1)));
             group.iter_mut().zip(hashed).for_each(|(slot, (_, sample))| *slot = sample);
@@ -129,7 +129,7 @@ struct Cutter<'a> {
 }
 
 impl Cutter<'_> {
-    /// Makes full shards of a sequence and gives back the samples that do not fill one.
+    /// Makes full shards of a sequence and returns the samples that do not fill one.
     fn fill(&mut self, sequence: Vec<u32>) -> Vec<u32> {
         let mut done = 0;
         let (mut first, mut files, mut bytes) = (0, 0, 0);
@@ -151,7 +151,7 @@ impl Cutter<'_> {
         sequence
     }
 
-    /// The same, with a last shard of what is left.
+    /// The same, with a last shard of the remaining samples.
     fn fill_all(&mut self, sequence: Vec<u32>) {
         let rest = self.fill(sequence);
         if !rest.is_empty() {
@@ -168,7 +168,7 @@ impl Cutter<'_> {
         self.out.drafts.push(Draft { rule: self.rule, samples, files, bytes });
     }
 
-    /// Folder by folder as a walk leaves them; what fills no shard goes to the parent.
+    /// Cuts folder by folder in post-order; samples that fill no shard move to the parent.
     fn collapsing<'a>(&mut self, groups: impl Iterator<Item = (&'a str, &'a [u32])>) {
         let mut open: Vec<(&str, Vec<u32>)> = vec![("", Vec::new())];
         for (path, group) in groups {
@@ -201,7 +201,7 @@ impl Cutter<'_> {
     }
 }
 
-/// Whether `path` is the folder or lies in it.
+/// Whether `path` is the folder or is inside it.
 fn is_within(path: &str, folder: &str) -> bool {
     folder.is_empty()
         || path.strip_prefix(folder).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))

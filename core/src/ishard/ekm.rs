@@ -1,4 +1,4 @@
-//! External key maps: which samples go into the shards of which template.
+//! External key maps: the template of the shards that each sample goes into.
 
 use std::fmt;
 
@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 pub struct EkmRule {
     /// Names the shards of this rule.
     pub template: String,
-    /// A sample belongs here when one of these is found in the name of one of its objects.
+    /// A sample matches if one of these patterns occurs in the name of one of its objects.
     pub patterns: Vec<String>,
 }
 

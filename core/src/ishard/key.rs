@@ -11,26 +11,26 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use super::spec::ExtMode;
 use crate::error::{Error, Result};
 
-/// Longest pattern, and most memory that its program may take.
+/// Maximum length of a pattern, and maximum memory of its compiled program.
 const MAX_PATTERN: usize = 4096;
 const MAX_PROGRAM: usize = 1 << 20;
 
-/// Which part of an object's name is the key of its sample.
+/// The part of an object's name that is the key of its sample.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum KeyMode {
     /// The last path component: samples of files from parallel folders.
     #[default]
     BaseFileName,
-    /// All of it, without the extension.
+    /// The whole name, without the extension.
     FullName,
-    /// All of it, without the slashes and the extension.
+    /// The whole name, without the slashes and the extension.
     CollapseAllDir,
-    /// Group 1 of a pattern; the full name where that does not match.
+    /// Group 1 of a pattern; the full name if the pattern does not match.
     Regex(String),
 }
 
 impl KeyMode {
-    /// Whether the pattern, if it is one, can be used.
+    /// Checks the pattern, if there is one.
     pub(super) fn check(&self) -> Result<()> {
         Keys::new(self, ExtMode::First).map(drop)
     }
@@ -44,7 +44,7 @@ impl FromStr for KeyMode {
             "base_file_name" | "base_filename" => Self::BaseFileName,
             "full_name" => Self::FullName,
             "collapse_all_dir" => Self::CollapseAllDir,
-            // A misspelt mode is no pattern: that needs a group.
+            // A misspelt mode is not a pattern: a pattern needs a group.
             pattern if pattern.contains('(') => Self::Regex(pattern.to_owned()),
             other => {
                 return Err(Error::invalid(format!("unknown sample key \"{other}\"")).hint(
@@ -79,7 +79,7 @@ impl<'de> Deserialize<'de> for KeyMode {
     }
 }
 
-/// Compiles a pattern of bounded size. The engine takes time linear in the text.
+/// Compiles a pattern of bounded size. Matching takes time linear in the text.
 pub(crate) fn compile(pattern: &str) -> Result<Regex> {
     let bad = |why: &dyn fmt::Display| {
         let shown: String = pattern.chars().take(64).collect();
@@ -91,14 +91,14 @@ pub(crate) fn compile(pattern: &str) -> Result<Regex> {
     RegexBuilder::new(pattern).size_limit(MAX_PROGRAM).build().map_err(|e| bad(&e))
 }
 
-/// Where in an object's name its key and its extension are, as byte positions.
+/// Positions of key and extension in an object's name, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct KeyAt {
     start: u16,
-    /// Behind the last slash of the key; `start` when it has none.
+    /// After the last slash of the key; `start` if it has none.
     base: u16,
     end: u16,
-    /// Of the extension, with its dot; the end of the name when it has none.
+    /// Start of the extension, with its dot; the end of the name if it has none.
     ext: u16,
 }
 
@@ -110,7 +110,7 @@ pub(super) struct Keys {
 }
 
 impl KeyAt {
-    /// Of a name without a key.
+    /// For a name without a key.
     pub(super) const NONE: Self = Self { start: 0, base: 0, end: 0, ext: 0 };
 }
 
@@ -127,7 +127,7 @@ impl Keys {
         Ok(Self { regex, mode: mode.clone(), ext_mode })
     }
 
-    /// Whether slashes of a name are no part of its key.
+    /// Whether slashes of a name are not part of its key.
     pub(super) fn strips_slashes(&self) -> bool {
         self.mode == KeyMode::CollapseAllDir
     }
@@ -135,7 +135,7 @@ impl Keys {
     /// Finds key and extension; `None` for names that end in a slash: those are folders.
     pub(super) fn find(&self, name: &str) -> Option<KeyAt> {
         let base = name.rfind('/').map_or(0, |at| at + 1);
-        // A dot that a file's name begins with is part of the name.
+        // A dot at the start of a file's name is part of the name.
         let inner = name.get(base..)?;
         let first = inner.chars().next()?.len_utf8();
         let dot = match self.ext_mode {
@@ -148,7 +148,7 @@ impl Keys {
             None if self.mode == KeyMode::BaseFileName => (base, ext),
             None => whole,
             Some(regex) => match regex.captures(name).and_then(|c| c.get(1)) {
-                // The part of the group that is the extension is not the key's.
+                // The part of the group that belongs to the extension is not part of the key.
                 Some(group) if group.start() < ext => (group.start(), group.end().min(ext)),
                 Some(group) => (group.start(), group.end()),
                 None => whole,
@@ -165,7 +165,7 @@ impl Keys {
         })
     }
 
-    /// Orders by folder, then by the rest of the key. Folders come in the order of a walk.
+    /// Orders by folder, then by the rest of the key. Folders are in the order of a tree walk.
     pub(super) fn by_folder(&self, a: (&str, KeyAt), b: (&str, KeyAt)) -> Ordering {
         if self.strips_slashes() {
             return self.by_key(a, b);
@@ -196,12 +196,12 @@ fn raw_key(name: &str, at: KeyAt) -> &str {
     &name[at.start as usize..at.end as usize]
 }
 
-/// The folder part of a key, without the slash behind it.
+/// The folder part of a key, without the trailing slash.
 pub(super) fn folder(name: &str, at: KeyAt) -> &str {
     &name[at.start as usize..(at.base.max(at.start + 1) - 1) as usize]
 }
 
-/// The key behind its folder.
+/// The key after its folder.
 fn base_name(name: &str, at: KeyAt) -> &str {
     &name[at.base as usize..at.end as usize]
 }
@@ -211,7 +211,7 @@ pub(super) fn dotted_ext(name: &str, at: KeyAt) -> &str {
     &name[at.ext as usize..]
 }
 
-/// A folder before what lies in it, and that before the folder's next sibling.
+/// Orders a folder before its content, and its content before the folder's next sibling.
 fn folder_order(a: &str, b: &str) -> Ordering {
     if a == b {
         return Ordering::Equal;

@@ -1,12 +1,12 @@
-//! Names and sizes of many objects in little memory.
+//! Names and sizes of many objects in compact form.
 
 use crate::error::{Error, Result};
 
-/// Objects in the byte order of their names: one buffer of names, 16 bytes an object beside it.
+/// Objects in the byte order of their names: one buffer of names, plus 16 bytes for each object.
 #[derive(Clone, Debug, Default)]
 pub struct Listing {
     names: String,
-    /// Where each name ends.
+    /// End of each name.
     ends: Vec<u64>,
     sizes: Vec<u64>,
 }

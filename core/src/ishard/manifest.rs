@@ -1,4 +1,4 @@
-//! The list of shards that a job leaves beside them.
+//! The list of shards that a job writes next to them.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,9 +10,9 @@ pub struct ManifestLine {
     pub shard: String,
     pub samples: u64,
     pub files: u64,
-    /// Of the files.
+    /// Bytes of the files.
     pub bytes: u64,
-    /// Of the shard as an object.
+    /// Bytes of the shard as an object.
     pub size: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub checksum: Option<Checksum>,

@@ -1,8 +1,9 @@
-//! `ishard`: packing the objects of a bucket into shards. What goes where is decided here, all of
-//! it before the first byte is read; doing it is the targets' work.
+//! `ishard`: packs the objects of a bucket into shards. The complete plan is made here before any
+//! data is read; the targets execute it.
 //!
 //! A *sample* is all files of one key. [`plan`] groups a [`Listing`] into samples, orders them and
 //! cuts the sequence into shards, so that a sample is never split. The same spec over the same
+//! listing gives the same plan on any node.
 //! listing is the same plan, wherever it is made.
 
 mod cut;

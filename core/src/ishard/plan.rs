@@ -11,18 +11,18 @@ use super::spec::{IshardSpec, Overwrite};
 use crate::error::{Error, ErrorCode, Result};
 use crate::shard_names;
 
-/// Warnings that are kept in words; all are counted.
+/// Maximum number of warnings that are kept; all are counted.
 const WARNINGS: usize = 32;
 
 /// Counts over a whole plan.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Totals {
-    /// What the source has under the prefix.
+    /// Objects of the source under the prefix.
     pub listed: u64,
     pub shards: u64,
     pub samples: u64,
     pub files: u64,
-    /// Of the files, without what an archive adds.
+    /// Bytes of the files, without the archive's overhead.
     pub bytes: u64,
     /// Markers of folders, which have no content.
     pub skipped_folders: u64,
@@ -31,15 +31,15 @@ pub struct Totals {
     pub dropped_bytes: u64,
     /// Samples that lack an expected extension.
     pub incomplete_samples: u64,
-    /// Files whose extension is none of those expected.
+    /// Files whose extension is not among the expected ones.
     pub extra_files: u64,
-    /// Files beyond the first of one name in a sample.
+    /// Further files of the same name in a sample.
     pub duplicates: u64,
     /// Samples that no rule of the external key map matches.
     pub unmatched_samples: u64,
 }
 
-/// The first few warnings, and how many there were.
+/// The first few warnings, and the total number.
 #[derive(Default)]
 pub(super) struct Warnings {
     lines: Vec<String>,
@@ -84,31 +84,31 @@ pub struct PlannedShard<'a> {
     pub name: &'a str,
     pub samples: u64,
     pub files: u64,
-    /// Of the files, without what an archive adds.
+    /// Bytes of the files, without the archive's overhead.
     pub bytes: u64,
 }
 
 /// One file of a shard.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlannedFile<'a> {
-    /// The object it comes from.
+    /// The object that it comes from.
     pub source: &'a str,
     /// Its name in the shard: the sample's key and its own extension.
     pub member: String,
     pub size: u64,
 }
 
-/// What goes where.
+/// The assignment of files to shards.
 pub struct Plan {
     pub(super) samples: Samples,
     order: Vec<u32>,
     shards: Vec<(String, Draft)>,
     pub totals: Totals,
-    /// What somebody should know, in words.
+    /// Notes for the user.
     pub notes: Vec<String>,
 }
 
-/// Plans a job over what its source holds. Everything that can be refused is refused here.
+/// Plans a job over the objects of its source. All reasons to refuse a job are checked here.
 pub fn plan(spec: &IshardSpec, listing: Listing) -> Result<Plan> {
     spec.check()?;
     let mut totals = Totals { listed: listing.len() as u64, ..Totals::default() };
@@ -150,7 +150,7 @@ fn name_all(spec: &IshardSpec, drafts: &[Draft]) -> Result<Vec<String>> {
     Ok(names.iter().map(|name| spec.shard_name(name)).collect())
 }
 
-/// Names of objects, each once, and none of an object that is being read.
+/// Checks that the names are distinct, and that none is an object that is being read.
 fn check_names(spec: &IshardSpec, listing: &Listing, names: &[String]) -> Result<()> {
     let manifest = spec.manifest_name();
     shard_names::check_distinct(names.iter().chain(&manifest).map(String::as_str))?;
@@ -221,13 +221,13 @@ impl Plan {
         }
     }
 
-    /// The names of all that will be written.
+    /// The names of all objects that will be written.
     pub fn outputs(&self, spec: &IshardSpec) -> Outputs<'_> {
         let shards = self.shards.iter().map(|(name, _)| name.as_str());
         Outputs { shards: shards.collect(), manifest: spec.manifest_name() }
     }
 
-    /// What all outputs' names begin with: where to look for those that exist.
+    /// The common prefix of all output names: where to list existing objects.
     pub fn output_prefix(&self, spec: &IshardSpec) -> String {
         let manifest = spec.manifest_name();
         let shards = self.shards.iter().map(|(name, _)| name.as_str());
@@ -242,7 +242,7 @@ pub struct Outputs<'a> {
 }
 
 impl Outputs<'_> {
-    /// Whether the destination may have an object of this name already.
+    /// Refuses if the destination has an object of this name that must not be replaced.
     pub fn refuse(&self, spec: &IshardSpec, existing: &str) -> Result<()> {
         let wanted = self.shards.contains(existing) || self.manifest.as_deref() == Some(existing);
         if !wanted || spec.overwrite == Overwrite::Always {

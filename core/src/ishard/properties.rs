@@ -1,4 +1,4 @@
-//! What holds for every plan.
+//! Properties that hold for every plan.
 
 #![allow(clippy::unwrap_used)]
 
@@ -58,7 +58,7 @@ proptest! {
                 let before = shard_of.insert(key.clone(), i);
                 prop_assert_eq!(before, None, "sample {} is split", key);
             }
-            // Files of a sample are neighbours: as many runs of keys as there are samples.
+            // Files of a sample are adjacent: there are as many runs of keys as samples.
             let shard = made.shard(i);
             prop_assert_eq!(shard.files, made.files(i).count() as u64);
             prop_assert_eq!(shard.samples, made.keys(i).count() as u64);

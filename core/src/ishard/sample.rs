@@ -1,5 +1,5 @@
-//! From files to samples: same key, same sample. Here files and samples are left out, and here two
-//! files of one name are noticed.
+//! Groups files into samples: same key, same sample. Also leaves out files and samples, and detects
+//! two files of one name.
 
 use std::collections::HashMap;
 
@@ -13,13 +13,13 @@ use crate::error::{Error, ErrorCode, Result};
 pub(super) struct Samples {
     pub(super) listing: Listing,
     pub(super) keys: Keys,
-    /// By object; what has no key has no file.
+    /// By object; an object without a key is not packed.
     pub(super) at: Vec<KeyAt>,
-    /// Objects, those of a sample together.
+    /// Objects, grouped by sample.
     pub(super) files: Vec<u32>,
-    /// Where in `files` each sample begins, and at last where the last one ends.
+    /// Start of each sample in `files`, and finally the end of the last one.
     pub(super) starts: Vec<u32>,
-    /// Numbers of the files that would have the name of another.
+    /// Numbers of the files that would otherwise have the name of another.
     pub(super) renamed: HashMap<u32, u32>,
 }
 
@@ -52,7 +52,7 @@ impl Samples {
         self.keys.key(name, at)
     }
 
-    /// What a file is called in its shard.
+    /// The name of a file in its shard.
     pub(super) fn member(&self, object: u32) -> String {
         let (name, at) = self.named(object);
         let mut member = self.keys.key(name, at);
@@ -81,7 +81,7 @@ pub(super) fn gather(
                 files.push(object);
             }
             None => {
-                // A folder's marker has no content of its own.
+                // A folder's marker has no content.
                 at.push(KeyAt::NONE);
                 totals.skipped_folders += 1;
             }
@@ -100,7 +100,7 @@ pub(super) fn gather(
     Ok(samples)
 }
 
-/// Marks where samples begin, without what is left out of them.
+/// Marks the starts of samples, after removing files that are left out.
 fn keep(
     spec: &IshardSpec,
     samples: &mut Samples,
@@ -144,7 +144,7 @@ fn keep(
     Ok(())
 }
 
-/// The first of each kind of trouble that ends the job.
+/// The first problem of each kind that ends the job.
 #[derive(Default)]
 struct Problems {
     missing: Option<String>,
@@ -197,7 +197,8 @@ impl Expected {
         })
     }
 
-    /// Counts, tells or drops what does not fit, of the sample that begins at `first` in `kept`.
+    /// Counts, reports or drops files that do not fit, of the sample that begins at `first` in
+    /// `kept`.
     fn apply(
         &self,
         action: MissingAction,
@@ -260,7 +261,7 @@ impl Expected {
     }
 }
 
-/// Files of one sample that would have one name: their extensions are equal, and neighbours.
+/// Files of one sample that would have the same name: their extensions are equal and adjacent.
 fn duplicates(
     spec: &IshardSpec,
     samples: &Samples,

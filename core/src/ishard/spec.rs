@@ -1,4 +1,4 @@
-//! What an ishard job is asked to do, as it stands in requests and on the command line.
+//! The specification of an ishard job, as in requests and on the command line.
 
 use std::fmt;
 use std::str::FromStr;
@@ -14,27 +14,27 @@ use crate::shard_names::{check_extension, with_extension};
 use crate::size::ByteSize;
 use crate::template::Ranges;
 
-/// 50 to 200 MB a shard reads best.
+/// Shards of 50 to 200 MB give the best read performance.
 pub const DEFAULT_SHARD_BYTES: u64 = 128 << 20;
 pub const DEFAULT_TEMPLATE: &str = "shard-%06d";
 pub const DEFAULT_MANIFEST: &str = "manifest.jsonl";
 
-/// Most rules of an external key map, and most patterns in all of them.
+/// Maximum rules of an external key map, and maximum patterns in all of them.
 const MAX_RULES: usize = 10_000;
 
-/// A whole job: which objects, how they become samples, how samples become shards.
+/// A complete job: the objects, how they form samples, and how samples form shards.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct IshardSpec {
     pub source: Bucket,
-    /// Only objects whose names start so.
+    /// Only objects whose names start with this.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub prefix: String,
     pub destination: Bucket,
-    /// Stands before the name of each shard and of the manifest.
+    /// Prefix of the names of all shards and of the manifest.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub destination_prefix: String,
-    /// Whether to make the destination when it does not exist.
+    /// Whether to create the destination if it does not exist.
     #[serde(default)]
     pub create: bool,
     #[serde(default)]
@@ -55,7 +55,7 @@ pub struct IshardSpec {
     pub ext_ignore_case: bool,
     #[serde(default)]
     pub missing: MissingAction,
-    /// Let what does not fill a shard move up to the parent folder.
+    /// Moves samples that do not fill a shard to the parent folder.
     #[serde(default)]
     pub collapse: bool,
     #[serde(default)]
@@ -112,7 +112,7 @@ impl IshardSpec {
         }
     }
 
-    /// Refuses what can never work, before anything is listed.
+    /// Refuses impossible specs, before anything is listed.
     pub fn check(&self) -> Result<()> {
         self.key.check()?;
         check_extension(&self.ext)?;
@@ -146,12 +146,12 @@ impl IshardSpec {
         Ok(())
     }
 
-    /// The whole name of a shard whose template gave `name`.
+    /// The full name of a shard whose template gave `name`.
     pub(super) fn shard_name(&self, name: &str) -> String {
         format!("{}{}", self.destination_prefix, with_extension(name, &self.ext))
     }
 
-    /// The whole name of the manifest, if there is to be one.
+    /// The full name of the manifest, if one is written.
     pub fn manifest_name(&self) -> Option<String> {
         (!self.manifest.is_empty()).then(|| format!("{}{}", self.destination_prefix, self.manifest))
     }
@@ -160,9 +160,9 @@ impl IshardSpec {
 /// When a shard is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ShardSize {
-    /// So many samples.
+    /// After this many samples.
     Count(u64),
-    /// So many bytes of files, or more by less than a sample.
+    /// After this many bytes of files; exceeded by less than one sample.
     Bytes(u64),
 }
 
@@ -229,13 +229,13 @@ pub enum ExtMode {
     Last,
 }
 
-/// What to do about samples that lack an extension, and files that have another.
+/// The reaction to samples that lack an extension, and to files with an unexpected one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum MissingAction {
     #[default]
     Ignore,
-    /// Pack everything, and say so.
+    /// Pack everything, with a warning.
     Warn,
     /// Pack nothing.
     Abort,
@@ -243,15 +243,15 @@ pub enum MissingAction {
     Exclude,
 }
 
-/// What to do about two files that would have one name in a sample.
+/// The reaction to two files that would have the same name in a sample.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum OnDuplicate {
     #[default]
     Abort,
-    /// The first by the source's names is packed, the others are left out.
+    /// Packs the first one in name order and leaves out the others.
     KeepFirst,
-    /// The others get a number before their extension: `x.jpg`, `x.1.jpg`.
+    /// Adds a number before the extension of the others: `x.jpg`, `x.1.jpg`.
     Rename,
 }
 
@@ -264,7 +264,7 @@ pub enum Overwrite {
     Always,
 }
 
-/// What becomes of samples that no rule of the external key map wants.
+/// The handling of samples that match no rule of the external key map.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum EkmUnmatched {
@@ -278,10 +278,10 @@ pub enum EkmUnmatched {
 /// Order of the samples.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Sort {
-    /// By folder and key; a folder's samples share no shard with another's.
+    /// By folder and key; samples of different folders never share a shard.
     #[default]
     Folders,
-    /// By key over all folders, which are no borders then.
+    /// By key over all folders; shards may span folders.
     Alpha { descending: bool },
     /// By a hash of seed and key, over all folders: the same order on any cluster.
     Shuffle { seed: u64 },

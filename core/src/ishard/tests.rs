@@ -1,4 +1,4 @@
-//! Plans, compared with plans written down by hand.
+//! Tests that compare plans with plans written by hand.
 
 #![allow(clippy::unwrap_used)]
 
@@ -243,7 +243,7 @@ fn two_files_of_one_name_are_named_both_unless_one_is_to_be_kept() {
 
     let rename = IshardSpec { on_duplicate: OnDuplicate::Rename, ..spec() };
     assert_eq!(planned(&rename, files()), ["s-0.tar: x.1.jpg x.jpg x.2.jpg x.xml"]);
-    // What is left out anyway is in nobody's way.
+    // Duplicates among files that are left out are not an error.
     let s =
         IshardSpec { sample_exts: vec!["xml".into()], missing: MissingAction::Exclude, ..spec() };
     assert_eq!(planned(&s, files()), ["s-0.tar: x.xml"]);
@@ -287,7 +287,7 @@ fn an_external_key_map_names_shards_by_its_first_matching_rule() {
     assert_eq!(planned(&own, files())[3], "s-0.tar: 5.x");
     let abort = IshardSpec { ekm_unmatched: EkmUnmatched::Abort, ..s.clone() };
     assert!(refused(&abort, files()).message.contains("i/emu/5.x"));
-    // The order of the rules survives the way to a target.
+    // Serialization for a target keeps the order of the rules.
     let text = serde_json::to_string(&s).unwrap();
     assert_eq!(serde_json::from_str::<IshardSpec>(&text).unwrap(), s);
     for bad in ["[]", r#"{"a-%d": ["x"], "a-%d": ["y"]}"#, r#"{"a": 1}"#] {

@@ -1,4 +1,4 @@
-//! What kinds of job there are, and what each is called.
+//! Kinds of jobs, and their names.
 
 use std::str::FromStr;
 
@@ -6,18 +6,18 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
 
-/// Kinds of job: those that run here, and those that AIStore clients ask for by name.
+/// Kinds of jobs: those that run here, and those that AIStore clients request by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum JobKind {
-    /// Brings objects of a backend here.
+    /// Fetches objects of a backend into the cluster.
     Prefetch,
     /// Drops copies; their backend keeps the objects.
     Evict,
     Delete,
     /// Packs objects into shards; runs on one target.
     Ishard,
-    /// Compares what is stored with its checksums.
+    /// Verifies stored data against its checksums.
     Scrub,
     CopyObjects,
     CopyBucket,
@@ -32,9 +32,9 @@ pub enum JobKind {
     BlobDownload,
     /// Fetches from URLs.
     Download,
-    /// Takes in files of the node's own file system.
+    /// Imports files of the node's own file system.
     Promote,
-    /// Makes room by the cache's policy.
+    /// Evicts by the cache's policy.
     Lru,
     Cleanup,
     Rebalance,
@@ -46,7 +46,7 @@ pub enum JobKind {
     Rechunk,
     MakeCopies,
     PutCopies,
-    /// Has a cloud's bucket get what a native one has.
+    /// Writes the objects of a native bucket to a cloud's bucket.
     WriteBack,
     EcEncode,
     EcGet,
@@ -59,7 +59,7 @@ pub enum JobKind {
     LoadMetadata,
 }
 
-/// What a kind is called.
+/// The names of a kind.
 struct Names {
     ours: &'static str,
     v1: &'static str,
@@ -158,7 +158,7 @@ impl JobKind {
         }
     }
 
-    /// Our name.
+    /// Forebay's name of the kind.
     pub fn as_str(self) -> &'static str {
         self.names().ours
     }
@@ -168,12 +168,12 @@ impl JobKind {
         self.names().v1
     }
 
-    /// What AIStore's tools show and take for the kind.
+    /// The name that AIStore's tools show and accept for the kind.
     pub fn v1_display(self) -> &'static str {
         self.names().shown
     }
 
-    /// What ids of such jobs start with.
+    /// Prefix of the ids of such jobs.
     pub fn id_prefix(self) -> &'static str {
         match self {
             Self::CopyObjects | Self::TransformObjects => "tco-",
@@ -185,13 +185,13 @@ impl JobKind {
         }
     }
 
-    /// Whether a target that starts again goes on with its part of such a job.
+    /// Whether a target resumes its part of such a job after a restart.
     pub fn resumes(self) -> bool {
         matches!(self, Self::Prefetch | Self::WriteBack)
     }
 
-    /// Whether AIStore keeps a job of this kind for more work after its last, so that clients wait
-    /// until it idles and not for its end.
+    /// Whether AIStore keeps a finished job of this kind for more work, so that clients wait until
+    /// it is idle and not for its end.
     pub fn idles(self) -> bool {
         self.names().idles
     }
@@ -199,7 +199,7 @@ impl JobKind {
 
 impl FromStr for JobKind {
     type Err = Error;
-    /// Accepts our name, the v1 kind, and the v1 display name.
+    /// Accepts Forebay's name, the v1 kind, and the v1 display name.
     fn from_str(s: &str) -> Result<Self> {
         let is = |k: &Self| {
             let names = k.names();

@@ -1,4 +1,4 @@
-//! What a job does beyond what its kind says.
+//! Options of a job that depend on its kind.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use crate::name::Bucket;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Task {
-    /// The kind and the selection say all.
+    /// No options beyond the kind and the selection.
     #[default]
     Plain,
     Ishard(Box<IshardSpec>),
@@ -23,7 +23,7 @@ pub enum Task {
 }
 
 impl Task {
-    /// The bucket that the job writes to, when it is another than it reads from.
+    /// The bucket that the job writes to, if that differs from its source.
     pub fn destination(&self) -> Option<&Bucket> {
         match self {
             Self::Plain | Self::Prefetch(_) => None,
@@ -35,23 +35,23 @@ impl Task {
     }
 }
 
-/// How objects are brought here.
+/// How objects are fetched.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PrefetchTask {
-    /// Compare what is here with the backend, whatever the bucket's rules say.
+    /// Compares cached copies with the backend, whatever the bucket's rules are.
     #[serde(default)]
     pub latest: bool,
-    /// First drop copies of what the backend does not have any more, or has in another version.
+    /// First drops copies that the backend no longer has, or has in another version.
     #[serde(default)]
     pub sync: bool,
-    /// Objects of this many bytes or more are fetched by ranges in parallel, each by a job of its
-    /// own; 0: none are.
+    /// Objects of at least this many bytes are fetched in parallel ranges, each by its own job; 0:
+    /// none are.
     #[serde(default)]
     pub blob_threshold: u64,
-    /// Bytes of such a range; 0 is the default.
+    /// Bytes of such a range; 0 means the default.
     #[serde(default)]
     pub blob_chunk: u64,
-    /// Ranges at once; 0 is the default.
+    /// Concurrent ranges; 0 means the default.
     #[serde(default)]
     pub blob_workers: u32,
 }
@@ -60,25 +60,25 @@ pub struct PrefetchTask {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CopyTask {
     pub to: Bucket,
-    /// Put before every destination name.
+    /// Prefix of every destination name.
     #[serde(default)]
     pub prepend: String,
     /// Extensions to replace, without dots.
     #[serde(default)]
     pub ext: BTreeMap<String, String>,
-    /// Count and write nothing.
+    /// Counts without writing.
     #[serde(default)]
     pub dry_run: bool,
-    /// Compare what is here with the backend first.
+    /// Compares cached copies with the backend first.
     #[serde(default)]
     pub latest: bool,
-    /// Also remove, here and at the destination, what the backend does not have any more.
+    /// Also removes, here and at the destination, objects that the backend no longer has.
     #[serde(default)]
     pub synchronize: bool,
-    /// Go on after an object that fails.
+    /// Continues after an object that fails.
     #[serde(default)]
     pub continue_on_error: bool,
-    /// Copy also what only the backend has.
+    /// Also copies objects that only the backend has.
     #[serde(default)]
     pub remote_too: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -100,7 +100,7 @@ impl CopyTask {
         }
     }
 
-    /// What the copy of an object is called.
+    /// The name of an object's copy.
     pub fn name_of(&self, name: &str) -> String {
         let Some((stem, ext)) = name.rsplit_once('.').filter(|(_, ext)| !ext.contains('/')) else {
             return format!("{}{name}", self.prepend);
@@ -113,12 +113,12 @@ impl CopyTask {
     }
 }
 
-/// ETLs that the bytes go through on their way.
+/// ETLs that the bytes pass through.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Transform {
-    /// Names of ETLs, the first first.
+    /// Names of ETLs, in order.
     pub pipeline: Vec<String>,
-    /// Milliseconds for one object; 0 is the ETL's own.
+    /// Timeout for one object in milliseconds; 0 means the ETL's own.
     #[serde(default)]
     pub timeout_ms: u64,
 }
@@ -129,25 +129,25 @@ pub struct ArchiveTask {
     pub to: Bucket,
     /// Name of the shard.
     pub name: String,
-    /// `.tar`, `.tgz`, …; empty: what the name says.
+    /// `.tar`, `.tgz`, …; empty: derived from the name.
     #[serde(default)]
     pub format: String,
     /// Members are named `bucket/object`.
     #[serde(default)]
     pub with_bucket: bool,
-    /// Members are named by what stands behind the last slash.
+    /// Members are named by the part after the last slash.
     #[serde(default)]
     pub base_names: bool,
-    /// Add to the shard when it exists.
+    /// Appends to an existing shard.
     #[serde(default)]
     pub append: bool,
-    /// Leave out what cannot be read.
+    /// Leaves out objects that cannot be read.
     #[serde(default)]
     pub continue_on_error: bool,
 }
 
 impl ArchiveTask {
-    /// What an object of `bucket` is called inside the shard.
+    /// The name of an object of `bucket` inside the shard.
     pub fn member_of(&self, bucket: &Bucket, name: &str) -> String {
         let name = match self.base_names {
             true => name.rsplit('/').next().unwrap_or(name),

@@ -1,7 +1,8 @@
-//! Who may do what: the owner everything, others what a policy or an access control list gives them.
+//! S3 permissions: the owner may do everything, others what a policy or an access control list
+//! grants.
 //!
-//! Most requests are decided by the bucket alone. Where the object has the last word, by its own
-//! list or its tags, [`Access::check`] says so, and is asked again with the object at hand.
+//! Most requests are decided by the bucket alone. If the object's own list or tags decide,
+//! [`Access::check`] returns that, and is called again with the object.
 
 use super::acl::{Acl, Permission};
 use super::bucket_policy::{Asked, BucketPolicy, Decision};
@@ -9,45 +10,45 @@ use super::error::S3Result;
 use super::error_code::S3Code;
 use super::operation::Operation;
 
-/// Begins the condition keys of an object's tags, lower case.
+/// Prefix of the condition keys of an object's tags, lower case.
 pub const EXISTING_TAG: &str = "s3:existingobjecttag/";
-/// Begins the condition keys of the tags that a request brings, lower case.
+/// Prefix of the condition keys of the tags in a request, lower case.
 pub const REQUEST_TAG: &str = "s3:requestobjecttag/";
 
-/// Custom metadata: who wrote an object, where that was not the owner of the bucket.
+/// Custom metadata: the user that wrote an object, if that was not the owner of the bucket.
 pub const OWNER: &str = "s3:owner";
-/// Custom metadata: what others are given of an object.
+/// Custom metadata: the access granted to others on an object.
 pub const ACL: &str = "s3:acl";
 
-/// What is known of who asks, and of the bucket.
+/// The sender and the bucket's access settings.
 #[derive(Clone, Copy, Debug)]
 pub struct Access<'a> {
-    /// `None`: somebody without a key.
+    /// `None`: a sender without a key.
     pub user: Option<&'a str>,
-    /// `None`: the bucket belongs to all who hold a key.
+    /// `None`: the bucket belongs to all key holders.
     pub bucket_owner: Option<&'a str>,
     pub policy: Option<&'a BucketPolicy>,
     pub bucket_acl: &'a Acl,
 }
 
-/// What is known of an object.
+/// The access settings of an object.
 #[derive(Clone, Copy, Debug)]
 pub struct ObjectAccess<'a> {
-    /// Who wrote it, where that was not the owner of the bucket.
+    /// The user that wrote it, if that was not the owner of the bucket.
     pub owner: Option<&'a str>,
     pub acl: &'a Acl,
 }
 
-/// What becomes of a request that is not refused.
+/// The result for a request that is not refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     Allowed,
-    /// Ask again with the object.
+    /// Check again with the object.
     ByObject,
 }
 
 impl Access<'_> {
-    /// Whether who asks owns the bucket, and with it what is in it.
+    /// Whether the sender owns the bucket, and with it everything in it.
     pub fn owns_bucket(&self) -> bool {
         match (self.user, self.bucket_owner) {
             (None, _) => false,
@@ -56,9 +57,9 @@ impl Access<'_> {
         }
     }
 
-    /// `AccessDenied` unless the request may be served. A denial of the policy outweighs all else,
-    /// but never locks the owner out of the policy itself. With an object, tags of it are asked of
-    /// `asked.value`.
+    /// `AccessDenied` unless the request may be served. A denial by the policy overrides everything
+    /// else, but never locks the owner out of the policy itself. With an object, `asked.value`
+    /// supplies its tags.
     pub fn check(
         &self,
         operation: &Operation,
@@ -68,7 +69,7 @@ impl Access<'_> {
         let needs = needs(operation);
         let by_tag = std::cell::Cell::new(false);
         let value = |name: &str| {
-            // Tags in a body are read when the object is.
+            // Tags in a body are read together with the object.
             let tag = name.starts_with(EXISTING_TAG)
                 || (name.starts_with(REQUEST_TAG)
                     && matches!(operation, Operation::PutObjectTagging(_)));
@@ -102,14 +103,14 @@ impl Access<'_> {
     }
 }
 
-/// What an operation needs of who does not own the bucket.
+/// The permissions that an operation requires of a sender that does not own the bucket.
 #[derive(Clone, Copy)]
 enum Needs {
     Nothing,
     OfBucket(Permission),
-    /// Of the object; `None`: to own it.
+    /// A permission on the object; `None`: ownership of the object.
     OfObject(Option<Permission>),
-    /// To own the bucket.
+    /// Ownership of the bucket.
     Ownership,
 }
 
@@ -121,7 +122,8 @@ fn is_about_policy(operation: &Operation) -> bool {
 fn needs(operation: &Operation) -> Needs {
     use Operation as O;
     match operation {
-        // A browser asks before it signs; each key of a deletion is judged by itself.
+        // A browser sends a preflight without a signature; each key of a deletion is checked
+        // separately.
         O::Preflight | O::DeleteObjects => Needs::Nothing,
         O::GetObject(_) | O::HeadObject(_) | O::GetObjectAttributes(_) => {
             Needs::OfObject(Some(Permission::Read))

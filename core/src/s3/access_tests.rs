@@ -1,4 +1,4 @@
-//! Tests of who may do what.
+//! Tests of S3 permissions.
 #![allow(clippy::unwrap_used)]
 
 use super::*;

@@ -1,6 +1,6 @@
-//! Access control lists: what others than its owner may do with a bucket or an object.
+//! Access control lists: what users other than its owner may do with a bucket or an object.
 //!
-//! The owner may always do everything, so a list holds what is given to others, and nothing else.
+//! The owner may always do everything, so a list contains only the grants to others.
 
 use http::HeaderMap;
 use serde::{Deserialize, Serialize};
@@ -13,10 +13,10 @@ use super::xml::Element;
 pub const EVERYBODY: &str = "http://acs.amazonaws.com/groups/global/AllUsers";
 /// Everybody with a key.
 pub const HOLDERS: &str = "http://acs.amazonaws.com/groups/global/AuthenticatedUsers";
-/// Most grants of one list, as on AWS.
+/// Maximum grants of one list, as on AWS.
 pub const MAX_GRANTS: usize = 100;
 
-/// To whom something is given.
+/// The receiver of a grant.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Grantee {
@@ -26,7 +26,7 @@ pub enum Grantee {
     Holders,
 }
 
-/// What is given.
+/// The permission granted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Permission {
     #[serde(rename = "FULL_CONTROL")]
@@ -73,13 +73,13 @@ pub struct Grant {
     pub may: Permission,
 }
 
-/// What is given to others than the owner; nothing by default.
+/// The grants to users other than the owner; empty by default.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Acl(Vec<Grant>);
 
 impl Acl {
-    /// Nothing for anybody.
+    /// No grants.
     pub const fn private() -> Self {
         Self(Vec::new())
     }
@@ -88,12 +88,12 @@ impl Acl {
         &self.0
     }
 
-    /// Whether nobody but the owner is given anything.
+    /// Whether only the owner has access.
     pub fn is_private(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Whether a user (`None`: somebody without a key) is given this.
+    /// Whether a user (`None`: a sender without a key) has this permission.
     pub fn gives(&self, user: Option<&str>, wanted: Permission) -> bool {
         self.0.iter().any(|grant| {
             let to = match &grant.to {
@@ -105,8 +105,8 @@ impl Acl {
         })
     }
 
-    /// The list that a word of `x-amz-acl` stands for; unknown ones are refused. What words give to
-    /// the owner of the bucket that owner has anyway, and parties of AWS alone are not here.
+    /// The list for a word of `x-amz-acl`; unknown words are refused. The bucket's owner has its
+    /// permissions anyway, and AWS-only groups do not exist here.
     pub fn canned(word: &str) -> S3Result<Self> {
         let of = |grants: &[(Grantee, Permission)]| {
             Self(grants.iter().map(|(to, may)| Grant { to: to.clone(), may: *may }).collect())
@@ -127,8 +127,8 @@ impl Acl {
         })
     }
 
-    /// What the headers of a request give: `x-amz-acl`, or `x-amz-grant-…`; `None` when they say
-    /// nothing. `known` says which users there are.
+    /// The list in the headers of a request: `x-amz-acl`, or `x-amz-grant-…`; `None` if there are
+    /// none. `known` returns whether a user exists.
     pub fn of_headers(headers: &HeaderMap, known: &dyn Fn(&str) -> bool) -> S3Result<Option<Self>> {
         let text =
             |name: &str| headers.get(name).and_then(|v| std::str::from_utf8(v.as_bytes()).ok());
@@ -182,7 +182,7 @@ impl Acl {
         Ok(Self(grants))
     }
 
-    /// The list without what it gives to the owner, who has it anyway.
+    /// The list without grants to the owner, who has them anyway.
     #[must_use]
     pub fn without(mut self, owner: &str) -> Self {
         self.0.retain(|grant| !matches!(&grant.to, Grantee::User(id) if id == owner));
@@ -197,7 +197,7 @@ fn grantee_of(kind: &str, value: &str, known: &dyn Fn(&str) -> bool) -> S3Result
         "uri" if value == EVERYBODY => Ok(Grantee::Everybody),
         "uri" if value == HOLDERS => Ok(Grantee::Holders),
         "uri" => Err(S3Error::argument("Group/URI", value, "Invalid group uri")),
-        // Users have no addresses here.
+        // Users have no e-mail addresses here.
         "emailAddress" => Err(S3Code::UnresolvableGrantByEmailAddress.into()),
         kind => Err(S3Error::argument("Grantee", kind, "Argument format not recognized")),
     }

@@ -12,7 +12,7 @@ pub use settings::*;
 
 use super::xml::XmlWriter;
 
-/// Who owns something, as answers tell it.
+/// The owner of a bucket or an object in answers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Owner {
     pub id: String,
@@ -20,7 +20,7 @@ pub struct Owner {
 }
 
 impl Owner {
-    /// A user: there is no other name for one.
+    /// A user, whose display name is the id.
     pub fn user(id: &str) -> Self {
         Self { id: id.to_owned(), display_name: id.to_owned() }
     }

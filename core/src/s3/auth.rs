@@ -1,6 +1,6 @@
-//! Who sent a request, proved by its signature.
+//! Authenticates the sender of a request by its signature.
 //!
-//! [`authenticate`] takes what came as it came; a path with a prefix is signed with the prefix.
+//! [`authenticate`] takes the request unmodified; a path with a prefix is signed with the prefix.
 
 mod canonical;
 mod header;
@@ -17,26 +17,26 @@ use super::error::{S3Error, S3Result};
 use super::error_code::S3Code;
 use super::request::{Front, RequestHead};
 
-/// How far a client's clock may be from ours, seconds.
+/// Maximum difference between a client's clock and this node's, seconds.
 pub const MAX_SKEW_S: u64 = 15 * 60;
 
-/// Who a request is from.
+/// The sender of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Identity {
-    /// Nobody signed it.
+    /// The request is not signed.
     Anonymous,
-    /// The owner of this access key did.
+    /// The owner of this access key signed it.
     Key(String),
 }
 
-/// What the signature says of the body.
+/// How the signature covers the body.
 #[derive(Clone, Debug)]
 pub enum Payload {
-    /// Nothing.
+    /// Not at all.
     Unsigned,
-    /// Its SHA-256, which the reader must compare (`XAmzContentSHA256Mismatch`).
+    /// By its SHA-256, which the reader must compare (`XAmzContentSHA256Mismatch`).
     Sha256([u8; 32]),
-    /// It is `aws-chunked`; [`super::chunked::Decoder`] reads it and checks its signatures.
+    /// As `aws-chunked`; [`super::chunked::Decoder`] reads it and checks its signatures.
     Chunked(Framing),
 }
 
@@ -49,8 +49,8 @@ pub struct Caller {
 
 /// Checks the signature of a request. `now` is in unix seconds.
 ///
-/// A request with no signature is anonymous: whether that is enough is for the bucket to say. A
-/// signature of a kind that is not served, or that does not hold, is an error.
+/// A request without a signature is anonymous: the bucket decides whether that is sufficient. An
+/// unsupported or invalid signature is an error.
 pub fn authenticate(
     head: &RequestHead<'_>,
     front: &Front,
@@ -76,8 +76,9 @@ pub fn authenticate(
     Ok(Caller { identity: Identity::Anonymous, payload })
 }
 
-/// A request where signatures do not count: a cluster without keys, or one that another node has
-/// checked. Its identity is anonymous; the body is unwrapped, and its hash checked if it has one.
+/// Parses a request whose signature is not checked: in a cluster without keys, or after another
+/// node checked it. Its identity is anonymous; the body is unwrapped, and its hash checked if it
+/// has one.
 pub fn open(head: &RequestHead<'_>) -> S3Result<Caller> {
     let payload = match head.header("x-amz-content-sha256") {
         None => Payload::Unsigned,
@@ -87,7 +88,7 @@ pub fn open(head: &RequestHead<'_>) -> S3Result<Caller> {
     Ok(Caller { identity: Identity::Anonymous, payload })
 }
 
-/// What `x-amz-content-sha256` says; `signer` is there for signed chunks.
+/// Parses `x-amz-content-sha256`; `signer` is given for signed chunks.
 fn payload_of(text: &str, signer: Option<ChunkSigner>) -> S3Result<Payload> {
     let signer = || {
         signer.ok_or_else(|| {

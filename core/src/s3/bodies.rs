@@ -1,4 +1,4 @@
-//! The XML bodies of requests, read and checked.
+//! Parses and checks the XML bodies of requests.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,9 +10,10 @@ use super::etag::unquote;
 use super::request::MAX_PART_NUMBER;
 use super::xml::Element;
 
-/// Most bytes of any of these bodies; `CompleteMultipartUpload` with 10,000 parts needs the most.
+/// Maximum bytes of any of these bodies; `CompleteMultipartUpload` with 10,000 parts needs the
+/// most.
 pub const MAX_BODY: usize = 4 << 20;
-/// Most objects of one `DeleteObjects`.
+/// Maximum objects of one `DeleteObjects`.
 pub const MAX_DELETE: usize = 1000;
 
 fn malformed() -> S3Error {
@@ -42,8 +43,8 @@ pub fn complete_upload(body: &[u8]) -> S3Result<Vec<CompletePart>> {
             ));
         }
         let etag = unquote(part.required("ETag")?.trim()).to_owned();
-        // The same part twice would be the same bytes twice, which AWS refuses. Two contents under one
-        // number are a part that was sent again: what was named last counts, as Ceph has it.
+        // AWS refuses the same part twice, which would duplicate its bytes. Two contents under one
+        // number mean a part that was sent again: the last one named counts, as in Ceph.
         if parts.last().is_some_and(|p| p.number > number || p.number == number && p.etag == etag) {
             return Err(S3Code::InvalidPartOrder.into());
         }
@@ -62,7 +63,7 @@ pub fn complete_upload(body: &[u8]) -> S3Result<Vec<CompletePart>> {
     Ok(parts)
 }
 
-/// One object that a `DeleteObjects` names, with what must hold for it.
+/// One object of a `DeleteObjects`, with its conditions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DeleteKey {
     pub key: String,
@@ -80,7 +81,7 @@ pub struct DeleteKey {
 pub struct DeleteObjects {
     /// 1 to 1,000.
     pub objects: Vec<DeleteKey>,
-    /// Only failures are reported.
+    /// Whether only failures are reported.
     pub quiet: bool,
 }
 
@@ -125,9 +126,9 @@ pub struct Tag {
     pub value: String,
 }
 
-/// Most tags of an object.
+/// Maximum tags of an object.
 pub const MAX_OBJECT_TAGS: usize = 10;
-/// Most tags of a bucket.
+/// Maximum tags of a bucket.
 pub const MAX_BUCKET_TAGS: usize = 50;
 
 /// Body of `PutObjectTagging` and `PutBucketTagging`, at most `most` tags.
@@ -154,10 +155,10 @@ pub fn tagging_header(text: &str) -> S3Result<Vec<Tag>> {
     Ok(tags)
 }
 
-/// Keys of 1 to 128 characters, values of at most 256, no key twice.
+/// Checks tags: keys of 1 to 128 characters, values of at most 256, no key twice.
 pub fn check_tags(tags: &[Tag], most: usize) -> S3Result<()> {
     if tags.len() > most {
-        // The code that AWS has for this, whatever it says in its table.
+        // The code that AWS sends in practice, despite its documentation.
         return Err(S3Error::new(
             S3Code::InvalidTag,
             format!("Object tags cannot be greater than {most}"),
@@ -223,7 +224,7 @@ pub fn versioning(body: &[u8]) -> S3Result<Versioning> {
     }
 }
 
-/// Body of `CreateBucket`: the region asked for, if any. No body is no wish.
+/// Body of `CreateBucket`: the requested region, if any. The body may be empty.
 pub fn create_bucket(body: &[u8]) -> S3Result<Option<String>> {
     if body.is_empty() {
         return Ok(None);
@@ -232,7 +233,7 @@ pub fn create_bucket(body: &[u8]) -> S3Result<Option<String>> {
     Ok(root.text_of("LocationConstraint").filter(|r| !r.is_empty()).map(str::to_owned))
 }
 
-/// One rule of who may call a bucket from a browser.
+/// One CORS rule: which browser requests may access a bucket.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CorsRule {
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -243,7 +244,7 @@ pub struct CorsRule {
     pub allowed_headers: Vec<String>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub expose_headers: Vec<String>,
-    /// Seconds that a browser may remember an answer.
+    /// Seconds that a browser may cache an answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_age_s: Option<u32>,
 }
@@ -303,7 +304,7 @@ fn check_cors_rule(rule: &CorsRule) -> S3Result<()> {
     Ok(())
 }
 
-/// What `GetObjectAttributes` is asked for, by its header.
+/// The attributes that the header of `GetObjectAttributes` requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WantedAttributes {
     pub etag: bool,
@@ -314,7 +315,7 @@ pub struct WantedAttributes {
 }
 
 impl WantedAttributes {
-    /// Reads the values of `x-amz-object-attributes`, of which there must be one.
+    /// Parses the values of `x-amz-object-attributes`, of which there must be one.
     pub fn parse<'a>(values: impl IntoIterator<Item = &'a str>) -> S3Result<Self> {
         let mut wanted = Self::default();
         for word in values.into_iter().flat_map(|v| v.split(',')).map(str::trim) {
@@ -345,7 +346,7 @@ impl WantedAttributes {
     }
 }
 
-/// The checksum that an upload in parts is to get, from the headers that create it.
+/// The checksum of a new multipart upload, from the headers that create it.
 pub fn upload_checksum(
     algorithm: Option<ChecksumAlgorithm>,
     kind: Option<ChecksumType>,

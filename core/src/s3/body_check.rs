@@ -1,4 +1,4 @@
-//! Checks the bytes of a body against all that was said of them, in one pass.
+//! Checks the bytes of a body against all announced hashes, in one pass.
 
 use md5::Digest as _;
 
@@ -9,19 +9,18 @@ use super::error::{S3Error, S3Result};
 use super::error_code::S3Code;
 use super::put_headers::BodyChecks;
 
-/// What a body turned out to be.
+/// The computed properties of a body.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BodyFacts {
-    /// MD5, when it was announced or wanted; the ETag of bytes put whole.
+    /// MD5, if announced or wanted; the ETag of an object that is put whole.
     pub md5: Option<[u8; 16]>,
-    /// The checksum that was announced, or the one that was wanted.
+    /// The announced checksum, or the wanted one.
     pub checksum: Option<S3Checksum>,
     /// Bytes.
     pub size: u64,
 }
 
-/// The hashes that a body needs, computed while it passes. Nothing is hashed that nobody asked
-/// for, and nothing twice.
+/// Computes the hashes that a body needs while it passes. Computes only required hashes, each once.
 pub struct BodyVerifier {
     checks: BodyChecks,
     sha256: Option<[u8; 32]>,
@@ -32,8 +31,9 @@ pub struct BodyVerifier {
 }
 
 impl BodyVerifier {
-    /// For a body of which headers and signature say this. `want_md5`: the caller needs it, say
-    /// for an ETag. `want`: the algorithm whose value is to be stored when the client sends none.
+    /// A verifier for the announced `checks` and `payload`. `want_md5`: the caller needs the MD5,
+    /// for example for an ETag. `want`: the algorithm whose value is stored if the client sends
+    /// none.
     pub fn new(
         checks: BodyChecks,
         payload: &Payload,
@@ -55,7 +55,7 @@ impl BodyVerifier {
         }
     }
 
-    /// Takes the next bytes of the object.
+    /// Adds the next bytes of the object.
     pub fn update(&mut self, bytes: &[u8]) {
         self.size += bytes.len() as u64;
         if let Some(md5) = &mut self.md5 {
@@ -69,7 +69,8 @@ impl BodyVerifier {
         }
     }
 
-    /// Compares, once all bytes have passed. `trailers` are those of an `aws-chunked` body.
+    /// Compares the hashes after all bytes have passed. `trailers` are those of an `aws-chunked`
+    /// body.
     pub fn finish(self, trailers: &Trailers) -> S3Result<BodyFacts> {
         if let (Some(hasher), Some(wanted)) = (self.payload_hasher, self.sha256) {
             let computed: [u8; 32] = hasher.finalize().into();

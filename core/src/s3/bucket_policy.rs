@@ -1,8 +1,8 @@
-//! Bucket policies: the subset that is served, read strictly, and decisions by it.
+//! Bucket policies: strict parsing of the supported subset, and decisions.
 //!
 //! Statements allow or deny actions on a bucket and its objects to everybody or to named users,
-//! under conditions. What is beyond that (`NotPrincipal`, unknown operators and condition
-//! keys) is refused when the policy is put: a policy that is kept is enforced in full.
+//! under conditions. Unsupported elements (`NotPrincipal`, unknown operators and condition keys)
+//! are refused when the policy is put: a stored policy is enforced in full.
 
 mod condition;
 
@@ -13,20 +13,20 @@ use super::error::{S3Error, S3Result};
 use super::error_code::S3Code;
 use super::operation::{GetObject, ObjectVersion, Operation};
 
-/// Most bytes of a policy.
+/// Maximum bytes of a policy.
 pub const MAX_POLICY: usize = 20 * 1024;
 
-/// What a policy says of a request.
+/// The decision of a policy on a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decision {
     Allow,
-    /// Outweighs every allowance.
+    /// Overrides every allowance.
     Deny,
-    /// No statement is about it.
+    /// No statement applies.
     Silent,
 }
 
-/// A request as a policy sees it.
+/// The properties of a request that a policy uses.
 #[derive(Clone, Copy)]
 pub struct Asked<'a> {
     /// `None`: anonymous.
@@ -36,12 +36,12 @@ pub struct Asked<'a> {
     pub bucket: &'a str,
     /// Empty for the bucket itself.
     pub key: &'a str,
-    /// Values of condition keys (`aws:SourceIp`, `s3:prefix`), by lower-case name; `None` when the
+    /// Values of condition keys (`aws:SourceIp`, `s3:prefix`), by lower-case name; `None` if the
     /// request has no such value.
     pub value: &'a dyn Fn(&str) -> Option<String>,
 }
 
-/// A policy that was read and is understood in full.
+/// A parsed policy without unsupported elements.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BucketPolicy {
     statements: Vec<Statement>,
@@ -54,7 +54,7 @@ struct Statement {
     principals: Vec<String>,
     /// Patterns in lower case.
     actions: Vec<String>,
-    /// The patterns are those of what it is not about.
+    /// Whether the statement applies to all actions except these.
     not_actions: bool,
     /// Patterns of `bucket` and `bucket/key`.
     resources: Vec<String>,
@@ -67,7 +67,7 @@ fn malformed(message: impl Into<String>) -> S3Error {
 }
 
 impl BucketPolicy {
-    /// Reads a policy's JSON, or says what of it is wrong or not served.
+    /// Parses a policy's JSON; the error names an invalid or unsupported element.
     pub fn parse(text: &str) -> S3Result<Self> {
         if text.len() > MAX_POLICY {
             return Err(malformed("Policies may have at most 20480 bytes"));
@@ -88,7 +88,7 @@ impl BucketPolicy {
         Ok(Self { statements })
     }
 
-    /// What the policy says of a request.
+    /// Decides on a request.
     pub fn decide(&self, asked: &Asked<'_>) -> Decision {
         let mut decision = Decision::Silent;
         for statement in self.statements.iter().filter(|s| s.is_about(asked)) {
@@ -100,7 +100,7 @@ impl BucketPolicy {
         decision
     }
 
-    /// Whether it allows something to everybody from everywhere.
+    /// Whether it allows something to everybody from every address.
     pub fn is_public(&self) -> bool {
         self.statements.iter().any(|s| {
             s.allow
@@ -170,7 +170,8 @@ impl Statement {
     }
 }
 
-/// Fields of a document must be known: an unknown one may be a limit that we do not keep.
+/// Refuses unknown fields of a document: such a field may be a restriction that is not enforced
+/// here.
 fn only(fields: &Map<String, Value>, known: &[&str]) -> S3Result<()> {
     match fields.keys().find(|name| !known.contains(&name.as_str())) {
         None => Ok(()),
@@ -190,7 +191,7 @@ fn either(
     }
 }
 
-/// A text or a list of texts, at least one.
+/// A string or a list of strings, at least one.
 fn strings(value: &Value, name: &str) -> S3Result<Vec<String>> {
     let one = |v: &Value| v.as_str().map(str::to_owned);
     let found: Option<Vec<String>> = match value {
@@ -229,7 +230,7 @@ fn is_principal(principal: &str, user: Option<&str>) -> bool {
         })
 }
 
-/// The pattern behind `arn:aws:s3:::`.
+/// The pattern after `arn:aws:s3:::`.
 fn resource(text: &str) -> S3Result<String> {
     let mut parts = text.splitn(6, ':');
     let ok = parts.next() == Some("arn") && parts.next().is_some() && parts.next() == Some("s3");
@@ -240,8 +241,8 @@ fn resource(text: &str) -> S3Result<String> {
     }
 }
 
-/// Whether a pattern with `*` (any text) and `?` (any character) is of this text. Takes time in
-/// proportion to the product of both lengths at worst, whatever the pattern.
+/// Whether a pattern with `*` (any text) and `?` (any character) matches this text. The worst case
+/// takes time in proportion to the product of both lengths, whatever the pattern.
 fn matches(pattern: &str, text: &str) -> bool {
     let (pattern, text): (Vec<char>, Vec<char>) =
         (pattern.chars().collect(), text.chars().collect());
@@ -258,7 +259,7 @@ fn matches(pattern: &str, text: &str) -> bool {
                 t += 1;
             }
             _ => match star {
-                // Let the last star take one more.
+                // Let the last star match one more character.
                 Some((at, taken)) => {
                     star = Some((at, taken + 1));
                     p = at + 1;
@@ -271,8 +272,8 @@ fn matches(pattern: &str, text: &str) -> bool {
     pattern[p..].iter().all(|c| *c == '*')
 }
 
-/// The action that a policy must allow for an operation. The source of a copy needs
-/// `s3:GetObject` besides.
+/// The action that a policy must allow for an operation. The source of a copy also needs
+/// `s3:GetObject`.
 pub fn action(operation: &Operation) -> &'static str {
     use Operation as O;
     let versioned = |id: &Option<String>, with: &'static str, without: &'static str| match id {

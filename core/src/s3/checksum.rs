@@ -71,7 +71,7 @@ impl ChecksumAlgorithm {
         Self::ALL.into_iter().find(|a| a.header() == name)
     }
 
-    /// Bytes of a value before it is base64.
+    /// Bytes of a value before base64 encoding.
     pub fn length(self) -> usize {
         match self {
             Self::Crc32 | Self::Crc32c => 4,
@@ -81,7 +81,7 @@ impl ChecksumAlgorithm {
         }
     }
 
-    /// What an upload in parts gets when it names no type.
+    /// The default type for a multipart upload.
     pub fn default_type(self) -> ChecksumType {
         match self {
             Self::Crc64Nvme => ChecksumType::FullObject,
@@ -89,7 +89,7 @@ impl ChecksumAlgorithm {
         }
     }
 
-    /// Whether an upload in parts may have this type.
+    /// Whether a multipart upload may have this type.
     pub fn allows(self, kind: ChecksumType) -> bool {
         match self {
             Self::Crc32 | Self::Crc32c => true,
@@ -143,7 +143,7 @@ impl ChecksumType {
     }
 }
 
-/// A checksum with its value as it is on the wire: base64, followed by `-PARTS` when composite.
+/// A checksum with its wire value: base64, followed by `-PARTS` if composite.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct S3Checksum {
     pub algorithm: ChecksumAlgorithm,
@@ -153,13 +153,13 @@ pub struct S3Checksum {
 }
 
 impl S3Checksum {
-    /// A checksum of whole bytes as a client announces it; its form is checked.
+    /// A checksum of whole content as announced by a client; checks its form.
     pub fn full(algorithm: ChecksumAlgorithm, value: &str) -> S3Result<Self> {
         decode(algorithm, value)?;
         Ok(Self { algorithm, kind: ChecksumType::FullObject, value: value.to_owned() })
     }
 
-    /// Whether what came has this checksum; `BadDigest` if not.
+    /// Compares with the announced checksum; `BadDigest` if they differ.
     pub fn expect(&self, wanted: &Self) -> S3Result<()> {
         if self.algorithm == wanted.algorithm && self.value == wanted.value {
             return Ok(());
@@ -167,8 +167,8 @@ impl S3Checksum {
         Err(mismatch(wanted.algorithm))
     }
 
-    /// The checksum of a completed upload from those of its parts, each with its size in bytes,
-    /// in order. `None` when a part has none of this algorithm.
+    /// The checksum of a completed upload from those of its parts, each with its size in bytes, in
+    /// order. `None` if a part has none of this algorithm.
     pub fn of_parts<'a>(
         algorithm: ChecksumAlgorithm,
         kind: ChecksumType,
@@ -211,7 +211,7 @@ impl ChecksumAlgorithm {
     }
 }
 
-/// The answer to bytes that are not what their checksum says.
+/// The error for bytes that do not match their checksum.
 pub fn mismatch(algorithm: ChecksumAlgorithm) -> S3Error {
     S3Error::new(
         S3Code::BadDigest,
@@ -222,7 +222,7 @@ pub fn mismatch(algorithm: ChecksumAlgorithm) -> S3Error {
 fn decode(algorithm: ChecksumAlgorithm, value: &str) -> S3Result<Vec<u8>> {
     match BASE64.decode(value) {
         Ok(raw) if raw.len() == algorithm.length() => Ok(raw),
-        // A value that no bytes can have is like one that these bytes do not have.
+        // An impossible value is treated like a wrong one.
         _ => Err(S3Error::new(
             S3Code::BadDigest,
             format!("Value for {} header is invalid.", algorithm.header()),
@@ -255,7 +255,7 @@ impl ChecksumHasher {
         }
     }
 
-    /// The checksum of all bytes seen.
+    /// The checksum of all bytes so far.
     pub fn finish(self) -> S3Checksum {
         let value = match self.state {
             State::Crc(d) => {

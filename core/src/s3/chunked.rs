@@ -1,4 +1,4 @@
-//! `aws-chunked` bodies: chunks with signatures, trailers with checksums, decoded as they come.
+//! Decodes `aws-chunked` bodies as they arrive: chunks with signatures, trailers with checksums.
 
 use bytes::{Buf, Bytes};
 use sha2::{Digest, Sha256};
@@ -7,15 +7,15 @@ use super::auth::SigningKey;
 use super::error::{S3Error, S3Result};
 use super::error_code::S3Code;
 
-/// Longest line before a chunk: a size, a signature and what else may come.
+/// Maximum length of the line before a chunk: a size, a signature and other extensions.
 const MAX_CHUNK_LINE: usize = 1024;
-/// Most bytes of all trailers.
+/// Maximum bytes of all trailers.
 const MAX_TRAILERS: usize = 16 * 1024;
-/// Most bytes of line ends behind the body.
+/// Maximum bytes of line ends after the body.
 const MAX_LINE_ENDS: usize = 4;
 const SIGNATURE: &str = "chunk-signature";
 const TRAILER_SIGNATURE: &str = "x-amz-trailer-signature";
-/// SHA-256 of nothing, which the text of every chunk's signature has.
+/// SHA-256 of the empty string, which is part of every chunk's string to sign.
 const EMPTY: &str = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
 
 /// How the chunks of a body are protected.
@@ -27,7 +27,7 @@ pub enum Framing {
     Signed(ChunkSigner),
     /// `STREAMING-AWS4-HMAC-SHA256-PAYLOAD-TRAILER`: signatures on chunks and on the trailer.
     SignedTrailer(ChunkSigner),
-    /// Any of them where nobody's signature counts: signatures are passed over.
+    /// Any of them without verification: signatures are skipped.
     Open,
 }
 
@@ -39,12 +39,12 @@ pub struct ChunkSigner {
     pub(super) time: String,
     /// `20130524/us-east-1/s3/aws4_request`.
     pub(super) scope: String,
-    /// Of the chunk before; of the request at first.
+    /// Signature of the previous chunk; initially that of the request.
     pub(super) previous: String,
 }
 
 impl ChunkSigner {
-    /// Checks the signature of the next link: a chunk or the trailers.
+    /// Checks the signature of the next chunk or of the trailers.
     fn check(&mut self, what: &str, hashes: &str, signature: &str) -> S3Result<()> {
         let Self { key, time, scope, previous } = self;
         let text = format!("AWS4-HMAC-SHA256-{what}\n{time}\n{scope}\n{previous}\n{hashes}");
@@ -58,44 +58,44 @@ impl ChunkSigner {
     }
 }
 
-/// Headers behind the last chunk, names in lower case.
+/// Headers after the last chunk, names in lower case.
 pub type Trailers = Vec<(String, String)>;
 
 #[derive(Debug)]
 enum State {
-    /// The line that says how long the next chunk is.
+    /// The line with the length of the next chunk.
     ChunkLine,
     /// Bytes left of this chunk.
     Data(u64),
-    /// The line end behind a chunk's bytes.
+    /// The line end after a chunk's bytes.
     DataEnd,
     Trailer,
     Done,
 }
 
-/// Decodes one body. Bytes go in as they come, in pieces of any size; what is decoded comes out
-/// as slices of them. Bytes that came out before an error must not be kept.
+/// Decodes one body. Input may be split anywhere; the decoded bytes are returned as slices of the
+/// input. Bytes returned before an error must be discarded.
 #[derive(Debug)]
 pub struct Decoder {
     framing: Framing,
-    /// Bytes that the body must hold, when that is known.
+    /// Expected bytes of the body, if known.
     length: Option<u64>,
     seen: u64,
     state: State,
-    /// The line being read, until its end comes.
+    /// The current line, until its end arrives.
     line: Vec<u8>,
-    /// Of the chunk being read: its signature and the hash of its bytes so far.
+    /// For the current chunk: its signature and the hash of its bytes so far.
     signature: String,
     hash: Sha256,
     trailers: Trailers,
     trailer_bytes: usize,
     trailer_signature: Option<String>,
-    /// Bytes of line ends behind the body.
+    /// Bytes of line ends after the body.
     line_ends: usize,
 }
 
 impl Decoder {
-    /// `length` is `x-amz-decoded-content-length`, which the body must have when it is given.
+    /// `length` is `x-amz-decoded-content-length`; if given, the body must have this length.
     pub fn new(framing: Framing, length: Option<u64>) -> Self {
         Self {
             framing,
@@ -112,7 +112,7 @@ impl Decoder {
         }
     }
 
-    /// Takes the next piece of the body and appends what it holds of the object to `out`.
+    /// Decodes the next bytes of the body and appends the object's bytes to `out`.
     pub fn push(&mut self, mut input: Bytes, out: &mut Vec<Bytes>) -> S3Result<()> {
         while !input.is_empty() {
             match self.state {
@@ -155,9 +155,9 @@ impl Decoder {
         Ok(())
     }
 
-    /// The end of the body: its trailers, or `IncompleteBody` when it is not all there.
+    /// Ends the body; returns its trailers, or `IncompleteBody` if it is not complete.
     pub fn finish(mut self) -> S3Result<Trailers> {
-        // Some clients leave out the empty line behind the last chunk or the trailers.
+        // Some clients omit the empty line after the last chunk or the trailers.
         let ended = match self.state {
             State::Done => true,
             State::Trailer if self.line.is_empty() => {
@@ -174,7 +174,7 @@ impl Decoder {
         Ok(self.trailers)
     }
 
-    /// Some clients end the body with an empty line too many.
+    /// Some clients send an extra empty line at the end of the body.
     fn pass_line_ends(&mut self, input: &mut Bytes) -> S3Result<()> {
         self.line_ends += input.len();
         let are_line_ends = input.iter().all(|b| matches!(b, b'\r' | b'\n'));
@@ -185,8 +185,8 @@ impl Decoder {
         }
     }
 
-    /// Reads up to and with a line feed into `self.line`, without the line end. Whether the line
-    /// is all there.
+    /// Reads up to and including a line feed into `self.line`, without the line end. Returns
+    /// whether the line is complete.
     fn read_line(&mut self, input: &mut Bytes, most: usize) -> S3Result<bool> {
         let end = input.iter().position(|b| *b == b'\n');
         let part = end.unwrap_or(input.len());
@@ -280,7 +280,7 @@ impl Decoder {
         Ok(())
     }
 
-    /// The trailers must have the signature that goes with them.
+    /// Checks the signature of the trailers.
     fn check_trailers(&mut self) -> S3Result<()> {
         let Framing::SignedTrailer(signer) = &mut self.framing else { return Ok(()) };
         let Some(signature) = &self.trailer_signature else {

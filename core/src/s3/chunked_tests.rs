@@ -1,4 +1,4 @@
-//! Bodies in chunks: AWS's examples cut anywhere, and what must not pass.
+//! Chunked bodies: AWS's examples split anywhere, and invalid bodies.
 
 use proptest::prelude::*;
 
@@ -7,7 +7,7 @@ use super::*;
 
 const SCOPE: &str = "20130524/us-east-1/s3/aws4_request";
 
-/// The signer of AWS's examples, behind a request with this signature.
+/// The signer of AWS's examples, after a request with this signature.
 fn signer(seed: &str) -> ChunkSigner {
     let secret = SecretKey::new("wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY");
     ChunkSigner {
@@ -64,7 +64,7 @@ fn signed_trailer_body() -> Vec<u8> {
     body
 }
 
-/// Decodes a body that comes in pieces of these sizes, the last for ever.
+/// Decodes a body in pieces of these sizes; the last size repeats.
 fn decode(
     framing: Framing,
     body: &[u8],

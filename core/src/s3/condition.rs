@@ -1,4 +1,4 @@
-//! Conditional requests: what must hold of the object that is there.
+//! Conditional requests: conditions on the current object.
 
 use http::HeaderMap;
 
@@ -7,7 +7,7 @@ use super::error::{S3Error, S3Result};
 use super::error_code::S3Code;
 use super::etag::unquote;
 
-/// The object that is there, as conditions see it.
+/// The current object, for conditions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Present<'a> {
     /// Without quotes.
@@ -55,12 +55,12 @@ pub struct ReadConditions {
 }
 
 impl ReadConditions {
-    /// Those of a GET or HEAD. Dates that cannot be read are ignored, as HTTP wants it.
+    /// The conditions of a GET or HEAD. Invalid dates are ignored, as HTTP requires.
     pub fn of_read(headers: &HeaderMap) -> Self {
         Self::parse(headers, "")
     }
 
-    /// Those on the source of a copy.
+    /// The conditions on the source of a copy.
     pub fn of_copy(headers: &HeaderMap) -> Self {
         Self::parse(headers, "x-amz-copy-source-")
     }
@@ -82,8 +82,8 @@ impl ReadConditions {
         *self == Self::default()
     }
 
-    /// Whether the object may be read. `NotModified` or `PreconditionFailed` if not. An ETag that
-    /// matches outweighs a date, as RFC 9110 has it.
+    /// Checks that the object may be read; `NotModified` or `PreconditionFailed` otherwise. A
+    /// matching ETag takes precedence over a date (RFC 9110).
     pub fn check(&self, object: Present<'_>) -> S3Result<()> {
         let modified_s = object.mtime_ns / 1_000_000_000;
         match (&self.if_match, self.if_unmodified_since_s) {
@@ -107,8 +107,9 @@ impl ReadConditions {
     }
 }
 
-/// Whether `If-Range` holds, so that a range of the object is sent: its ETag, which must be a strong
-/// one, or its very time. If not, `Range` is ignored and the whole object is sent (RFC 9110, 13.1.5).
+/// Whether `If-Range` holds, so that a range of the object is sent: its ETag, which must be a
+/// strong one, or its exact time. Otherwise `Range` is ignored and the whole object is sent (RFC
+/// 9110, 13.1.5).
 pub fn if_range_holds(validator: &str, object: Present<'_>) -> bool {
     let validator = validator.trim();
     if validator.starts_with("W/") {
@@ -123,9 +124,9 @@ pub fn if_range_holds(validator: &str, object: Present<'_>) -> bool {
 /// Conditions of a write or a deletion.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WriteConditions {
-    /// The object must be there, with one of these tags.
+    /// The object must exist with one of these tags.
     pub if_match: Option<EtagSet>,
-    /// No object may be there (`*`), or none with these tags.
+    /// No object may exist (`*`), or none with these tags.
     pub if_none_match: Option<EtagSet>,
     /// `x-amz-if-match-last-modified-time` of a deletion, unix seconds.
     pub if_modified_s: Option<u64>,
@@ -167,7 +168,7 @@ impl WriteConditions {
         *self == Self::default()
     }
 
-    /// Whether a write may replace what is there. `None`: nothing is.
+    /// Checks that a write may replace the current object. `None`: there is no object.
     pub fn check_put(&self, object: Option<Present<'_>>) -> S3Result<()> {
         match (&self.if_match, object) {
             (Some(_), None) => return Err(S3Code::NoSuchKey.into()),
@@ -180,8 +181,8 @@ impl WriteConditions {
         }
     }
 
-    /// Whether what is there may be deleted. What is not there needs no condition: deleting it
-    /// succeeds. A delete marker is there, with an empty tag.
+    /// Checks that the current object may be deleted. A missing object needs no check: its deletion
+    /// succeeds. A delete marker counts as an object with an empty tag.
     pub fn check_delete(&self, object: Option<Present<'_>>) -> S3Result<()> {
         let Some(o) = object else { return Ok(()) };
         if self.if_match.as_ref().is_some_and(|tags| !tags.has(o.etag)) {
@@ -197,7 +198,7 @@ impl WriteConditions {
     }
 }
 
-/// The conditions that `DeleteObjects` names with an object.
+/// The conditions of an object in a `DeleteObjects`.
 impl From<&super::bodies::DeleteKey> for WriteConditions {
     fn from(d: &super::bodies::DeleteKey) -> Self {
         Self {

@@ -1,4 +1,4 @@
-//! Conditions as RFC 9110 and AWS weigh them.
+//! Conditions and their precedence in RFC 9110 and AWS.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! `x-amz-copy-source`: where a copy takes its bytes from.
+//! `x-amz-copy-source`: the source of a copy.
 
 use percent_encoding::percent_decode_str;
 
@@ -41,7 +41,7 @@ impl CopySource {
         }
     }
 
-    /// Reads `x-amz-copy-source-range`: `bytes=FIRST-LAST`, both given.
+    /// Reads `x-amz-copy-source-range`: `bytes=FIRST-LAST`, both required.
     pub fn parse_range(header: &str) -> S3Result<ByteRange> {
         let bad = || {
             S3Error::argument(

@@ -1,4 +1,4 @@
-//! Which of a bucket's CORS rules a browser's request is under, and the headers of the answer.
+//! Matches a browser's request to a bucket's CORS rules, and makes the headers of the answer.
 
 use http::HeaderMap;
 
@@ -9,8 +9,8 @@ use super::error_code::S3Code;
 /// Headers to add to an answer.
 pub type CorsHeaders = Vec<(&'static str, String)>;
 
-/// Headers for the answer to a request with this method; none when it is from no browser or no
-/// rule allows it. The request itself is answered either way: the browser does the rest.
+/// Headers for the answer to a request with this method; none if it is not from a browser or no
+/// rule allows it. The request itself is answered in any case: the browser enforces the rules.
 pub fn answer(rules: &[CorsRule], method: &str, headers: &HeaderMap) -> CorsHeaders {
     let Some(origin) = text(headers, "origin") else { return CorsHeaders::new() };
     let method = text(headers, "access-control-request-method").unwrap_or(method);
@@ -23,7 +23,7 @@ pub fn answer(rules: &[CorsRule], method: &str, headers: &HeaderMap) -> CorsHead
     })
 }
 
-/// Headers for the answer to a preflight (`OPTIONS`), or why the request may not be made.
+/// Headers for the answer to a preflight (`OPTIONS`), or the reason why the request is not allowed.
 pub fn preflight(rules: &[CorsRule], headers: &HeaderMap) -> S3Result<CorsHeaders> {
     let Some(origin) = text(headers, "origin") else {
         return Err(S3Error::new(
@@ -86,7 +86,7 @@ fn common(rule: &CorsRule, origin: &str) -> CorsHeaders {
     found
 }
 
-/// Whether a pattern with at most one `*` is of this text.
+/// Whether a pattern with at most one `*` matches this text.
 fn wildcard(pattern: &str, text: &str) -> bool {
     match pattern.split_once('*') {
         None => pattern == text,

@@ -1,4 +1,4 @@
-//! The forms of time that S3 uses: HTTP dates, ISO 8601 with milliseconds, and SigV4's.
+//! The time formats that S3 uses: HTTP dates, ISO 8601 with milliseconds, and SigV4's.
 
 use crate::v1::cluster::format_http_date;
 
@@ -61,7 +61,7 @@ pub fn parse_http(text: &str) -> Option<u64> {
     }
 }
 
-/// Unix seconds of `2026-11-21T03:51:51[.530]Z`; parts of a second are dropped.
+/// Unix seconds of `2026-11-21T03:51:51[.530]Z`; fractions are dropped.
 pub fn parse_iso(text: &str) -> Option<u64> {
     let text = text.trim();
     let text = text.strip_suffix('Z').or_else(|| text.strip_suffix("+00:00"))?;

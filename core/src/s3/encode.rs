@@ -1,25 +1,26 @@
-//! Percent-encoding as S3 does it: everything but unreserved characters, upper-case hexadecimal.
+//! Percent-encoding in the form of S3: everything but unreserved characters, upper-case
+//! hexadecimal.
 
 use std::borrow::Cow;
 
 use http::HeaderMap;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
 
-/// What signatures and `encoding-type=url` leave as it is.
+/// Characters that signatures and `encoding-type=url` do not encode.
 const UNRESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
 const PATH: &AsciiSet = &UNRESERVED.remove(b'/');
 
-/// Encodes a key for `encoding-type=url` or a path; slashes stay.
+/// Encodes a key for `encoding-type=url` or a path; keeps slashes.
 pub fn encode_key(key: &str) -> Cow<'_, str> {
     percent_encode(key.as_bytes(), PATH).into()
 }
 
-/// Encodes a key when the listing asked for it.
+/// Encodes a key if the listing requested it.
 pub fn encode_if(encode: bool, key: &str) -> Cow<'_, str> {
     if encode { encode_key(key) } else { Cow::Borrowed(key) }
 }
 
-/// The URL of an object that a request was for: the request's own host and path, in either style.
+/// The URL of a request's object: the request's own host and path, in either style.
 pub fn object_url(headers: &HeaderMap, path: &str) -> String {
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
     let scheme = match text("x-forwarded-proto") {

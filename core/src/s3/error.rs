@@ -1,4 +1,4 @@
-//! A failed S3 request: code, what happened, and its XML.
+//! A failed S3 request: code, message, and XML.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -10,14 +10,14 @@ use crate::error::{Error, ErrorCode};
 /// Result of everything that answers with an S3 error.
 pub type S3Result<T> = std::result::Result<T, S3Error>;
 
-/// What an S3 request failed with. The message is for people; clients act on the code.
+/// The error of an S3 request. The message is for people; clients act on the code.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct S3Error {
     pub code: S3Code,
     pub message: Cow<'static, str>,
     /// Further elements of the answer: `("ArgumentName", "max-keys")`.
     pub details: Vec<(&'static str, String)>,
-    /// Seconds after which the same request is worth another try.
+    /// Seconds after which the same request can be retried.
     pub retry_after_s: Option<u32>,
 }
 
@@ -38,14 +38,14 @@ impl S3Error {
         self.details.iter().find(|(known, _)| *known == name).map(|(_, value)| value.as_str())
     }
 
-    /// An argument (query parameter or header) with a value that cannot be.
+    /// An argument (query parameter or header) with an invalid value.
     pub fn argument(name: &str, value: &str, message: impl Into<Cow<'static, str>>) -> Self {
         Self::new(S3Code::InvalidArgument, message)
             .detail("ArgumentName", name)
             .detail("ArgumentValue", value)
     }
 
-    /// An operation or feature that is not served; `what` is its name in S3.
+    /// An operation or feature that is not supported; `what` is its name in S3.
     pub fn not_implemented(what: &str) -> Self {
         Self::new(S3Code::NotImplemented, format!("{what} is not implemented"))
             .detail("Operation", what)
@@ -61,7 +61,7 @@ impl S3Error {
         w.open("Error");
         w.text("Code", self.code.as_str());
         w.text("Message", &self.message);
-        // A key that XML cannot hold would be another key in its place.
+        // A key that XML cannot represent would become another key.
         for (name, value) in self.details.iter().filter(|(_, value)| fits_xml(value)) {
             w.text(name, value);
         }
@@ -86,7 +86,7 @@ impl From<S3Code> for S3Error {
     }
 }
 
-/// What our own failures are in S3. The message stays ours where it says more.
+/// Maps Forebay's errors to S3. Forebay's message is kept if it says more.
 impl From<Error> for S3Error {
     fn from(e: Error) -> Self {
         use ErrorCode as E;

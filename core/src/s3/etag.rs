@@ -1,21 +1,21 @@
-//! ETags: of bytes put whole, of uploads in parts, and how they are compared.
+//! ETags: of objects put whole, of multipart uploads, and their comparison.
 
 use md5::Digest as _;
 
-/// The tag without its quotes and without a weak mark.
+/// The tag without its quotes and without its weak prefix.
 pub fn unquote(text: &str) -> &str {
     let text = text.trim();
     let text = text.strip_prefix("W/").unwrap_or(text);
     text.strip_prefix('"').and_then(|t| t.strip_suffix('"')).unwrap_or(text)
 }
 
-/// The tag as headers hold it.
+/// The tag as in headers.
 pub fn quote(etag: &str) -> String {
     format!("\"{etag}\"")
 }
 
-/// The ETag of a completed upload: MD5 of its parts' MD5s, and how many there were.
-/// `None` when a part's tag is no MD5.
+/// The ETag of a completed upload: MD5 of its parts' MD5s, and their number. `None` if a part's tag
+/// is not an MD5.
 pub fn of_parts<'a>(parts: impl IntoIterator<Item = &'a str>) -> Option<String> {
     let mut joined = md5::Md5::new();
     let mut count = 0;
@@ -27,7 +27,7 @@ pub fn of_parts<'a>(parts: impl IntoIterator<Item = &'a str>) -> Option<String> 
     Some(format!("{}-{count}", hex::encode(joined.finalize())))
 }
 
-/// How many parts the object was uploaded in, as its ETag tells; `None` when it was put whole.
+/// Number of parts of a multipart upload, according to its ETag; `None` for an object put whole.
 pub fn part_count(etag: &str) -> Option<u32> {
     unquote(etag).rsplit_once('-').and_then(|(_, n)| n.parse().ok())
 }

@@ -1,4 +1,4 @@
-//! `multipart/form-data` of a browser's upload, decoded as it comes: fields, then the file.
+//! Decodes `multipart/form-data` of a browser's upload as it arrives: fields, then the file.
 
 use bytes::{Buf, Bytes, BytesMut};
 use http::{HeaderMap, HeaderName, HeaderValue};
@@ -8,7 +8,7 @@ use super::bodies::{MAX_OBJECT_TAGS, Tag, tagging};
 use super::error::{S3Error, S3Result};
 use super::error_code::S3Code;
 
-/// Most bytes before the file.
+/// Maximum bytes before the file.
 const MAX_FIELDS: usize = 64 * 1024;
 
 fn malformed() -> S3Error {
@@ -23,28 +23,28 @@ enum State {
     /// A field of this name.
     Field(String),
     File,
-    /// Behind the file; what comes is ignored.
+    /// After the file; further bytes are ignored.
     Done,
 }
 
-/// Decodes one form. What is before the file is kept, the file's bytes come out as they come in.
+/// Decodes one form. Collects the fields before the file; returns the file's bytes as they arrive.
 #[derive(Debug)]
 pub struct FormDecoder {
     /// `\r\n--BOUNDARY`.
     delimiter: Vec<u8>,
     state: State,
     buffer: BytesMut,
-    /// Bytes of the buffer in which what ends this part does not begin: a body that comes byte by
-    /// byte is searched once.
+    /// Bytes of the buffer that are known not to contain the start of this part's end: a body that
+    /// arrives byte by byte is searched only once.
     searched: usize,
-    /// Bytes taken before the file.
+    /// Bytes consumed before the file.
     taken: usize,
     fields: FormFields,
     file_name: Option<String>,
 }
 
 impl FormDecoder {
-    /// From the `Content-Type` header of the request.
+    /// Parses the `Content-Type` header of the request.
     pub fn new(content_type: &str) -> S3Result<Self> {
         let not_a_form = || {
             S3Error::new(
@@ -63,7 +63,7 @@ impl FormDecoder {
         Ok(Self {
             delimiter: format!("\r\n--{boundary}").into_bytes(),
             state: State::Preamble,
-            // The first boundary may have no line before it.
+            // The first boundary may be at the very beginning, without a line before it.
             buffer: BytesMut::from(&b"\r\n"[..]),
             searched: 0,
             taken: 0,
@@ -72,7 +72,7 @@ impl FormDecoder {
         })
     }
 
-    /// Takes the next piece of the body and appends what it holds of the file to `file`.
+    /// Decodes the next bytes of the body and appends the file's bytes to `file`.
     pub fn push(&mut self, input: Bytes, file: &mut Vec<Bytes>) -> S3Result<()> {
         self.buffer.extend_from_slice(&input);
         while self.step(file)? {}
@@ -82,7 +82,7 @@ impl FormDecoder {
         Ok(())
     }
 
-    /// Whether all fields are read. They are to be checked before the file is.
+    /// Whether all fields have been read. They must be checked before the file is stored.
     pub fn file_has_started(&self) -> bool {
         matches!(self.state, State::File | State::Done)
     }
@@ -92,12 +92,12 @@ impl FormDecoder {
         &self.fields
     }
 
-    /// The name that the client has for the file, if it says one.
+    /// The client's name for the file, if given.
     pub fn file_name(&self) -> Option<&str> {
         self.file_name.as_deref()
     }
 
-    /// The end of the body, which must be behind the end of a file.
+    /// Ends the body, which must be after the end of a file.
     pub fn finish(self) -> S3Result<()> {
         match self.state {
             State::Done => Ok(()),
@@ -109,7 +109,7 @@ impl FormDecoder {
         }
     }
 
-    /// Does what can be done with what is there. Whether there may be more to do.
+    /// Processes the buffered bytes. Returns whether more can be processed.
     fn step(&mut self, file: &mut Vec<Bytes>) -> S3Result<bool> {
         match &self.state {
             State::Done => {
@@ -120,7 +120,7 @@ impl FormDecoder {
             State::Preamble | State::Field(_) | State::File => {
                 let found = find(&self.buffer[self.searched..], &self.delimiter);
                 let Some(at) = found.map(|at| self.searched + at) else {
-                    // The rest may be the begin of a boundary.
+                    // The rest may be the start of a boundary.
                     let sure = self.buffer.len().saturating_sub(self.delimiter.len() - 1);
                     if self.state != State::File {
                         self.searched = sure;
@@ -129,7 +129,7 @@ impl FormDecoder {
                     }
                     return Ok(false);
                 };
-                // Two more bytes say whether it is the last boundary.
+                // Two more bytes are needed to recognize the last boundary.
                 if self.buffer.len() < at + self.delimiter.len() + 2 && self.state != State::File {
                     self.searched = at;
                     return Ok(false);
@@ -168,7 +168,7 @@ impl FormDecoder {
         Ok(true)
     }
 
-    /// Reads the headers of a part, from the end of the boundary's line on.
+    /// Reads the headers of a part, starting at the end of the boundary's line.
     fn read_headers(&mut self) -> S3Result<bool> {
         let end = b"\r\n\r\n";
         let Some(at) = find(&self.buffer[self.searched..], end) else {
@@ -198,11 +198,11 @@ impl FormDecoder {
     }
 }
 
-/// What a form asks for, from its fields.
+/// The request of a form, from its fields.
 #[derive(Clone, Debug)]
 pub struct PostForm {
     pub key: String,
-    /// The fields as the headers that a `PutObject` would have; [`super::put_headers`] reads them.
+    /// The fields as headers of a `PutObject`, to be parsed by [`super::put_headers`].
     pub headers: HeaderMap,
     pub tags: Vec<Tag>,
     pub redirect: Option<String>,
@@ -211,8 +211,8 @@ pub struct PostForm {
 }
 
 impl PostForm {
-    /// Reads the fields, and puts the final key among them (`${filename}` filled in) so that the
-    /// policy is checked with it.
+    /// Parses the fields, and stores the final key among them (`${filename}` replaced) so that the
+    /// policy is checked against it.
     pub fn read(fields: &mut FormFields, file_name: Option<&str>) -> S3Result<Self> {
         let Some(key) = fields.get_mut("key").filter(|k| !k.is_empty()) else {
             return Err(S3Error::new(
@@ -258,7 +258,7 @@ impl PostForm {
         Ok(Self { key, headers, tags, redirect, status })
     }
 
-    /// Where a browser goes on after an upload, if the form says so.
+    /// The URL to redirect the browser to after an upload, if the form has one.
     pub fn redirect_url(&self, bucket: &str, etag: &str) -> Option<String> {
         let base = self.redirect.as_deref()?;
         let joint = if base.contains('?') { '&' } else { '?' };
@@ -272,8 +272,8 @@ impl PostForm {
     }
 }
 
-/// Whether a field stands for a header of an upload. Headers that would make another request of
-/// it, such as the source of a copy, are nobody's to set in a form.
+/// Whether a field stands for a header of an upload. Headers that would change the operation, such
+/// as the source of a copy, cannot be set in a form.
 fn is_header(name: &str) -> bool {
     const PREFIXES: [&str; 4] =
         ["x-amz-meta-", "x-amz-checksum-", "x-amz-server-side-encryption", "x-amz-object-lock-"];
@@ -304,14 +304,14 @@ fn parameter(text: &str, wanted: &str) -> Option<String> {
     None
 }
 
-/// The text up to the closing quote, and what is behind it.
+/// The text up to the closing quote, and the rest.
 fn quoted_string(text: &str) -> Option<(String, &str)> {
     let mut value = String::new();
     let mut chars = text.char_indices();
     while let Some((at, c)) = chars.next() {
         match c {
             '"' => return Some((value, &text[at + 1..])),
-            // Browsers send back slashes in names of files as they are.
+            // Browsers send backslashes in file names unescaped.
             '\\' if text[at + 1..].starts_with('"') => {
                 value.push('"');
                 chars.next();

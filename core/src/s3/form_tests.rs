@@ -1,4 +1,4 @@
-//! Forms as browsers and scripts send them, cut anywhere.
+//! Forms of browsers and scripts, split anywhere.
 
 use proptest::prelude::*;
 
@@ -6,7 +6,7 @@ use super::*;
 
 const TYPE: &str = "multipart/form-data; boundary=\"xYz\"";
 
-/// A form with fields before its file and one behind.
+/// A form with fields before its file and one after it.
 fn body(file: &[u8]) -> Vec<u8> {
     let mut body = Vec::new();
     for (name, value) in [("kEy", "up/${filename}"), ("acl", "private"), ("empty", "")] {

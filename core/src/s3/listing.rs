@@ -1,18 +1,18 @@
 //! Rows of a listing from sorted keys: delimiter, common prefixes, exact truncation.
 //!
-//! A [`PageBuilder`] takes keys in order, as they come from the store, and says when to stop. It
-//! never needs more than one key beyond the page. Where a delimiter groups many keys into one
-//! prefix, [`PageBuilder::skip_to`] says where the store may jump.
+//! A [`PageBuilder`] takes keys in order, as they come from the store, and reports when the page is
+//! full. It never needs more than one key beyond the page. If a delimiter groups many keys into one
+//! prefix, [`PageBuilder::skip_to`] returns where the store may continue.
 
 use super::answers::{ListedObject, ObjectPage};
 use super::operation::ListScope;
 
-/// What became of a key that was offered.
+/// The result of offering a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Taken {
-    /// It is on the page, or not in its scope: go on.
+    /// It is on the page, or not in its scope: continue.
     More,
-    /// It is in a common prefix that is on the page: go on, best from [`PageBuilder::skip_to`].
+    /// It is in a common prefix that is on the page: continue, best from [`PageBuilder::skip_to`].
     Grouped,
     /// The page was full before it: the listing is truncated here.
     Full,
@@ -28,8 +28,8 @@ pub struct PageBuilder<'a> {
 }
 
 impl<'a> PageBuilder<'a> {
-    /// A page of what comes after `after`: a key, or a common prefix that an earlier page ended
-    /// with, in which case nothing of that prefix is listed again.
+    /// A page of the rows after `after`: a key, or a common prefix that ended an earlier page;
+    /// nothing of that prefix is listed again.
     pub fn new(scope: &'a ListScope, after: &'a str) -> Self {
         Self { scope, after, page: ObjectPage::default(), rows: 0 }
     }
@@ -42,7 +42,7 @@ impl<'a> PageBuilder<'a> {
         }
     }
 
-    /// Takes the next key, which must be greater than all before.
+    /// Offers the next key, which must be greater than all before.
     pub fn offer(&mut self, key: &str, object: impl FnOnce() -> ListedObject) -> Taken {
         if !key.starts_with(self.scope.prefix.as_str()) || key <= self.after {
             return Taken::More;
@@ -56,7 +56,7 @@ impl<'a> PageBuilder<'a> {
             self.rows += 1;
             return Taken::More;
         };
-        // The page before ended with it, or this one has it.
+        // The previous page ended with this prefix, or this page has it.
         if prefix == self.after {
             return Taken::Grouped;
         }
@@ -73,7 +73,7 @@ impl<'a> PageBuilder<'a> {
         Taken::Grouped
     }
 
-    /// Takes a common prefix that the store has grouped itself; as [`Self::offer`].
+    /// Offers a common prefix that the store has grouped itself; like [`Self::offer`].
     pub fn offer_prefix(&mut self, prefix: &str) -> Taken {
         self.offer(prefix, ListedObject::default)
     }
@@ -83,14 +83,14 @@ impl<'a> PageBuilder<'a> {
         self.common_prefix(key).map(past)
     }
 
-    /// How many more rows there is room for.
+    /// Number of rows that still fit.
     pub fn room(&self) -> usize {
         self.scope.max as usize - self.rows
     }
 
-    /// The page; `more` says whether keys are left that were not offered.
+    /// Returns the page; `more` says whether keys remain that were not offered.
     pub fn finish(mut self, more: bool) -> ObjectPage {
-        // A page of no rows is never truncated: a client would ask for ever.
+        // A page without rows is never truncated: a client would ask forever.
         self.page.truncated = (self.page.truncated || more) && self.scope.max > 0;
         self.page
     }
@@ -109,7 +109,7 @@ impl<'a> PageBuilder<'a> {
     }
 }
 
-/// The common prefix that a key is grouped into: up to and with the first delimiter behind
+/// The common prefix that a key is grouped into: up to and including the first delimiter after
 /// `prefix`.
 pub fn common_prefix<'k>(key: &'k str, prefix: &str, delimiter: Option<&str>) -> Option<&'k str> {
     let delimiter = delimiter.filter(|d| !d.is_empty())?;
@@ -117,7 +117,7 @@ pub fn common_prefix<'k>(key: &'k str, prefix: &str, delimiter: Option<&str>) ->
     Some(&key[..prefix.len() + at + delimiter.len()])
 }
 
-/// A text that is greater than all keys with this prefix which any store can hold.
+/// A text that is greater than all possible keys with this prefix.
 fn past(prefix: &str) -> String {
     format!("{prefix}{}", char::MAX)
 }

@@ -1,4 +1,4 @@
-//! Pages of listings: as if all keys were listed at once and cut afterwards.
+//! Pages of listings, compared with a full listing that is cut afterwards.
 
 use proptest::prelude::*;
 
@@ -13,8 +13,8 @@ fn object(key: &str) -> ListedObject {
     ListedObject { key: key.to_owned(), ..ListedObject::default() }
 }
 
-/// One page over sorted keys, read as a store would be: from [`PageBuilder::start`], jumping where
-/// the builder says so when `jump` is set.
+/// One page over sorted keys, read like a store: from [`PageBuilder::start`], and if `jump` is set,
+/// continuing at the builder's `skip_to`.
 fn page(keys: &[&str], scope: &ListScope, after: &str, jump: bool) -> ObjectPage {
     let mut builder = PageBuilder::new(scope, after);
     let mut from = builder.start();
@@ -77,7 +77,7 @@ fn a_page_goes_on_where_the_last_one_ended() {
 
 #[test]
 fn a_key_as_a_marker_lists_the_rest_of_its_prefix_too() {
-    // A client may start anywhere: `boo/bar` is no row of a page, so `boo/` was not listed yet.
+    // A client may start anywhere: `boo/bar` is not a row of a page, so `boo/` was not listed yet.
     let from = page(&KEYS, &scope("", Some("/"), 9), "boo/bar", false);
     assert_eq!(from.common_prefixes, ["boo/", "cquux/"]);
 }

@@ -1,9 +1,10 @@
 //! S3 as data: requests, answers, errors, signatures. Nothing here stores or sends anything.
 //!
-//! A front has a request's method, path, query and headers as they came ([`RequestHead`]). It
-//! checks who sent it ([`auth`]), asks what it is ([`Request::parse`]), reads further headers
-//! ([`put_headers`], [`read_headers`]) and bodies ([`bodies`], [`chunked`], [`form`]), checks bytes
-//! as they pass ([`body_check`]), and writes an answer ([`answers`]) or an [`S3Error`].
+//! A front has a request's unmodified method, path, query and headers ([`RequestHead`]). It
+//! authenticates the sender ([`auth`]), determines the operation ([`Request::parse`]), parses
+//! further headers ([`put_headers`], [`read_headers`]) and bodies ([`bodies`], [`chunked`],
+//! [`form`]), checks bytes as they pass ([`body_check`]), and writes an answer ([`answers`]) or an
+//! [`S3Error`].
 
 pub mod access;
 pub mod acl;

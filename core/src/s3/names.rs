@@ -1,6 +1,6 @@
-//! The rules that S3 has for names of new buckets.
+//! S3's rules for names of new buckets.
 //!
-//! Buckets that exist already are reached by whatever name they have: AIStore's rules are wider.
+//! Existing buckets are accessible under their names in any case: AIStore's rules are wider.
 
 use super::error::{S3Error, S3Result};
 use super::error_code::S3Code;

@@ -1,8 +1,8 @@
-//! The operations of S3 as data: which one a request asks for, with its parameters.
+//! The operations of S3 as data: the operation of a request, with its parameters.
 
 use super::copy_source::CopySource;
 
-/// One request's operation. What comes in headers and bodies is parsed by types of its own
+/// One request's operation. Headers and bodies are parsed by separate types
 /// ([`super::put_headers`], [`super::read_headers`], [`super::bodies`]).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Operation {
@@ -52,10 +52,10 @@ pub enum Operation {
     AbortMultipartUpload(UploadId),
     ListParts(ListParts),
 
-    /// `OPTIONS`: a browser asks what it may do.
+    /// `OPTIONS`: a browser's CORS preflight.
     Preflight,
 
-    /// Known, not served; answered `NotImplemented` with this name.
+    /// A known but unsupported operation; answered `NotImplemented` with this name.
     Unsupported(&'static str),
 }
 
@@ -65,7 +65,7 @@ macro_rules! names {
             /// The names of all operations that are served.
             pub const SERVED: &[&str] = &[$(stringify!($name)),*];
 
-            /// The name AWS gives it; of use in metrics, logs and policies.
+            /// Its name in AWS; used in metrics, logs and policies.
             pub fn name(&self) -> &'static str {
                 match self {
                     $(Self::$name { .. } => stringify!($name),)*
@@ -125,19 +125,19 @@ names! {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListBuckets {
     pub prefix: String,
-    /// At most so many; all of them when absent.
+    /// Maximum number; all if absent.
     pub max_buckets: Option<u32>,
-    /// What an earlier page gave as its token.
+    /// The token of an earlier page.
     pub continuation_token: Option<String>,
 }
 
-/// What every listing of keys has.
+/// The parameters of every listing of keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListScope {
     pub prefix: String,
     /// Never empty.
     pub delimiter: Option<String>,
-    /// Names in the answer are percent-encoded (`encoding-type=url`).
+    /// Whether names in the answer are percent-encoded (`encoding-type=url`).
     pub encode: bool,
     /// 0 to 1,000.
     pub max: u32,
@@ -153,7 +153,7 @@ pub struct ListObjects {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListObjectsV2 {
     pub scope: ListScope,
-    /// The token as the client sent it; [`super::token`] reads it.
+    /// The token as the client sent it; parsed by [`super::token`].
     pub continuation_token: Option<String>,
     pub start_after: Option<String>,
     pub fetch_owner: bool,
@@ -189,11 +189,11 @@ pub struct ListParts {
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GetObject {
-    /// `null` is a version of its own.
+    /// `null` is a separate version.
     pub version_id: Option<String>,
     /// 1 to 10,000.
     pub part_number: Option<u32>,
-    /// Headers to answer with in place of the stored ones (`response-content-type=…`), lower case.
+    /// Headers that replace the stored ones in the answer (`response-content-type=…`), lower case.
     pub overrides: Vec<(&'static str, String)>,
 }
 

@@ -1,4 +1,4 @@
-//! What the headers of a write say: content headers, user metadata, checksums, conditions, tags.
+//! Parses the headers of a write: content headers, user metadata, checksums, conditions, tags.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use super::condition::WriteConditions;
 use super::error::{S3Error, S3Result};
 use super::error_code::S3Code;
 
-/// Most bytes of names and values of user metadata.
+/// Maximum bytes of names and values of user metadata.
 pub const MAX_METADATA: usize = 2048;
 const USER: &str = "x-amz-meta-";
 
@@ -28,7 +28,7 @@ pub struct ObjectHeaders {
     pub user: BTreeMap<String, String>,
 }
 
-/// The headers that an object keeps.
+/// The headers that are stored with an object.
 pub const CONTENT_HEADERS: [&str; 6] = [
     "content-type",
     "content-encoding",
@@ -38,11 +38,11 @@ pub const CONTENT_HEADERS: [&str; 6] = [
     "expires",
 ];
 
-/// What an object without a `Content-Type` has.
+/// Content type of an object without a `Content-Type`.
 pub const DEFAULT_CONTENT_TYPE: &str = "binary/octet-stream";
 
 impl ObjectHeaders {
-    /// Takes them from the headers of a request.
+    /// Parses them from the headers of a request.
     pub fn parse(headers: &HeaderMap) -> S3Result<Self> {
         let mut found = Self::default();
         for name in CONTENT_HEADERS {
@@ -69,7 +69,7 @@ impl ObjectHeaders {
         Ok(found)
     }
 
-    /// Names and values to answer with, `x-amz-meta-` put back, the default type filled in.
+    /// Names and values for an answer, with the prefix `x-amz-meta-` and the default type.
     pub fn pairs(&self) -> impl Iterator<Item = (String, &str)> {
         let default = (!self.content.contains_key("content-type"))
             .then(|| ("content-type".to_owned(), DEFAULT_CONTENT_TYPE));
@@ -79,7 +79,7 @@ impl ObjectHeaders {
     }
 }
 
-/// Text of a header: UTF-8, or Latin-1 when it is not.
+/// Text of a header: UTF-8, or Latin-1 if it is not valid UTF-8.
 fn text(bytes: &[u8]) -> String {
     match std::str::from_utf8(bytes) {
         Ok(text) => text.to_owned(),
@@ -87,7 +87,7 @@ fn text(bytes: &[u8]) -> String {
     }
 }
 
-/// `aws-chunked` is how the bytes travel, not what they are.
+/// `aws-chunked` is a transfer encoding, not part of the content.
 fn without_chunking(value: &str) -> String {
     if !value.to_ascii_lowercase().contains("aws-chunked") {
         return value.to_owned();
@@ -103,20 +103,20 @@ fn without_chunking(value: &str) -> String {
 /// `x-amz-metadata-directive` and `x-amz-tagging-directive`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Directive {
-    /// The source's.
+    /// Copy the source's.
     #[default]
     Copy,
-    /// Those of the request.
+    /// Use those of the request.
     Replace,
 }
 
-/// What a client says of the bytes it sends.
+/// The checksums that a client announces for the bytes it sends.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BodyChecks {
     pub md5: Option<[u8; 16]>,
-    /// Value in a header.
+    /// From a header.
     pub checksum: Option<S3Checksum>,
-    /// The value comes in a trailer (`x-amz-trailer`).
+    /// Sent in a trailer (`x-amz-trailer`).
     pub trailer: Option<ChecksumAlgorithm>,
 }
 
@@ -163,7 +163,7 @@ impl BodyChecks {
         Ok(Self { md5, checksum, trailer })
     }
 
-    /// The algorithm that the bytes are to be checked with, if any.
+    /// The algorithm to check the bytes with, if any.
     pub fn algorithm(&self) -> Option<ChecksumAlgorithm> {
         self.checksum.as_ref().map(|c| c.algorithm).or(self.trailer)
     }
@@ -178,9 +178,9 @@ pub struct PutHeaders {
     pub tags: Vec<Tag>,
     pub metadata_directive: Directive,
     pub tagging_directive: Directive,
-    /// `x-amz-checksum-algorithm`: of an upload in parts, or of a copy.
+    /// `x-amz-checksum-algorithm`: for a multipart upload, or for a copy.
     pub checksum_algorithm: Option<ChecksumAlgorithm>,
-    /// `x-amz-checksum-type` of an upload in parts.
+    /// `x-amz-checksum-type` of a multipart upload.
     pub checksum_type: Option<ChecksumType>,
 }
 
@@ -216,11 +216,11 @@ impl PutHeaders {
     }
 }
 
-/// Headers of `CompleteMultipartUpload`: what the whole object must be.
+/// Headers of `CompleteMultipartUpload`: the expected properties of the whole object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CompleteHeaders {
-    /// Algorithm and value, which is composite (`…-3`) or of the full object. It is compared with
-    /// what was computed; nothing else is known of it.
+    /// Algorithm and value, which is composite (`…-3`) or of the full object. It is only compared
+    /// with the computed value.
     pub checksum: Option<(ChecksumAlgorithm, String)>,
     pub checksum_type: Option<ChecksumType>,
     /// `x-amz-mp-object-size`, bytes.
@@ -250,7 +250,7 @@ impl CompleteHeaders {
         })
     }
 
-    /// Whether the completed object has as many bytes as the client says.
+    /// Checks that the completed object has the announced size.
     pub fn check_size(&self, size: u64) -> S3Result<()> {
         match self.size {
             Some(wanted) if wanted != size => Err(S3Error::new(
@@ -261,8 +261,8 @@ impl CompleteHeaders {
         }
     }
 
-    /// Whether the completed object has the checksum that the client says, if that is of the
-    /// upload's algorithm. A composite one may lack its number of parts: some clients leave it out.
+    /// Checks that the completed object has the announced checksum, if it is of the upload's
+    /// algorithm. A composite one may lack its number of parts: some clients omit it.
     pub fn check_checksum(&self, computed: &S3Checksum) -> S3Result<()> {
         if self.checksum_type.is_some_and(|wanted| wanted != computed.kind) {
             return Err(S3Error::new(
@@ -283,7 +283,7 @@ impl CompleteHeaders {
     }
 }
 
-/// Features that would be lies if they were ignored.
+/// Refuses features that would give false guarantees if they were ignored.
 fn refuse_unserved(headers: &HeaderMap) -> S3Result<()> {
     const REFUSED: [(&str, &str); 5] = [
         ("x-amz-server-side-encryption", "server-side encryption"),

@@ -1,4 +1,4 @@
-//! Headers of writes: what is kept, what is refused.
+//! Headers of writes: stored ones, and refused ones.
 
 use super::*;
 

@@ -10,7 +10,7 @@ use super::error_code::S3Code;
 pub struct Query(Vec<(String, String)>);
 
 impl Query {
-    /// Decodes once; what is not UTF-8 is an invalid URI.
+    /// Decodes once; anything that is not UTF-8 is an invalid URI.
     pub fn parse(raw: &str) -> S3Result<Self> {
         let mut pairs = Vec::new();
         for pair in raw.split('&').filter(|p| !p.is_empty()) {
@@ -33,12 +33,12 @@ impl Query {
         self.0.iter().map(|(n, v)| (n.as_str(), v.as_str()))
     }
 
-    /// A value, where the empty one means that there is none.
+    /// A value; `None` if it is empty.
     pub fn filled(&self, name: &str) -> Option<&str> {
         self.get(name).filter(|v| !v.is_empty())
     }
 
-    /// A count: absent or empty is `default`, more than `most` is `most`, else an error.
+    /// A count: `default` if absent or empty, at most `most`; an error if it is not a number.
     pub fn count(&self, name: &str, default: u32, most: u32) -> S3Result<u32> {
         match self.filled(name) {
             None => Ok(default),
@@ -47,7 +47,7 @@ impl Query {
     }
 }
 
-/// A parameter's whole number, at most 2^31 - 1 as for AWS.
+/// A parameter's integer, at most 2^31 - 1 as in AWS.
 pub(super) fn number(name: &str, text: &str) -> S3Result<u64> {
     let digits = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
     match text.parse::<u64>() {

@@ -1,22 +1,22 @@
-//! Byte ranges: the `Range` header, and what it means for an object of a given size.
+//! Byte ranges: the `Range` header, and its meaning for an object of a given size.
 
 use super::error::{S3Error, S3Result};
 use super::error_code::S3Code;
 
-/// A range as asked for.
+/// A requested range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ByteRange {
     /// From this byte to the end.
     From(u64),
     /// First and last byte, both included.
     FromTo(u64, u64),
-    /// The last so many bytes.
+    /// The last bytes, this many.
     Last(u64),
 }
 
 impl ByteRange {
-    /// Reads a `Range` header. `None` means the whole object: a unit, a form or a set of ranges
-    /// that is not served is ignored, as HTTP wants it.
+    /// Parses a `Range` header. `None` means the whole object: an unsupported unit, form or set of
+    /// ranges is ignored, as HTTP requires.
     pub fn parse(header: &str) -> Option<Self> {
         let (unit, set) = header.split_once('=')?;
         if !unit.trim().eq_ignore_ascii_case("bytes") {
@@ -31,7 +31,7 @@ impl ByteRange {
             if !text.bytes().all(|b| b.is_ascii_digit()) {
                 return None;
             }
-            // A number beyond 64 bits is beyond every object too.
+            // A number beyond 64 bits is beyond every object.
             Some(Some(text.parse().unwrap_or(u64::MAX)))
         };
         match (number(first)?, number(last)?) {
@@ -60,7 +60,7 @@ impl ByteRange {
         }
     }
 
-    /// [`Self::resolve`] for the source of a part: it must lie within the object.
+    /// [`Self::resolve`] for the source of a part: the range must be inside the object.
     pub fn resolve_exact(self, size: u64) -> S3Result<Span> {
         if let Self::FromTo(_, last) = self
             && last >= size
@@ -90,7 +90,7 @@ pub struct Span {
     pub offset: u64,
     /// Zero only for an empty part.
     pub length: u64,
-    /// Of the whole object.
+    /// Size of the whole object.
     pub size: u64,
 }
 

@@ -1,4 +1,4 @@
-//! What the headers of a read say.
+//! Parses the headers of a read.
 
 use http::HeaderMap;
 
@@ -11,10 +11,10 @@ use super::range::ByteRange;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReadHeaders {
     pub range: Option<ByteRange>,
-    /// `If-Range`: the range is of this version only.
+    /// `If-Range`: the range applies only to this version.
     pub if_range: Option<String>,
     pub conditions: ReadConditions,
-    /// `x-amz-checksum-mode: ENABLED`: the answer names the object's checksum.
+    /// `x-amz-checksum-mode: ENABLED`: the answer includes the object's checksum.
     pub checksum_mode: bool,
 }
 
@@ -30,13 +30,13 @@ impl ReadHeaders {
         }
     }
 
-    /// Whether a range, if one is asked for, is of this very object.
+    /// Whether a requested range applies to this version of the object.
     pub fn range_is_of(&self, object: Present<'_>) -> bool {
         self.if_range.as_deref().is_none_or(|validator| if_range_holds(validator, object))
     }
 }
 
-/// Which parts `GetObjectAttributes` is to list.
+/// The parts that `GetObjectAttributes` has to list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PartsWanted {
     /// `x-amz-max-parts`, at most 1,000.

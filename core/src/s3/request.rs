@@ -1,4 +1,4 @@
-//! Which operation a request asks for, from method, path, query and headers.
+//! Determines the operation of a request from method, path, query and headers.
 
 use http::{HeaderMap, Method};
 use percent_encoding::percent_decode_str;
@@ -11,12 +11,12 @@ use super::query::{Query, number};
 use super::subresources::{self, Level};
 use crate::name::MAX_OBJECT_NAME;
 
-/// Most rows of any page.
+/// Maximum rows of any page.
 const MAX_ROWS: u32 = 1000;
-/// Highest number of a part.
+/// Highest part number.
 pub const MAX_PART_NUMBER: u32 = 10_000;
 
-/// A request as it came, not decoded: signatures are over this.
+/// An unmodified request, not decoded: signatures cover this form.
 #[derive(Clone, Copy, Debug)]
 pub struct RequestHead<'a> {
     pub method: &'a Method,
@@ -28,13 +28,13 @@ pub struct RequestHead<'a> {
 }
 
 impl<'a> RequestHead<'a> {
-    /// A header's text; `None` when it is absent or not text.
+    /// A header's text; `None` if it is absent or not text.
     pub fn header(&self, name: &str) -> Option<&'a str> {
         self.headers.get(name).and_then(|v| std::str::from_utf8(v.as_bytes()).ok())
     }
 }
 
-/// Where S3 is served.
+/// The location where S3 is served.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Front {
     /// `/s3`, or empty for the root.
@@ -48,13 +48,13 @@ impl Front {
         Self { prefix: prefix.into(), domains }
     }
 
-    /// The path behind the prefix; `None` when the path is somebody else's.
+    /// The path after the prefix; `None` if the path is not under it.
     pub fn strip<'a>(&self, path: &'a str) -> Option<&'a str> {
         let rest = path.strip_prefix(self.prefix.as_str())?;
         (rest.is_empty() || rest.starts_with('/')).then_some(rest)
     }
 
-    /// The bucket that the `Host` header names, for virtual-host style.
+    /// The bucket in the `Host` header, for virtual-host style.
     pub fn host_bucket(&self, host: &str) -> Option<String> {
         if self.domains.is_empty() {
             return None;
@@ -66,7 +66,7 @@ impl Front {
     }
 }
 
-/// A request understood: its operation, on which bucket and object.
+/// A parsed request: its operation, bucket and object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
     /// Empty for operations on the whole service.
@@ -77,7 +77,7 @@ pub struct Request {
 }
 
 impl Request {
-    /// Understands a request, or refuses it as AWS does.
+    /// Parses a request, or refuses it as AWS does.
     pub fn parse(head: &RequestHead<'_>, front: &Front) -> S3Result<Self> {
         let path = front.strip(head.path).ok_or_else(|| S3Error::from(S3Code::InvalidURI))?;
         let (bucket, key) = split(path, head.header("host").and_then(|h| front.host_bucket(h)))?;
@@ -111,7 +111,7 @@ impl Request {
     }
 }
 
-/// Bucket and key of a path behind the prefix. Only the first slash is one; the key is opaque.
+/// Bucket and key of a path after the prefix. Only the first slash separates; the key is opaque.
 fn split(path: &str, host_bucket: Option<String>) -> S3Result<(String, String)> {
     let path = path.strip_prefix('/').unwrap_or(path);
     let decode = |text: &str| match percent_decode_str(text).decode_utf8() {
@@ -243,7 +243,7 @@ fn object_operation(head: &RequestHead<'_>, query: &Query) -> S3Result<Operation
     })
 }
 
-/// Parameters of listings that keys are compared with.
+/// Parameters of listings that are compared with keys.
 const LIST_TEXTS: [&str; 5] = ["prefix", "delimiter", "start-after", "marker", "key-marker"];
 
 /// Refuses a text of a listing that is longer than any key can be.
@@ -267,7 +267,7 @@ fn scope(query: &Query, max: &str) -> S3Result<ListScope> {
     })
 }
 
-/// Whether the answer to a request with this query is to have keys percent-encoded.
+/// Whether the query requests percent-encoded keys in the answer.
 pub fn is_url_encoded(query: &str) -> S3Result<bool> {
     encoding(&Query::parse(query)?)
 }
@@ -308,7 +308,7 @@ fn list_versions(query: &Query) -> S3Result<ListObjectVersions> {
     Ok(ListObjectVersions { scope: scope(query, "max-keys")?, key_marker, version_id_marker })
 }
 
-/// Headers of an answer that a reader may replace, by query parameter.
+/// Headers of an answer that a reader may override, by query parameter.
 const OVERRIDES: [(&str, &str); 6] = [
     ("response-content-type", "content-type"),
     ("response-content-language", "content-language"),

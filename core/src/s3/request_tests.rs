@@ -1,4 +1,4 @@
-//! Which operation a request is: by path, host, query and headers.
+//! Determining the operation of a request: by path, host, query and headers.
 
 use proptest::prelude::*;
 

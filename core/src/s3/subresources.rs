@@ -1,10 +1,10 @@
-//! Operations that are known by name and not served, so that the answer can say which.
+//! Known but unsupported operations, so that the answer can name them.
 
 use http::Method;
 
 use super::query::Query;
 
-/// What a path names.
+/// The subject of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Level {
     Service,
@@ -135,7 +135,7 @@ const ABSENT: &[Absent] = &[
     object("torrent", Some("GetObjectTorrent"), None, None),
 ];
 
-/// The name of the operation that the query asks for, when it is one that is not served.
+/// The name of the operation that the query requests, if it is an unsupported one.
 pub(super) fn unsupported(level: Level, method: &Method, query: &Query) -> Option<&'static str> {
     ABSENT.iter().filter(|a| a.level == level && query.has(a.parameter)).find_map(|a| match *method
     {
@@ -147,7 +147,7 @@ pub(super) fn unsupported(level: Level, method: &Method, query: &Query) -> Optio
     })
 }
 
-/// Names of all operations that are known and not served, for documents and their test.
+/// Names of all known but unsupported operations, for documents and their test.
 pub fn not_served() -> impl Iterator<Item = &'static str> {
     ABSENT.iter().flat_map(|a| [a.get, a.put, a.delete, a.post]).flatten()
 }

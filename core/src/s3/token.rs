@@ -1,4 +1,4 @@
-//! Tokens of pages: where the next page starts, opaque to clients.
+//! Page tokens: the start of the next page, opaque to clients.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64;
@@ -6,7 +6,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64;
 use super::error::{S3Error, S3Result};
 use crate::name::MAX_OBJECT_NAME;
 
-/// Tokens of other versions of this form are refused, not misread.
+/// Prefix with a version, so that tokens of other formats are refused and not misread.
 const MARK: &str = "1:";
 
 /// The token of the page after `last` (a key, a common prefix, a bucket's name).
@@ -14,7 +14,7 @@ pub fn encode(last: &str) -> String {
     BASE64.encode(format!("{MARK}{last}"))
 }
 
-/// What [`encode`] was given; the empty token is the start, a token of anybody else is an
+/// Decodes the output of [`encode`]; the empty token is the start, any other text is an
 /// `InvalidArgument`.
 pub fn decode(token: &str) -> S3Result<String> {
     if token.is_empty() {

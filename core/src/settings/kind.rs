@@ -1,5 +1,5 @@
-//! Types of settings: reading a value from text or JSON, and its two forms, the canonical text that
-//! is stored and the JSON that clients decode.
+//! Types of settings: parses a value from text or JSON, and produces its two forms, the canonical
+//! text that is stored and the JSON that clients decode.
 
 use serde_json::Value;
 
@@ -38,7 +38,7 @@ pub const FEATURES: [&str; 28] = [
     "S3-Redirect-Rebuild",
 ];
 
-/// What a setting holds.
+/// The type of a setting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     Bool,
@@ -58,7 +58,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// The canonical text of a value that came as text.
+    /// The canonical text of a value given as text.
     pub fn read_text(self, text: &str) -> Result<String> {
         let text = text.trim();
         Ok(match self {
@@ -93,7 +93,7 @@ impl Kind {
         })
     }
 
-    /// The canonical text of a value that came as JSON. Numbers and truth values may come as text.
+    /// The canonical text of a value given as JSON. Numbers and booleans may be strings.
     pub fn read_json(self, value: &Value) -> Result<String> {
         match (self, value) {
             (_, Value::String(text)) => self.read_text(text),
@@ -101,7 +101,7 @@ impl Kind {
             (Self::Int(..) | Self::Size | Self::Features | Self::Mask, Value::Number(n)) => {
                 self.read_text(&n.to_string())
             }
-            // Go writes a bare duration in nanoseconds.
+            // Go encodes a bare duration in nanoseconds.
             (Self::Duration, Value::Number(n)) => match n.as_u64() {
                 Some(ns) => Ok(show_duration(ns)),
                 None => Err(Error::invalid(format!("{n} is not a duration"))),
@@ -120,7 +120,7 @@ impl Kind {
     }
 }
 
-/// A mask in decimal, or names of [`FEATURES`] joined by commas; `none` clears all.
+/// Parses a mask in decimal, or names of [`FEATURES`] joined by commas; `none` clears all.
 pub fn read_features(text: &str) -> Result<u64> {
     let mask = match text {
         "" | "none" => 0,
@@ -163,7 +163,7 @@ fn duration_ns(text: &str) -> Result<u64> {
     u64::try_from(parse_duration(text)?.as_nanos()).map_err(too_long)
 }
 
-/// As AIStore's clients write durations: `2h0m`, `10m`, `1m30s`, `100ms`.
+/// Formats a duration as AIStore's clients do: `2h0m`, `10m`, `1m30s`, `100ms`.
 fn show_duration(ns: u64) -> String {
     const SECOND: u64 = 1_000_000_000;
     if ns < SECOND {
@@ -194,7 +194,7 @@ fn show_duration(ns: u64) -> String {
     text
 }
 
-/// The largest unit that says it exactly: `1GiB`, `1536KiB`, `7B`.
+/// Formats a size in the largest exact unit: `1GiB`, `1536KiB`, `7B`.
 fn show_size(bytes: u64) -> String {
     let units = [(40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")];
     for (shift, unit) in units {

@@ -1,8 +1,8 @@
-//! The cluster's settings: what AIStore's clients read and change as its configuration.
+//! The cluster's settings, which AIStore's clients read and change as its configuration.
 //!
-//! Only what differs from the defaults is kept, so that a default which a later version changes
-//! takes effect. What means something here is read through the methods of [`ClusterSettings`]; the
-//! rest is checked, kept and shown.
+//! Only values that differ from the defaults are stored, so that a default which a later version
+//! changes takes effect. Settings with an effect here are read through the methods of
+//! [`ClusterSettings`]; the others are checked, stored and shown.
 
 mod kind;
 mod schema;
@@ -27,13 +27,13 @@ pub const DOWNLOAD_PRIVATE: u64 = 1 << 26;
 /// Settings by name, in the canonical text of their kind.
 pub type Change = BTreeMap<String, String>;
 
-/// What was set, and how often something was.
+/// The changed settings, with a version.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClusterSettings {
-    /// Values other than the default.
+    /// Values that differ from the default.
     #[serde(default)]
     changed: Change,
-    /// Grows with each change; 1 before the first.
+    /// Incremented with each change; 1 before the first.
     #[serde(default)]
     version: u64,
     /// Unix nanoseconds of the last change; 0 before the first.
@@ -55,7 +55,7 @@ impl ClusterSettings {
         self.updated_ns
     }
 
-    /// Takes a change that [`parse`] or [`parse_pairs`] made; `reset` forgets all else.
+    /// Applies a change from [`parse`] or [`parse_pairs`]; `reset` drops all other changes.
     pub fn apply(&mut self, change: &Change, reset: bool, now_ns: u64) -> Result<()> {
         let mut changed = if reset { Change::new() } else { self.changed.clone() };
         for (name, value) in change {
@@ -72,7 +72,7 @@ impl ClusterSettings {
         Ok(())
     }
 
-    /// Rules over several settings.
+    /// Checks rules that involve several settings.
     fn check(&self) -> Result<()> {
         let rising: [(&str, &[&str]); 2] = [
             ("space", &["cleanupwm", "lowwm", "highwm", "out_of_space"]),
@@ -93,7 +93,7 @@ impl ClusterSettings {
         Ok(())
     }
 
-    /// The value of a setting; empty when there is none of that name.
+    /// The value of a setting; empty if there is none of that name.
     pub fn text(&self, name: &str) -> &str {
         let changed = self.changed.get(name).map(String::as_str);
         changed.or_else(|| find(name).map(|s| s.default)).unwrap_or_default()
@@ -114,7 +114,7 @@ impl ClusterSettings {
         self.text("checksum.type").parse().unwrap_or_default()
     }
 
-    /// What buckets made from now on differ in from the defaults, as their properties.
+    /// The changed defaults of new buckets, as bucket properties.
     pub fn bucket_defaults(&self) -> Value {
         let of_buckets = self.changed.iter().filter(|(name, _)| is_of_buckets(name));
         let mut props = Map::new();
@@ -153,7 +153,7 @@ fn put(document: &mut Map<String, Value>, name: &str, value: Value) {
     }
 }
 
-/// A partial document. Names match in any case; `null` means "as it is".
+/// Parses a partial document. Names are case-insensitive; `null` means "unchanged".
 pub fn parse(document: &Value) -> Result<Change> {
     let Value::Object(_) = document else {
         return Err(Error::invalid("a configuration must be a JSON object"));
@@ -184,7 +184,7 @@ fn collect(value: &Value, name: &str, find: Find, change: &mut Change) -> Result
     }
 }
 
-/// One section of a partial document of a bucket's properties, typed and nested.
+/// Parses one section of a partial document of a bucket's properties; typed and nested.
 pub fn parse_of_bucket(section: &str, value: &Value) -> Result<Value> {
     let mut change = Change::new();
     collect(value, section, find_of_buckets, &mut change).map_err(|e| {
@@ -208,7 +208,7 @@ pub fn parse_of_bucket(section: &str, value: &Value) -> Result<Value> {
     Ok(document.remove(section).unwrap_or(Value::Null))
 }
 
-/// Names with dots and their values, as the command line sends them.
+/// Parses names with dots and their values, as the command line sends them.
 pub fn parse_pairs<'a>(pairs: impl IntoIterator<Item = (&'a str, &'a str)>) -> Result<Change> {
     let mut change = Change::new();
     for (name, value) in pairs {
@@ -220,7 +220,7 @@ pub fn parse_pairs<'a>(pairs: impl IntoIterator<Item = (&'a str, &'a str)>) -> R
 }
 
 fn take(setting: &Setting, text: String, change: &mut Change) -> Result<()> {
-    // Clients send whole sections back: what stays as it is may stand in them.
+    // Clients send whole sections back, which may include unchanged fixed settings.
     if setting.fixed && text != setting.default && !setting.name.starts_with("proxy.") {
         return Err(Error::invalid(format!("\"{}\" cannot be changed", setting.name)));
     }

@@ -1,19 +1,19 @@
 //! Every setting of the cluster: its name, the type of its value, and its default.
 //!
-//! Names, types and defaults are those of AIStore 5.0, because its clients decode the whole into
-//! typed structures. A name is the path through the sections, joined by dots.
+//! Names, types and defaults are those of AIStore 5.0, because its clients decode the whole
+//! document into typed structures. A name is the path through the sections, joined by dots.
 
 use super::kind::Kind::{self, Bool, Choice, Duration, Features, Int, Mask, Size, Text};
 
-/// One setting. Values, the default too, are in the canonical text of their kind.
+/// One setting. Its values and its default are in the canonical text of their kind.
 #[derive(Clone, Copy, Debug)]
 pub struct Setting {
     pub name: &'static str,
     pub kind: Kind,
     pub default: &'static str,
-    /// Shown, but not to be changed while the cluster runs.
+    /// Shown, but cannot be changed while the cluster runs.
     pub fixed: bool,
-    /// Left out of the document while it is empty.
+    /// Omitted from the document while it is empty.
     pub optional: bool,
 }
 
@@ -198,7 +198,7 @@ pub static SETTINGS: &[Setting] = &[
     setting("get_batch.max_gfn", COUNT, "5"),
 ];
 
-/// Properties of buckets that the cluster's configuration does not have.
+/// Properties of buckets that are not part of the cluster's configuration.
 static OF_BUCKETS_ONLY: &[Setting] = &[
     setting("access", Mask, "18446744073709551615"),
     setting("features", Features, "0"),
@@ -212,8 +212,8 @@ static OF_BUCKETS_ONLY: &[Setting] = &[
     optional("extra.custom"),
 ];
 
-/// Sections of the configuration that are properties of buckets too; the configuration holds the
-/// defaults of new ones.
+/// Sections of the configuration that are also properties of buckets; the configuration contains
+/// the defaults of new ones.
 pub const OF_BUCKETS: [&str; 8] =
     ["mirror", "ec", "chunks", "lru", "checksum", "versioning", "write_policy", "rate_limit"];
 

@@ -1,4 +1,4 @@
-//! What a proof of a node covers, and how it is written.
+//! The content of a node's proof, and its text form.
 
 use sha2::{Digest, Sha256};
 
@@ -6,18 +6,18 @@ use super::{REDIRECT_EXPIRY, REDIRECT_PROOF};
 use crate::error::Result;
 use crate::v1::query::{Query, decode_path, encode_path, encode_query};
 
-/// Begins a proof of this format; those of the first format begin with their expiry.
+/// Prefix of a proof of this format; proofs of the first format begin with their expiry.
 pub const FORMAT: &str = "2";
-/// Separates the fields of a proof. No id of a node, number or hash contains it.
+/// Separates the fields of a proof. Node ids, numbers and hashes do not contain it.
 pub(super) const SEPARATOR: char = '~';
-/// The field of a proof that is not bound to one value.
+/// A field of a proof that is not bound to one value.
 pub const ANY: &str = "*";
-/// Body of a request whose proof does not cover it, because it is sent while it is made.
+/// Body of a request whose proof does not cover it, because the body is streamed.
 pub const UNSIGNED_BODY: &str = "-";
-/// Body of a request that has none.
+/// Body of a request without one.
 pub const NO_BODY: &str = "0";
 
-/// What a proof may be used for.
+/// The permitted use of a proof.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
     /// A client may repeat its request at another node.
@@ -26,7 +26,7 @@ pub enum Purpose {
     Grant,
     /// A node sends a request on its own behalf.
     NodeCall,
-    /// A node forwards an S3 request of somebody else.
+    /// A node forwards another sender's S3 request.
     S3Relay,
 }
 
@@ -46,9 +46,9 @@ impl Purpose {
 pub struct Claims<'a> {
     pub purpose: Purpose,
     pub method: &'a str,
-    /// Path and query as sent; of a redirect as [`redirect_target`] writes them.
+    /// Path and query as sent; for a redirect in the form of [`redirect_target`].
     pub target: &'a str,
-    /// For whom the sender acts; empty: for itself.
+    /// The sender's principal; empty: the sender itself.
     pub subject: &'a str,
     /// [`body_hash`], [`UNSIGNED_BODY`] or [`NO_BODY`].
     pub body: &'a str,
@@ -56,13 +56,13 @@ pub struct Claims<'a> {
     pub sender: &'a str,
     /// Base URL of the node that the request is sent to.
     pub receiver: &'a str,
-    /// Differs between any two proofs of one sender.
+    /// Unique among the proofs of one sender.
     pub nonce: u64,
-    /// Unix seconds after which the proof is void.
+    /// Unix seconds after which the proof is invalid.
     pub expiry: u64,
 }
 
-/// A proof as it was sent. Nothing in it is true before [`ClusterSecret::verify`] said so.
+/// A proof as received. It must not be trusted before [`ClusterSecret::verify`] succeeds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Proof<'a> {
     pub sender: &'a str,
@@ -74,11 +74,11 @@ pub struct Proof<'a> {
 }
 
 impl<'a> Proof<'a> {
-    /// Reads what [`ClusterSecret::prove`] wrote; `None` for any other text.
+    /// Parses the output of [`ClusterSecret::prove`]; `None` for any other text.
     pub fn parse(text: &'a str) -> Option<Self> {
         let (format, rest) = text.split_once(SEPARATOR)?;
         let (sender, rest) = rest.split_once(SEPARATOR)?;
-        // A URL may hold the separator: it is what is left in the middle.
+        // A URL may contain the separator, so it is parsed last, as the middle part.
         let mut fields = rest.rsplitn(5, SEPARATOR);
         let (tag, body) = (fields.next()?, fields.next()?);
         let expiry = fields.next()?.parse().ok()?;
@@ -88,7 +88,7 @@ impl<'a> Proof<'a> {
     }
 }
 
-/// Claims to begin with.
+/// Empty claims, as a base for others.
 pub(super) const NOTHING: Claims<'static> = Claims {
     purpose: Purpose::NodeCall,
     method: "",
@@ -101,7 +101,7 @@ pub(super) const NOTHING: Claims<'static> = Claims {
     expiry: 0,
 };
 
-/// The claims of every grant, but for sender, nonce and expiry.
+/// The claims of every grant, except for sender, nonce and expiry.
 pub(super) const GRANT: Claims<'static> = Claims {
     purpose: Purpose::Grant,
     method: ANY,
@@ -114,7 +114,7 @@ pub(super) const GRANT: Claims<'static> = Claims {
     expiry: 0,
 };
 
-/// The subject of a forwarded S3 request: the user, where the sender has verified it already, and
+/// The subject of a forwarded S3 request: the user, if the sender has authenticated it already, and
 /// the address that the request came from.
 pub fn relay_subject(user: Option<&str>, peer: &str) -> String {
     match user {
@@ -123,18 +123,18 @@ pub fn relay_subject(user: Option<&str>, peer: &str) -> String {
     }
 }
 
-/// Whether two texts are the same, in a time that does not tell where they differ.
+/// Whether two texts are equal, compared in constant time.
 pub(super) fn is_same(a: &str, b: &str) -> bool {
     let differ = |(a, b): (u8, u8)| a ^ b;
     a.len() == b.len() && a.bytes().zip(b.bytes()).map(differ).fold(0, |all, bits| all | bits) == 0
 }
 
-/// The hash of a body that lies in memory, for [`Claims::body`].
+/// The hash of a body in memory, for [`Claims::body`].
 pub fn body_hash(body: &[u8]) -> String {
     if body.is_empty() { NO_BODY.to_owned() } else { hex::encode(Sha256::digest(body)) }
 }
 
-/// Computes the hash of a body whose pieces arrive one after the other.
+/// Computes the hash of a body that arrives in chunks.
 #[derive(Clone, Default)]
 pub struct BodyHasher {
     sha: Sha256,
@@ -151,7 +151,7 @@ impl BodyHasher {
         self.sha.update(bytes);
     }
 
-    /// Whether the pieces make up the body whose [`body_hash`] this is.
+    /// Whether the chunks make up the body with this [`body_hash`].
     pub fn is(&self, hash: &str) -> bool {
         if self.is_empty {
             return hash == NO_BODY;
@@ -160,8 +160,8 @@ impl BodyHasher {
     }
 }
 
-/// Path and query of a redirect for [`Claims::target`]: decoded and written again, in the order of
-/// the keys, so that a client may encode them anew. The proof itself is left out.
+/// Path and query of a redirect for [`Claims::target`]: decoded and written again in key order, so
+/// that a client may encode them differently. The proof itself is omitted.
 pub fn redirect_target(path: &str, query: &str) -> Result<String> {
     let parsed = Query::parse(Some(query));
     let mut pairs: Vec<_> =

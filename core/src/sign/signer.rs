@@ -1,4 +1,4 @@
-//! How a node signs, and what it knows of the formats that others read.
+//! How a node signs, and its record of the proof formats that other nodes read.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,11 +13,12 @@ use crate::error::Result;
 use crate::name::NodeId;
 use crate::v1::query::decode_path;
 
-/// A node that reads the first format only is asked again after so long: it may have been upgraded.
+/// A node that reads only the first format is asked again after this time: it may have been
+/// upgraded.
 const FORMAT_CHECK_S: u64 = 10;
 
-/// A node's way to sign: the cluster's secret, its own id, a count of its proofs, and which format
-/// other nodes read. Cheap to clone; clones share what changes.
+/// Signs for a node: has the cluster's secret, its own id, a counter of its proofs, and the formats
+/// that other nodes read. Cheap to clone; clones share the mutable state.
 #[derive(Clone, Debug)]
 pub struct Signer {
     secret: ClusterSecret,
@@ -27,7 +28,7 @@ pub struct Signer {
     formats: Arc<RwLock<HashMap<String, ProofFormat>>>,
 }
 
-/// Which format of proofs a node reads.
+/// The format of proofs that a node reads.
 #[derive(Clone, Copy, Debug)]
 struct ProofFormat {
     is_first: bool,
@@ -49,21 +50,22 @@ impl Signer {
         self.format(url).is_some_and(|format| format.is_first)
     }
 
-    /// Whether the node at `url` should be asked which format it reads. Until it was, it gets proofs
-    /// of this version's format.
+    /// Whether the node at `url` should be asked for its format. Until then, it gets proofs of this
+    /// version's format.
     pub fn should_ask_format(&self, url: &str, now: u64) -> bool {
         self.format(url).is_none_or(|format| {
             format.is_first && now.saturating_sub(format.noted_s) >= FORMAT_CHECK_S
         })
     }
 
-    /// Notes whether the node at `url` reads the first format only.
+    /// Records whether the node at `url` reads only the first format.
     pub fn note_format(&self, url: &str, is_first: bool, now: u64) {
         let mut formats = self.formats.write().unwrap_or_else(PoisonError::into_inner);
         formats.insert(url.to_owned(), ProofFormat { is_first, noted_s: now });
     }
 
-    /// The node at `url` does not accept the proofs that it gets: it is to be asked again.
+    /// Drops the recorded format of the node at `url`, which rejected a proof: it has to be asked
+    /// again.
     pub fn forget_format(&self, url: &str) {
         self.formats.write().unwrap_or_else(PoisonError::into_inner).remove(url);
     }
@@ -82,7 +84,7 @@ impl Signer {
         self.nonces.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// These claims as this node's, for the next `ttl` seconds.
+    /// Completes these claims as this node's, for the next `ttl` seconds.
     fn own<'a>(&'a self, claims: Claims<'a>, ttl: u64, now: u64) -> Claims<'a> {
         let (sender, nonce) = (self.sender.as_str(), self.nonce());
         Claims { sender, nonce, expiry: now + ttl, ..claims }
@@ -140,12 +142,12 @@ impl Signer {
         let (purpose, body) = (Purpose::Redirect, UNSIGNED_BODY);
         let target = redirect_target(path, query)?;
         let claims = Claims { purpose, method, target: &target, body, receiver, ..NOTHING };
-        // The URL of the receiver stands in front of the proof already.
+        // The receiver's URL precedes the proof in the redirect already.
         let proof = self.secret.written(&self.own(claims, REDIRECT_TTL_S, now), ANY);
         Ok(format!("{REDIRECT_PROOF}={proof}"))
     }
 
-    /// A grant for our own clients, which all nodes can read that this node knows.
+    /// A grant for Forebay's clients, in a format that all known nodes can read.
     pub fn grant(&self, now: u64) -> String {
         let formats = self.formats.read().unwrap_or_else(PoisonError::into_inner);
         if formats.values().any(|format| format.is_first) {

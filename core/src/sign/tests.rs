@@ -1,4 +1,4 @@
-//! Proofs hold for what was signed, and for nothing else.
+//! Tests that proofs are valid for exactly the signed request.
 
 #![allow(clippy::unwrap_used)]
 

@@ -15,11 +15,12 @@ use crate::error::{Error, ErrorCode, Result};
 
 /// Layout of the file.
 const FORMAT: u32 = 1;
-/// Versions, and ids of buckets, that the lost cluster may have given since the backup. The restored
-/// one begins behind them: whoever knew a later state of the lost one takes what it hears now for newer.
+/// Versions and bucket ids that the lost cluster may have used since the backup. The restored
+/// cluster begins after them, so that a node with a later state of the lost cluster treats the
+/// restored state as newer.
 const VERSION_GAP: u64 = 1_000_000;
 
-/// The state of a cluster as a backup has it.
+/// A backup of a cluster's state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Backup {
     /// Unix nanoseconds at which it was taken.
@@ -34,7 +35,7 @@ struct Header {
     cluster_id: String,
     version: u64,
     taken_ns: u64,
-    /// Of the state's JSON, the line's end not counted.
+    /// Length of the state's JSON, without the line end.
     bytes: usize,
     crc32c: String,
 }
@@ -59,8 +60,8 @@ impl Backup {
         Ok(file)
     }
 
-    /// Reads what [`Self::encode`] wrote. `InvalidArgument`: it is no backup; `Unsupported`: one of a
-    /// newer version; `Corrupt`: it is cut short or changed.
+    /// Decodes the output of [`Self::encode`]. `InvalidArgument`: it is not a backup;
+    /// `Unsupported`: a newer version; `Corrupt`: truncated or modified.
     pub fn decode(file: &[u8]) -> Result<Self> {
         let none = || Error::invalid("this is no backup of a cluster");
         let end = file.iter().position(|byte| *byte == b'\n').ok_or_else(none)?;
@@ -85,8 +86,8 @@ impl Backup {
         Ok(Self { taken_ns: header.taken_ns, state })
     }
 
-    /// The state of a cluster that begins from this backup. Targets keep their places and come back by
-    /// themselves; gateways join anew. Where native objects lie is looked at again, all of it.
+    /// The state of a cluster that starts from this backup. Targets keep their placement and return
+    /// by themselves; gateways join again. The placement of all native objects is checked again.
     pub fn restored(self) -> ClusterState {
         let mut state = self.state;
         state.version += VERSION_GAP;

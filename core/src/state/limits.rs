@@ -1,7 +1,7 @@
-//! How much of each thing the cluster's state holds. Every node keeps the whole state in memory and
-//! every client fetches it, so nothing in it grows without bound.
+//! Size limits of the cluster's state. Every node keeps the whole state in memory and every client
+//! fetches it, so nothing in it may grow without bound.
 //!
-//! The limits hold for new commands. A log or a state of an earlier version is applied as it is.
+//! The limits apply to new commands. A log or a state of an earlier version is applied unchanged.
 
 use serde::Serialize;
 
@@ -20,11 +20,12 @@ const MAX_ALIAS_BYTES: usize = 64;
 const MAX_ZONE_BYTES: usize = 256;
 /// Longest path of a folder backend.
 const MAX_ROOT_BYTES: usize = 4096;
-/// Properties of a bucket that other clients set, as JSON: HEAD of the bucket answers them in a header.
+/// Properties of a bucket that other clients set, as JSON: HEAD of the bucket returns them in a
+/// header.
 const MAX_EXTRA_BYTES: usize = 16 << 10;
 /// All properties of a bucket, as JSON. S3 allows 20 KiB for a policy and 64 KiB for CORS rules.
 const MAX_BUCKET_BYTES: usize = 128 << 10;
-/// What registered a transform, as JSON.
+/// The registration of a transform, as JSON.
 const MAX_ETL_BYTES: usize = 64 << 10;
 /// One change of the cluster's settings, as JSON.
 const MAX_SETTINGS_BYTES: usize = 64 << 10;
@@ -35,8 +36,8 @@ const MAX_ETLS: usize = 1024;
 const MAX_REMOTES: usize = 256;
 
 impl Command {
-    /// Returns an error if the command would put something into `state` that is too large, too
-    /// much, or has a name or a URL that nothing new may have.
+    /// Returns an error if the command would add something to `state` that is too large or too
+    /// numerous, or has a name or a URL that is not allowed for new items.
     pub fn check_limits(&self, state: &ClusterState) -> Result<()> {
         match self {
             Self::Join { id, url, zone, .. } => {
@@ -75,7 +76,8 @@ impl Command {
     }
 }
 
-/// Refuses the name of a new bucket that is the root of a path of ours, and parts that are too long.
+/// Refuses a new bucket name that is the root of one of Forebay's paths, and parts that are too
+/// long.
 fn check_new_name(bucket: &Bucket) -> Result<()> {
     let namespace = &bucket.namespace;
     check_length("the cluster of a namespace", &namespace.uuid, MAX_ALIAS_BYTES)?;
@@ -101,13 +103,13 @@ pub fn check_bucket(info: &BucketInfo) -> Result<()> {
     check_size("the properties of the bucket", info, MAX_BUCKET_BYTES)
 }
 
-/// Refuses a URL that is too long, or has a user or a password in it: everybody may read the state.
+/// Refuses a URL that is too long, or contains a user or a password: everybody may read the state.
 fn check_url(what: &str, url: &str) -> Result<()> {
     check_length(what, url, MAX_URL_BYTES)?;
     let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
     let authority = rest.split(['/', '?', '#']).next().unwrap_or(rest);
     if authority.contains('@') {
-        // Not the URL itself: what makes it bad may be a password.
+        // Without the URL: the invalid part may be a password.
         return Err(Error::invalid(format!("{what} has a user or a password in it"))
             .hint("everybody can read it: configure credentials at the nodes instead"));
     }
@@ -157,7 +159,7 @@ mod tests {
             assert!(refused(&create).contains("reserved"), "{name}");
             let from = Bucket::new(Provider::Ais, "old").unwrap();
             assert!(refused(&Command::RenameBucket { from, to: bucket }).contains("reserved"));
-            // What is there already stays.
+            // Existing items stay.
             let mut state = ClusterState::default();
             state.apply(1, create).unwrap();
         }

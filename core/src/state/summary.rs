@@ -1,23 +1,23 @@
-//! What a command changes, in a few words for the log.
+//! Summarizes a command's change for the log.
 
 use serde_json::Value;
 
 use super::{ClusterState, Command};
 use crate::bucket::BucketInfo;
 
-/// Longest text of one value; what is longer is cut.
+/// Maximum length of one value; longer values are truncated.
 const MAX_VALUE: usize = 80;
-/// Longest text of all values together.
+/// Maximum length of all values together.
 const MAX_DETAIL: usize = 1_000;
 
-/// A change of the cluster that somebody asked for.
+/// A change of the cluster made by a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Summary {
-    /// What is done, for example `bucket made`.
+    /// The change, for example `bucket made`.
     pub change: &'static str,
-    /// The name of what it is done to; empty for the cluster's settings.
+    /// The name of the changed item; empty for the cluster's settings.
     pub subject: String,
-    /// What is new about it, `key=value` with commas between; may be empty.
+    /// The new values, `key=value` separated by commas; may be empty.
     pub detail: String,
 }
 
@@ -34,8 +34,8 @@ impl Summary {
 }
 
 impl Command {
-    /// What the command changes in a cluster of this state. `None` for what nodes report by
-    /// themselves, which has log lines of its own.
+    /// The summary of the command in this state. `None` for reports of nodes, which have log lines
+    /// of their own.
     pub fn summary(&self, state: &ClusterState) -> Option<Summary> {
         Some(match self {
             Self::Init { .. }
@@ -87,12 +87,12 @@ impl Command {
     }
 }
 
-/// Keys of a bucket that differ, with their new values.
+/// Keys of a bucket whose values differ, with the new values.
 fn differences(before: &BucketInfo, after: &BucketInfo) -> String {
     let mut found = Vec::new();
     let value = |info: &BucketInfo| serde_json::to_value(info).unwrap_or_default();
     compare("", &value(before), &value(after), &mut found);
-    // Given by the cluster, not by who asked.
+    // Set by the cluster, not by the sender.
     found.retain(|(key, _)| !matches!(key.as_str(), "id" | "created_ns" | "created_version"));
     join(found)
 }
@@ -101,7 +101,7 @@ fn compare(path: &str, before: &Value, after: &Value, found: &mut Vec<(String, S
     let (Value::Object(old), Value::Object(new)) = (before, after) else {
         match (before, after) {
             _ if before == after => {}
-            // A section that is new as a whole.
+            // A section that is new.
             (Value::Null, Value::Object(new)) => {
                 for (key, value) in new {
                     compare(&below(path, key), &Value::Null, value, found);

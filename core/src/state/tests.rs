@@ -1,4 +1,4 @@
-//! Commands, and the states that they make.
+//! Tests of commands and the resulting states.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! The control envelope `{action, name, value}` (§1.3) and the values of the actions served.
+//! The control envelope `{action, name, value}` (§1.3) and the values of the supported actions.
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -20,7 +20,7 @@ pub struct ActionMsg {
 }
 
 impl ActionMsg {
-    /// Parses a request's body; keys match in any case.
+    /// Parses a request's body; keys are case-insensitive.
     pub fn parse(body: &[u8]) -> Result<Self> {
         let value = parse_json(body)?;
         Ok(Self {
@@ -31,7 +31,7 @@ impl ActionMsg {
     }
 }
 
-/// Parses a JSON object and lower-cases its top-level keys, as the reference matches them.
+/// Parses a JSON object and lower-cases its top-level keys, as the reference does.
 pub fn parse_json(body: &[u8]) -> Result<Value> {
     let value: Value = serde_json::from_slice(body)
         .map_err(|e| Error::invalid(format!("the request's body is not valid JSON: {e}")))?;
@@ -52,7 +52,7 @@ pub(crate) fn text(value: &Value, key: &str) -> String {
     value.get(key).and_then(Value::as_str).unwrap_or_default().to_owned()
 }
 
-/// A number that may have come as a string (§1.3).
+/// A number that may be sent as a string (§1.3).
 pub fn number(value: &Value, key: &str) -> Option<u64> {
     match value.get(key)? {
         Value::Number(n) => n.as_u64(),
@@ -61,7 +61,7 @@ pub fn number(value: &Value, key: &str) -> Option<u64> {
     }
 }
 
-/// Keys of the values of multi-object requests, in lower case: those of every client of v1.
+/// Keys of the values of multi-object requests, in lower case: those of all v1 clients.
 const SELECTION_KEYS: [&str; 30] = [
     "objnames",
     "template",
@@ -95,7 +95,8 @@ const SELECTION_KEYS: [&str; 30] = [
     "fltpresence",
 ];
 
-/// Refuses a key that no multi-object request has: a misspelt selection would mean the whole bucket.
+/// Refuses a key that no multi-object request has: a misspelt selection would mean the whole
+/// bucket.
 fn check_keys(value: &Value) -> Result<()> {
     let keys = value.as_object().into_iter().flat_map(serde_json::Map::keys);
     for key in keys {
@@ -115,7 +116,7 @@ fn check_keys(value: &Value) -> Result<()> {
     Ok(())
 }
 
-/// Whether a value says which objects are meant. An empty template does: it means all of them.
+/// Whether a value selects objects. An empty template counts: it means all of them.
 pub fn has_selection(value: &Value) -> bool {
     let value = lower_keys(value.clone());
     ["objnames", "template", "prefix"]
@@ -123,8 +124,8 @@ pub fn has_selection(value: &Value) -> bool {
         .any(|key| value.get(key).is_some_and(|value| !value.is_null()))
 }
 
-/// The selection of a multi-object request (§9): `objnames`, a `template`, a `prefix` that is
-/// taken as it is (ours), or the whole bucket.
+/// The selection of a multi-object request (§9): `objnames`, a `template`, a literal `prefix`
+/// (Forebay's own), or the whole bucket.
 pub fn selection(value: &Value) -> Result<Selection> {
     let value = lower_keys(value.clone());
     check_keys(&value)?;

@@ -1,14 +1,14 @@
-//! Parameters of a GET from a shard (§12.2): one member, or those that match.
+//! Parameters of a GET from a shard (§12.2): one member, or the matching members.
 
 use crate::archive::{ArchiveFormat, MemberMatch};
 use crate::error::{Error, Result};
 use crate::name::{MAX_OBJECT_NAME, check_length};
 use crate::v1::query::Query;
 
-/// What is wanted of a shard.
+/// The requested members of a shard.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Wanted {
-    /// One member, named as the client likes.
+    /// One member, by the client's name for it.
     Member(String),
     /// All members that match, as a TAR.
     Matching(MemberMatch, String),
@@ -18,12 +18,12 @@ pub enum Wanted {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ArchiveQuery {
     pub wanted: Wanted,
-    /// The format, when the client says it.
+    /// The format, if the client gives it.
     pub mime: Option<ArchiveFormat>,
 }
 
 impl ArchiveQuery {
-    /// `None`: the object itself is wanted.
+    /// `None`: the request is for the object itself.
     pub fn parse(query: &Query) -> Result<Option<Self>> {
         let member = query.get("archpath");
         for field in ["archpath", "archregx"] {
@@ -36,7 +36,7 @@ impl ArchiveQuery {
             }
             (Some(member), None, _) => Wanted::Member(member.to_owned()),
             (None, Some(mode), text) => Wanted::Matching(mode, text.unwrap_or("").to_owned()),
-            // A mode that is there but empty means a prefix; without one the text means nothing.
+            // An empty mode means a prefix; without a mode the text is ignored.
             (None, None, Some(text)) if query.has("archmode") => {
                 Wanted::Matching(MemberMatch::Prefix, text.to_owned())
             }

@@ -6,10 +6,10 @@ use crate::archive::ArchiveFormat;
 use crate::error::{Error, Result};
 use crate::name::{Bucket, MAX_OBJECT_NAME, ObjectName, check_length};
 
-/// Prefix of the zero-size member that stands for a missing entry.
+/// Prefix of the zero-size member that represents a missing entry.
 pub const MISSING_PREFIX: &str = "__404__/";
 
-/// The body of `GET /v1/ml/moss`. A `null` reads as a field that is not there.
+/// The body of `GET /v1/ml/moss`. A `null` counts as an absent field.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub struct MossRequest {
     #[serde(rename = "in", default, deserialize_with = "or_default")]
@@ -27,7 +27,7 @@ pub struct MossRequest {
     pub strm: bool,
 }
 
-/// One thing asked for.
+/// One requested entry.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub struct MossEntry {
     #[serde(default, deserialize_with = "or_default")]
@@ -60,7 +60,7 @@ fn is_zero(n: &i64) -> bool {
     *n == 0
 }
 
-/// An entry once its bucket is known.
+/// An entry with its bucket.
 #[derive(Clone, Debug)]
 pub struct ResolvedEntry {
     pub bucket: Bucket,
@@ -88,7 +88,7 @@ impl MossRequest {
         Ok(request)
     }
 
-    /// The form of the answer, by the words clients use for it; TAR when they say nothing.
+    /// The format of the answer, by the names that clients use; TAR if absent.
     pub fn format(&self) -> Result<ArchiveFormat> {
         if self.mime.is_empty() {
             return Ok(ArchiveFormat::Tar);
@@ -172,7 +172,7 @@ pub struct MossResponse {
     pub out: Vec<MossOut>,
 }
 
-/// What became of the entry at the same place in the request.
+/// The result for the entry at the same position of the request.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct MossOut {
     pub objname: String,
@@ -250,7 +250,7 @@ mod tests {
         assert_eq!(entry.range, Some((2, None)));
         assert_eq!(request.member_name(&entry), "b/sh.tar/a/1.txt");
 
-        // Go writes `null` for what is empty, and numbers without a point.
+        // Go encodes empty values as `null`, and numbers without a decimal point.
         let go = br#"{"in":[{"objname":"x","start":0,"length":0}],"mime":null,"coer":null}"#;
         let request = MossRequest::parse(go).unwrap();
         let default = Bucket::from_parts("d", "aws", "").unwrap();

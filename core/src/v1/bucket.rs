@@ -10,8 +10,8 @@ use crate::error::{Error, Result};
 /// All permissions: access is not restricted per bucket yet.
 const ACCESS_ALL: &str = "18446744073709551615";
 
-/// The properties object; sections that mean nothing here carry the reference's defaults, because
-/// clients decode the whole into a typed structure.
+/// The properties object; sections without an effect here contain the reference's defaults, because
+/// clients decode the whole document into a typed structure.
 pub fn props_json(info: &BucketInfo) -> Value {
     let rate = |burst: &str, n: u32| json!({"interval": "1m", "max_tokens": 1000, "enabled": false, burst: n});
     let coding = info.erasure.unwrap_or_default();
@@ -36,7 +36,7 @@ pub fn props_json(info: &BucketInfo) -> Value {
             "validate_warm_get": info.has_backend() && info.freshness == Freshness::Always},
     });
     if let Value::Object(props) = &mut props {
-        // Ours, beside the reference's.
+        // Forebay's own, in addition to the reference's.
         props.insert("class".into(), json!(info.class));
         props.insert("freshness".into(), json!(info.freshness));
         if let Some(backend) = &info.backend {
@@ -48,17 +48,17 @@ pub fn props_json(info: &BucketInfo) -> Value {
     props
 }
 
-/// The size as clients know it, in which -1 stands for all.
+/// The size limit in the clients' form, in which -1 means unlimited.
 fn size_limit(erasure: &Erasure) -> i64 {
     i64::try_from(erasure.limit).unwrap_or(-1)
 }
 
-/// Takes the `ec` section of a native bucket.
+/// Applies the `ec` section of a native bucket.
 fn apply_erasure_patch(info: &mut BucketInfo, set: &Map<String, Value>) {
     let mut erasure = info.erasure.unwrap_or_default();
     let slices = |key: &str| {
         let n = set.get(key).and_then(Value::as_u64)?;
-        // What is too many is refused with the bucket.
+        // Too large values are refused together with the bucket.
         Some(u8::try_from(n).unwrap_or(u8::MAX))
     };
     erasure.data = slices("data_slices").unwrap_or(erasure.data);
@@ -74,7 +74,7 @@ fn apply_erasure_patch(info: &mut BucketInfo, set: &Map<String, Value>) {
     }
 }
 
-/// What of a section of `extra` has a meaning here moves to where it has it.
+/// Moves the supported settings of a section of `extra` to the bucket's own properties.
 pub fn apply_patch(info: &mut BucketInfo, section: &str) {
     let backed = info.has_backend();
     let Some(Value::Object(set)) = info.extra.get_mut(section) else { return };
@@ -92,7 +92,7 @@ pub fn apply_patch(info: &mut BucketInfo, section: &str) {
             }
             _ => {}
         },
-        // Of a bucket with a backend, and while it is off, it is kept as it was set.
+        // For a bucket with a backend, or while it is off, it is kept as set.
         "mirror" if !backed => {
             let enabled = set.get("enabled").and_then(Value::as_bool);
             let copies = set.get("copies").and_then(Value::as_u64);
@@ -120,7 +120,7 @@ pub fn apply_patch(info: &mut BucketInfo, section: &str) {
     }
 }
 
-/// The `backend` that a create request asks for: ours, beside the reference's properties.
+/// The `backend` of a create request: Forebay's own, in addition to the reference's properties.
 pub fn requested_backend(value: &Value) -> Result<Option<BackendSpec>> {
     match value.get("backend") {
         None | Some(Value::Null) => Ok(None),
@@ -134,7 +134,7 @@ pub fn requested_backend(value: &Value) -> Result<Option<BackendSpec>> {
     }
 }
 
-/// Returns an error for a key that no backend has, which would be ignored in silence.
+/// Returns an error for an unknown key of a backend, which would otherwise be ignored.
 fn check_backend_keys(spec: &Value) -> Result<()> {
     const KEYS: [&str; 4] = ["type", "bucket", "endpoint", "root"];
     let mut keys = spec.as_object().into_iter().flat_map(Map::keys);

@@ -7,7 +7,7 @@ use crate::name::NodeId;
 use crate::placement::digest;
 use crate::state::{ClusterState, Node, Role};
 
-/// Node flag: in maintenance, so that clients choose no such owner.
+/// Node flag: in maintenance, so that clients do not choose it as an owner.
 const FLAG_MAINTENANCE: u64 = 4;
 
 /// Host and port of a node's URL.
@@ -29,8 +29,8 @@ pub fn node_json(node: &Node) -> Value {
     })
 }
 
-/// `what=smap`. Dead targets stay in the map, flagged, so that clients neither pick them as owners
-/// nor take objects of theirs for lost.
+/// `what=smap`. Dead targets stay in the map with a flag, so that clients neither choose them as
+/// owners nor treat their objects as lost.
 pub fn smap_json(state: &ClusterState, primary: &NodeId) -> Value {
     let group = |role| -> Map<String, Value> {
         let nodes = state.nodes.values().filter(|n| n.role == role);
@@ -46,7 +46,7 @@ pub fn smap_json(state: &ClusterState, primary: &NodeId) -> Value {
     })
 }
 
-/// `what=cluster_config`: all settings, and what the cluster is.
+/// `what=cluster_config`: all settings, and the cluster's properties.
 pub fn config_json(state: &ClusterState, primary: &NodeId) -> Value {
     let mut config = state.settings.to_json();
     let url = state.node(primary).map(|n| n.url.as_str()).unwrap_or_default();
@@ -66,7 +66,7 @@ pub fn config_json(state: &ClusterState, primary: &NodeId) -> Value {
     Value::Object(config)
 }
 
-/// `what=config`: the cluster's configuration with what is the node's own.
+/// `what=config`: the cluster's configuration with the node's own values.
 pub fn node_config_json(
     state: &ClusterState,
     primary: &NodeId,
@@ -75,7 +75,7 @@ pub fn node_config_json(
 ) -> Value {
     let mut config = config_json(state, primary);
     let (host, port) = address(node);
-    // Each disk's path with its label: there are no labels here.
+    // Each disk's path with its label; there are no labels here.
     config["fspaths"] = usage.disks.iter().map(|path| (path.clone(), json!(""))).collect();
     config["confdir"] = json!("");
     config["log_dir"] = json!("");

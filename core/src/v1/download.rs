@@ -13,11 +13,11 @@ use crate::size::parse_duration;
 use crate::v1::action::{lower_keys, number, parse_json};
 use crate::v1::cluster::format_rfc3339;
 
-/// Headers that belong to the connection and not to the user.
+/// Headers that belong to the connection and cannot be set by users.
 const NOT_THEIRS: [&str; 7] =
     ["host", "content-length", "connection", "transfer-encoding", "te", "upgrade", "range"];
 
-/// The job that the body of `POST /v1/download` asks for.
+/// Parses the job in the body of `POST /v1/download`.
 pub fn requested(body: &[u8], id: String) -> Result<DownloadSpec> {
     let message = parse_json(body)?;
     let kind = text(&message, "type")?;
@@ -145,7 +145,7 @@ fn limits(message: &Value) -> Result<Limits> {
     Ok(Limits { connections: limit("connections")?, bytes_per_hour: limit("bytes_per_hour")? })
 }
 
-/// Values are strings or lists of them.
+/// Values are strings or lists of strings.
 fn headers(message: &Value) -> Result<Vec<(String, String)>> {
     let bad = |name: &str| Error::invalid(format!("header \"{name}\" cannot be sent"));
     let Some(map) = message.get("headers").and_then(Value::as_object) else {
@@ -181,17 +181,17 @@ fn flag(value: &Value, key: &str) -> bool {
     value.get(key).and_then(Value::as_bool).unwrap_or(false)
 }
 
-/// A question or an order about jobs: the body of `GET` and `DELETE /v1/download`.
+/// A query or a command for jobs: the body of `GET` and `DELETE /v1/download`.
 #[derive(Clone, Debug, Default)]
 pub struct Question {
     pub id: String,
-    /// Over descriptions.
+    /// Matches descriptions.
     pub regex: Option<Regex>,
     pub only_active: bool,
 }
 
 impl Question {
-    /// No body asks for all.
+    /// An empty body means all jobs.
     pub fn parse(body: &[u8]) -> Result<Self> {
         if body.is_empty() {
             return Ok(Self::default());
@@ -212,7 +212,7 @@ impl Question {
         Ok(Self { id, regex, only_active: flag(&message, "only_active_tasks") })
     }
 
-    /// The id of an order, which must name one.
+    /// The id of a command, which must name a job.
     pub fn one(&self) -> Result<&str> {
         if self.id.is_empty() { Err(Error::invalid("UUID not specified")) } else { Ok(&self.id) }
     }
@@ -234,7 +234,7 @@ pub fn job_json(s: &DownloadStatus) -> Value {
     })
 }
 
-/// One job with its tasks; those that are over are left out when only active ones are asked for.
+/// One job with its tasks; finished ones are omitted if only active ones are requested.
 pub fn status_json(s: &DownloadStatus, only_active: bool) -> Value {
     let mut status = job_json(s);
     let tasks = |list: &[Task]| Value::Array(list.iter().map(task_json).collect());
@@ -262,17 +262,17 @@ fn task_json(t: &Task) -> Value {
     task
 }
 
-/// The error for an id that no target knows.
+/// The error for an unknown id.
 pub fn unknown_download(id: &str) -> Error {
     Error::new(ErrorCode::JobNotFound, format!("download job {id} does not exist"))
 }
 
-/// The error of removing a job that goes on.
+/// The error for removing a running job.
 pub fn still_running(id: &str) -> Error {
     Error::invalid(format!("download job {id} is still running")).hint("abort it first")
 }
 
-/// Whether an error says that the job is not known.
+/// Whether an error means that the job is unknown.
 pub fn is_unknown(e: &Error) -> bool {
     e.code == ErrorCode::JobNotFound
 }

@@ -21,7 +21,7 @@ pub struct ErrorBody {
     #[serde(default)]
     pub node: String,
     pub status: u16,
-    /// Ours: the exact code, so that our own client need not guess from the status.
+    /// Forebay's own: the exact code, so that its client need not guess from the status.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub code: Option<ErrorCode>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -52,7 +52,7 @@ impl ErrorBody {
         text
     }
 
-    /// The error that a failed answer describes; falls back to status and raw text.
+    /// The error in a failed answer; falls back to status and raw text.
     pub fn read(status: u16, body: &[u8]) -> Error {
         match serde_json::from_slice::<Self>(body) {
             Ok(body) => {

@@ -1,4 +1,4 @@
-//! Transforms as v1 clients register, use and watch them (§15).
+//! Transforms of v1 clients: registration, use and monitoring (§15).
 
 use std::collections::BTreeMap;
 
@@ -14,13 +14,13 @@ use crate::size::parse_duration;
 use crate::v1::action::{lower_keys, parse_json};
 use crate::v1::query::{Query, decode_path};
 
-/// Image of a client's `init` that stands for a command of the targets' configuration.
+/// Image scheme in a client's `init` for a command of the targets' configuration.
 const COMMAND_SCHEME: &str = "command://";
-/// What to do instead of naming an image.
+/// Advice for a client that names an image.
 const INSTEAD: &str = "start the service yourself and give its URL as the image (http://host:port), \
     or command://NAME for a command that the targets' configuration has under [[etl.command]]";
 
-/// The transform that the body of `PUT /v1/etl` or `POST /api/v1/etl` asks for, running as `job`.
+/// Parses the transform in the body of `PUT /v1/etl` or `POST /api/v1/etl`, running as `job`.
 ///
 /// A service is named by `url`, or in `runtime.image`, where foreign clients can put it; a command
 /// by `command`, or by an image `command://NAME`. A real image needs Kubernetes: `Unsupported`.
@@ -65,7 +65,7 @@ pub fn requested(body: &[u8], job: String) -> Result<Etl> {
         (duration_ms(&message, "init_timeout")?, duration_ms(&message, "obj_timeout")?);
     let mut init = message;
     if let Value::Object(map) = &mut init {
-        // Clients read it into a typed structure, in which these two must be.
+        // Clients decode it into a typed structure that requires these two fields.
         map.insert("communication".into(), json!(if pulls { "hpull://" } else { "hpush://" }));
         map.entry("runtime").or_insert_with(|| json!({"image": shown_image(&by)}));
     }
@@ -142,7 +142,7 @@ fn text<'a>(value: &'a Value, key: &str) -> Result<Option<&'a str>> {
     }
 }
 
-/// A duration as text, or as the number of nanoseconds. `None` when it is absent or 0.
+/// A duration as text, or as a number of nanoseconds. `None` if absent or 0.
 fn duration_ms(value: &Value, key: &str) -> Result<Option<u64>> {
     let ms = match value.get(key) {
         None | Some(Value::Null) => 0,
@@ -161,7 +161,7 @@ fn duration_ms(value: &Value, key: &str) -> Result<Option<u64>> {
 }
 
 impl EtlCall {
-    /// The transform that a request for an object asks for: `etl_name`, `etl_args`, `etl_pipeline`.
+    /// The transform in the query of an object request: `etl_name`, `etl_args`, `etl_pipeline`.
     pub fn from_query(query: &Query) -> Result<Option<Self>> {
         let Some(name) = query.get("etl_name") else {
             return match query.get("etl_pipeline") {
@@ -188,7 +188,7 @@ impl EtlCall {
         Self { name: name.to_owned(), args: String::new(), pipeline }.named()
     }
 
-    /// The transform of a job, as its task holds it.
+    /// The transform for the task of a job.
     pub fn to_task(&self) -> Transform {
         let pipeline = std::iter::once(&self.name).chain(&self.pipeline).cloned().collect();
         Transform { pipeline, timeout_ms: 0 }
@@ -211,7 +211,7 @@ pub fn list_json<'a>(rows: impl IntoIterator<Item = (&'a Etl, EtlPart)>) -> Valu
     Value::Array(rows.into_iter().map(row).collect())
 }
 
-/// `GET /v1/etl/NAME`: how it was registered, and what went wrong of late.
+/// `GET /v1/etl/NAME`: its registration, and recent errors.
 pub fn details_json(etl: &Etl, parts: &BTreeMap<NodeId, EtlPart>) -> Value {
     let errors = parts.values().flat_map(|part| &part.errors);
     let errors: Vec<Value> = errors
@@ -239,8 +239,8 @@ pub fn health_json(parts: &BTreeMap<NodeId, EtlPart>) -> Value {
     Value::Array(parts.iter().map(row).collect())
 }
 
-/// The object that a pulling service asks for: `/v1/etl/_object/UNAME`, where clients may have put
-/// the name of the transform and a secret before the name, which is one segment.
+/// The object that a pulling service requests: `/v1/etl/_object/UNAME`, where clients may put the
+/// name of the transform and a secret before the name, which is one segment.
 pub fn pulled_object(path: &str) -> Result<(Bucket, ObjectName)> {
     let bad = || Error::invalid(format!("invalid request URI: {path}"));
     let rest = path.strip_prefix("/v1/etl/_object/").ok_or_else(bad)?;

@@ -1,4 +1,4 @@
-//! Header names of v1 (§7.1, §23.3). HTTP header names are case-insensitive; ours are lower case.
+//! Header names of v1 (§7.1, §23.3). HTTP header names are case-insensitive; these are lower case.
 
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 
@@ -17,18 +17,18 @@ pub const BUCKET_NAME: &str = "ais-bucket-name";
 pub const BUCKET_PROVIDER: &str = "ais-bucket-provider";
 pub const LOCATION: &str = "ais-location";
 pub const MIRROR_COPIES: &str = "ais-mirror-copies";
-/// Of an object in an erasure coded bucket: which state of it, its slices, and whether it is copied
+/// For an object in an erasure coded bucket: its state, its slices, and whether it is copied
 /// instead.
 pub const EC_GENERATION: &str = "ais-ec-generation";
 pub const EC_DATA: &str = "ais-ec-data";
 pub const EC_PARITY: &str = "ais-ec-parity";
 pub const EC_REPLICATED: &str = "ais-ec-replicated";
-/// Parts of an object that was uploaded in parts, and bytes of the largest.
+/// Parts of an object from a multipart upload, and bytes of the largest.
 pub const CHUNKS_COUNT: &str = "ais-chunks-count";
 pub const CHUNKS_MAX_SIZE: &str = "ais-chunks-max-chunk-size";
-/// What the next call of an append has to say to go on.
+/// The handle that the next call of an append must send.
 pub const APPEND_HANDLE: &str = "ais-append-handle";
-/// What to do with an archive that is there when a member is written to it.
+/// The handling of an existing archive when a member is written to it.
 pub const ARCHIVE_FLAGS: &str = "ais-pine";
 pub const BUCKET_PROPS: &str = "ais-bucket-props";
 pub const BUCKET_SUMM: &str = "ais-bucket-summ";
@@ -36,17 +36,17 @@ pub const XACTION_ID: &str = "ais-xaction-id";
 pub const NODE_ID: &str = "ais-node-id";
 pub const NODE_UPTIME: &str = "ais-node-uptime";
 pub const CLUSTER_UPTIME: &str = "ais-cluster-uptime";
-/// The other cluster that is attached or detached: what it is called here, and where it is.
+/// Another cluster that is attached or detached: its alias and its URL.
 pub const REMOTE_ALIAS: &str = "ais-remote-ais-alias";
 pub const REMOTE_URL: &str = "ais-remote-ais-url";
 /// Between nodes: last modification, unix nanoseconds.
 pub const MODIFIED: &str = "forebay-modified";
-/// Between nodes: the parts in which the object was uploaded.
+/// Between nodes: the parts of a multipart upload.
 pub const PARTS: &str = "forebay-parts";
 /// JSON error of an answer to HEAD.
 pub const HDR_ERROR: &str = "hdr-error";
 
-/// The checksum a client announces for the bytes it sends, if any.
+/// The checksum that a client announces for the bytes it sends, if any.
 pub fn announced_checksum(headers: &HeaderMap) -> Result<Option<Checksum>> {
     let text = |name| headers.get(name).and_then(|v: &HeaderValue| v.to_str().ok()).unwrap_or("");
     let (kind, value) = (text(CHECKSUM_TYPE), text(CHECKSUM_VALUE));
@@ -55,12 +55,12 @@ pub fn announced_checksum(headers: &HeaderMap) -> Result<Option<Checksum>> {
         .then(|| Checksum { kind, value: value.to_ascii_lowercase() }))
 }
 
-/// Where the headers of an answer are written to.
+/// Receives the headers of an answer.
 pub trait Headers {
     /// Sets a header to a number.
     fn number(&mut self, name: &HeaderName, value: u64);
 
-    /// Sets a header; text that no header may hold is left out.
+    /// Sets a header; text that is not a valid header value is omitted.
     fn text(&mut self, name: &HeaderName, value: &[u8]);
 
     /// Adds one more line of a header.
@@ -85,11 +85,11 @@ impl Headers for HeaderMap {
     }
 }
 
-/// The head of an answer as HTTP/1.1 sends it, in the making.
+/// The head of an HTTP/1.1 answer being written.
 pub struct HeadText<'a>(&'a mut Vec<u8>);
 
 impl<'a> HeadText<'a> {
-    /// Begins with a status line, behind what `out` holds.
+    /// Appends a status line to `out`.
     pub fn new(out: &'a mut Vec<u8>, status: StatusCode) -> Self {
         let reason = status.canonical_reason().unwrap_or_default();
         for part in ["HTTP/1.1 ", status.as_str(), " ", reason, "\r\n"] {
@@ -109,7 +109,7 @@ impl Headers for HeadText<'_> {
     }
 
     fn line(&mut self, name: &HeaderName, value: &[u8]) {
-        // What `HeaderValue` takes, too (RFC 9110 §5.5).
+        // The same characters that `HeaderValue` accepts (RFC 9110 §5.5).
         if value.iter().all(|byte| *byte == b'\t' || *byte >= b' ' && *byte != 0x7f) {
             for part in [name.as_str().as_bytes(), b": ", value, b"\r\n"] {
                 self.0.extend_from_slice(part);
@@ -145,8 +145,8 @@ pub fn put_custom(headers: &mut impl Headers, meta: &ObjectMeta) {
     append_custom(headers, meta.user_custom());
 }
 
-/// For another node, which may keep the object: what fronts hold for themselves too, the ETag, and
-/// the time of modification.
+/// For another node, which may store the object: also metadata that fronts use themselves, the
+/// ETag, and the modification time.
 pub fn put_node_meta(headers: &mut impl Headers, meta: &ObjectMeta) {
     append_custom(headers, meta.custom.iter());
     headers.number(&HeaderName::from_static(MODIFIED), meta.mtime_ns);
@@ -168,14 +168,14 @@ fn append_custom<'a>(
     }
 }
 
-/// Sets a header whose text comes from data; text that no header may hold is left out.
+/// Sets a header whose text comes from data; text that is not a valid header value is omitted.
 pub fn set(headers: &mut HeaderMap, name: &'static str, value: &str) {
     if let Ok(value) = HeaderValue::from_str(value) {
         headers.insert(HeaderName::from_static(name), value);
     }
 }
 
-/// Reads back what [`put_object_meta`], [`put_custom`] and [`put_node_meta`] wrote.
+/// Parses the output of [`put_object_meta`], [`put_custom`] and [`put_node_meta`].
 pub fn object_meta(headers: &HeaderMap, size: u64) -> ObjectMeta {
     let text =
         |name: &str| headers.get(name).and_then(|v| v.to_str().ok()).unwrap_or_default().to_owned();

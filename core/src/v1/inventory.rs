@@ -1,4 +1,4 @@
-//! Inventories of buckets as v1 clients ask for and read them (§16).
+//! Inventories of buckets in v1's form (§16).
 
 use serde_json::{Value, json};
 
@@ -10,9 +10,10 @@ use crate::v1::action::{lower_keys, number};
 /// Names the inventory to list from.
 pub const NAME_HEADER: &str = "ais-inv-name";
 
-/// The `value` of a `create-inventory` action, and whether an inventory that exists makes room.
+/// Parses the `value` of a `create-inventory` action; also returns whether it replaces an existing
+/// inventory.
 ///
-/// `id` is the job's; an inventory without a name is named by it.
+/// `id` is the job's; an inventory without a name uses it as its name.
 pub fn request(value: &Value, bucket: &Bucket, id: String) -> Result<(InventoryRequest, bool)> {
     let value = lower_keys(value.clone());
     let text = |key: &str| match value.get(key) {

@@ -47,7 +47,7 @@ pub fn snapshots_json(by_target: &BTreeMap<NodeId, Vec<JobStatus>>) -> Value {
     Value::Object(rows.collect::<Map<_, _>>())
 }
 
-/// The error for an id that no target knows.
+/// The error for an unknown id.
 pub fn unknown_job(id: &str) -> Error {
     Error::new(ErrorCode::JobNotFound, format!("job \"{id}\" does not exist"))
 }

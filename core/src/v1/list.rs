@@ -10,24 +10,24 @@ use crate::name::{MAX_OBJECT_NAME, check_length};
 use crate::object::RowKind;
 use crate::v1::action::{lower_keys, number};
 
-/// Largest page, and the page when none is asked for.
+/// Maximum entries of a page, and the default.
 pub const MAX_PAGE: usize = 10_000;
-/// The media type of a MessagePack page, compared as a whole by clients.
+/// The media type of a MessagePack page, which clients compare as a whole.
 pub const MSGPACK: &str = "application/msgpack";
 
-/// Request flags (§6.4) that are acted on.
+/// Supported request flags (§6.4).
 pub mod flags {
     /// Only objects that are in the cluster.
     pub const CACHED: u64 = 1;
-    /// Members of shards behind the shards; only of what is in the cluster.
+    /// Members of shards after each shard; only for objects in the cluster.
     pub const ARCHIVE: u64 = 8;
     pub const NAME_ONLY: u64 = 16;
     pub const NAME_SIZE: u64 = 32;
-    /// A bucket that the cluster does not know yet is not looked for.
+    /// Does not look up a bucket that is unknown to the cluster.
     pub const BUCKET_PRESENT: u64 = 64;
     pub const NOT_CACHED: u64 = 512;
     pub const NO_RECURSION: u64 = 2048;
-    /// What is in the cluster is compared with the backend.
+    /// Compares objects in the cluster with the backend.
     pub const DIFF: u64 = 4096;
     /// From a stored inventory instead of the backend.
     pub const INVENTORY: u64 = 32768;
@@ -43,7 +43,7 @@ pub mod entry_flags {
     pub const ARCHIVE: u16 = 512;
     /// The backend has another version.
     pub const CHANGED: u16 = 1024;
-    /// The backend has it no more.
+    /// The backend no longer has the object.
     pub const REMOVED: u16 = 2048;
 }
 
@@ -57,12 +57,12 @@ pub struct ListMsg {
     pub props: String,
     pub flags: u64,
     pub start_after: String,
-    /// Go layout of access times; the default's when empty.
+    /// Go layout of access times; the default layout if empty.
     pub time_format: String,
-    /// The target that lists the backend; any when empty.
+    /// The target that lists the backend; any if empty.
     pub target: String,
-    /// Of one level, with a prefix that is a folder's name without its slash: the folder is listed, and
-    /// not what lies in it. No key of AIStore's.
+    /// In a one-level listing whose prefix is a folder's name without its slash: lists the folder
+    /// and not its contents. Not a key of AIStore.
     pub shows_folder: bool,
 }
 
@@ -90,7 +90,7 @@ impl ListMsg {
         }
         let token = text("continuation_token")?;
         let flags = count("flags")?;
-        // A member of a shard is listed as the name of the shard with its own behind it.
+        // A member of a shard is listed as the shard's name followed by its own.
         let longest = match flags & flags::ARCHIVE {
             0 => MAX_OBJECT_NAME,
             _ => 2 * MAX_OBJECT_NAME + 1,
@@ -124,7 +124,7 @@ impl ListMsg {
         })
     }
 
-    /// As the JSON value our own client sends.
+    /// The JSON value that Forebay's client sends.
     pub fn to_value(&self) -> Value {
         serde_json::json!({
             "prefix": self.prefix, "pagesize": self.page_size, "uuid": self.uuid,
@@ -152,7 +152,7 @@ pub struct Page {
     pub flags: u32,
 }
 
-/// A row, with the field names of the MessagePack form; zero values are left out.
+/// A row, with the field names of the MessagePack form; zero values are omitted.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Entry {
     #[serde(rename = "n")]
@@ -189,7 +189,7 @@ impl Page {
             .map_err(|e| Error::internal(format!("unreadable page of a listing: {e}")))
     }
 
-    /// The JSON form: other names, sizes as strings, `null` for no entries.
+    /// The JSON form: other field names, sizes as strings, `null` for no entries.
     pub fn to_json(&self) -> String {
         let entries: Vec<Value> = self.entries.iter().map(Entry::to_json).collect();
         let entries = if entries.is_empty() { Value::Null } else { Value::Array(entries) };
@@ -213,8 +213,8 @@ pub fn present_flags(kind: RowKind) -> u16 {
         }
 }
 
-/// A page of what is in the cluster, names and perhaps sizes: the bytes of [`Page::to_msgpack`] without
-/// making its entries.
+/// A page of objects in the cluster with names and optionally sizes: the same bytes as
+/// [`Page::to_msgpack`] without building its entries.
 pub fn columns_to_msgpack(uuid: &str, token: &str, rows: &Columns, sizes: bool) -> Vec<u8> {
     let page = ColumnPage { uuid, token, entries: ColumnEntries { rows, sizes }, flags: 0 };
     let mut bytes = Vec::with_capacity(128 + rows.names().len() + rows.len() * 16);
@@ -253,7 +253,7 @@ impl Serialize for ColumnEntries<'_> {
         let mut seq = out.serialize_seq(Some(self.rows.len()))?;
         for ColumnRow { name, size, kind, present, .. } in self.rows.rows() {
             let s = if self.sizes { size } else { 0 };
-            // Of an object that is kept in part the cluster has ranges only.
+            // Of a partly cached object, the cluster has only ranges.
             let in_part = kind == RowKind::Object && !present;
             let f = if in_part { 0 } else { present_flags(kind) };
             seq.serialize_element(&ColumnEntry { n: name, s, f })?;

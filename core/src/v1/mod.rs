@@ -1,7 +1,7 @@
 //! The AIStore v1 REST API as data: the only place with its paths, headers and JSON names.
 //!
-//! The contract is the protocol as its public clients speak it; section numbers in comments are
-//! those of the wire reference.
+//! The contract is the protocol of its public clients; section numbers in comments are those of the
+//! wire reference.
 
 pub mod action;
 pub mod archive;

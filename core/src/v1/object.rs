@@ -1,5 +1,5 @@
-//! What clients ask of single objects beside their bytes (§7.5–7.13): presence, copy, promote,
-//! blob download.
+//! Requests of clients about single objects, besides reads and writes (§7.5–7.13): presence, copy,
+//! promote, blob download.
 
 use std::time::Duration;
 
@@ -12,37 +12,37 @@ use crate::error::{Error, Result};
 use crate::name::{Bucket, ObjectName};
 use crate::size::{ByteSize, parse_duration};
 
-/// Asks for a blob download in a GET.
+/// Requests a blob download in a GET.
 pub const BLOB_DOWNLOAD: &str = "ais-blob-download";
 /// Bytes of a part, as text with a unit.
 pub const BLOB_CHUNK: &str = "ais-blob-chunk";
-/// Parts that are fetched at once.
+/// Parts that are fetched concurrently.
 pub const BLOB_WORKERS: &str = "ais-blob-workers";
-/// How long one part may take.
+/// Timeout of one part.
 pub const BLOB_READ_TIMEOUT: &str = "ais-blob-read-timeout";
-/// Bytes from which on an object is worth it.
+/// Minimum object size for a blob download.
 pub const BLOB_THRESHOLD: &str = "ais-blob-threshold";
 
-/// Bytes of a part of a blob download when nobody says.
+/// Default part size of a blob download in bytes.
 const CHUNK: u64 = 4 << 20;
-/// The smallest and the largest part.
+/// Minimum and maximum part size.
 const CHUNKS: (u64, u64) = (64 << 10, 64 << 20);
-/// Parts fetched at once when nobody says, and at most.
+/// Default and maximum number of parts fetched concurrently.
 const WORKERS: (usize, usize) = (4, 128);
 
-/// Where an object has to be for a HEAD to find it (§23.1).
+/// Where an object must exist for a HEAD to find it (§23.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Presence {
-    /// Its backend is not asked.
+    /// Whether its backend is left out.
     pub here: bool,
-    /// It must not be in the cluster.
+    /// Whether it must not be in the cluster.
     pub outside: bool,
-    /// Its properties are told.
+    /// Whether its properties are returned.
     pub props: bool,
 }
 
 impl Presence {
-    /// The query's `presence`; anywhere, with properties, when there is none.
+    /// Parses the query's `presence`; the default is anywhere, with properties.
     pub fn parse(query: &Query) -> Result<Self> {
         let text = query.get("presence").unwrap_or("0");
         Ok(match text {
@@ -64,19 +64,19 @@ impl Presence {
 pub struct CopyArgs {
     pub bucket: Bucket,
     pub name: ObjectName,
-    /// The source is compared with its backend first.
+    /// Whether the source is compared with its backend first.
     pub latest: bool,
-    /// As `latest`; what is gone there goes here too.
+    /// Like `latest`; also removes an object that the backend no longer has.
     pub sync: bool,
 }
 
 impl CopyArgs {
-    /// `None` when the request is no copy.
+    /// `None` if the request is not a copy.
     pub fn parse(query: &Query) -> Result<Option<Self>> {
         if !query.has("object_to") {
             return Ok(None);
         }
-        // An empty one is no plain PUT: that would empty the source.
+        // An empty destination must not become a plain PUT, which would empty the source.
         let to = query.get("object_to").unwrap_or_default();
         let (bucket, name) = Bucket::parse_uname(to)?;
         let name = name.ok_or_else(|| {
@@ -88,23 +88,23 @@ impl CopyArgs {
     }
 }
 
-/// What of the file systems of the targets becomes objects (§7.11).
+/// The files of the targets' file systems that are promoted to objects (§7.11).
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct PromoteArgs {
-    /// The one target that looks; all of them when empty.
+    /// The only target that scans; all of them if empty.
     pub target: String,
-    /// A file, or a folder whose files are meant.
+    /// A file, or a folder of files.
     pub source: String,
-    /// The object's name; what stands before the files' own names when it is empty, ends with a
-    /// slash, or the source is a folder.
+    /// The object's name; used as a prefix of the files' own names if it is empty or ends with a
+    /// slash, or if the source is a folder.
     pub object: String,
-    /// Files in folders of the folder, too.
+    /// Whether files in sub-folders are included.
     pub recursive: bool,
-    /// Objects that exist are replaced, not left alone.
+    /// Whether existing objects are replaced.
     pub overwrite: bool,
-    /// Files that became objects are removed.
+    /// Whether files are removed after they became objects.
     pub delete_source: bool,
-    /// No two targets see the same files, even if they look the same.
+    /// Whether the targets see different files, even if they look the same.
     pub not_shared: bool,
 }
 
@@ -136,7 +136,7 @@ impl PromoteArgs {
         })
     }
 
-    /// Checks the source against the only folder that files may come from, by its text alone.
+    /// Checks the source against the only permitted folder, by its text alone.
     pub fn check_source(&self, root: &str) -> Result<()> {
         let source = self.source.as_str();
         let root = root.trim_end_matches('/');
@@ -154,8 +154,8 @@ impl PromoteArgs {
         Err(Error::invalid(format!("invalid promote source \"{source}\": {problem}")))
     }
 
-    /// The name of the object that a file becomes; `within` is its path in the source folder, or
-    /// `None` where the source is the file.
+    /// The object name of a file; `within` is its path in the source folder, or `None` if the
+    /// source is the file.
     pub fn object_name(&self, within: Option<&str>) -> String {
         match within {
             Some(within) => format!("{}{within}", self.object),
@@ -168,15 +168,15 @@ impl PromoteArgs {
     }
 }
 
-/// How a blob download goes (§7.5, §7.13).
+/// Options of a blob download (§7.5, §7.13).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlobArgs {
     /// Bytes of one part.
     pub chunk: u64,
-    /// Parts fetched at once.
+    /// Parts fetched concurrently.
     pub workers: usize,
     pub latest: bool,
-    /// Smaller objects are fetched as ever.
+    /// Smaller objects are fetched normally.
     pub threshold: u64,
 }
 
@@ -187,10 +187,10 @@ impl Default for BlobArgs {
 }
 
 impl BlobArgs {
-    /// Of a GET; `None` when it does not ask for a blob download. A time-out is checked and has no
-    /// effect: every read of a backend is bounded already.
+    /// Parses the headers of a GET; `None` if it does not request a blob download. A timeout is
+    /// checked and has no effect: every read of a backend has a timeout already.
     pub fn from_headers(headers: &HeaderMap) -> Result<Option<Self>> {
-        // Every GET asks this: names that are parsed once.
+        // Every GET checks these: the names are parsed once.
         static DOWNLOAD: HeaderName = HeaderName::from_static(BLOB_DOWNLOAD);
         static THRESHOLD: HeaderName = HeaderName::from_static(BLOB_THRESHOLD);
         if !headers.contains_key(&DOWNLOAD) && !headers.contains_key(&THRESHOLD) {
@@ -230,7 +230,7 @@ impl BlobArgs {
         Ok(Some(args))
     }
 
-    /// Of a job's `value`.
+    /// Parses a job's `value`.
     pub fn from_value(value: &Value) -> Result<Self> {
         let value = object("blob-download", value)?;
         let whole = |key: &str| match value.get(key) {
@@ -257,12 +257,12 @@ impl BlobArgs {
     }
 }
 
-/// 0 is the default; what is out of bounds is brought into them.
+/// 0 means the default; other values are clamped to the bounds.
 fn chunk(size: u64) -> u64 {
     if size == 0 { CHUNK } else { size.clamp(CHUNKS.0, CHUNKS.1) }
 }
 
-/// 0 is the default, -1 one after the other.
+/// 0 means the default, -1 one at a time.
 fn workers(n: i64) -> Result<usize> {
     match n {
         -1 => Ok(1),
@@ -274,7 +274,7 @@ fn workers(n: i64) -> Result<usize> {
     }
 }
 
-/// An action's value as an object; `null` is an empty one.
+/// An action's value as an object; `null` means an empty one.
 fn object(action: &str, value: &Value) -> Result<Value> {
     match value {
         Value::Null => Ok(Value::Object(serde_json::Map::new())),

@@ -12,11 +12,11 @@ use crate::name::Bucket;
 const PATH: &AsciiSet =
     &NON_ALPHANUMERIC.remove(b'/').remove(b'-').remove(b'_').remove(b'.').remove(b'~');
 
-/// What breaks a URL when it stands in a query value.
+/// Characters that must be encoded in a query value.
 const QUERY: &AsciiSet =
     &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~').remove(b'/').remove(b'@');
 
-/// Says where on the web an object is: its bucket, over all that lies beside it, is made by this.
+/// The web URL of an object: its bucket, which covers all files next to it, is created from this.
 pub const ORIGINAL_URL: &str = "original_url";
 
 /// Percent-encodes an object's name for a path.
@@ -55,13 +55,13 @@ pub fn split_path(path: &str, collection: &str) -> Result<(String, String)> {
     Ok((decode_path(bucket)?, decode_path(object)?))
 }
 
-/// A parsed query string. An empty value counts as absent; the first of several wins.
+/// A parsed query string. An empty value counts as absent; the first value of a key wins.
 #[derive(Clone, Debug, Default)]
 pub struct Query(Vec<(String, String)>);
 
 impl Query {
-    /// Bytes that are not UTF-8 become what [`names::requested`] makes of them, which is how the
-    /// names of members have them: never the same text for different bytes.
+    /// Bytes that are not UTF-8 are converted by [`names::requested`], like the names of members:
+    /// different bytes never become the same text.
     pub fn parse(query: Option<&str>) -> Self {
         let query = query.unwrap_or("");
         let pairs = form_urlencoded::parse(query.as_bytes());
@@ -79,22 +79,22 @@ impl Query {
         self.0.iter().find(|(k, v)| k == key && !v.is_empty()).map(|(_, v)| v.as_str())
     }
 
-    /// All keys and values as they were sent, in their order.
+    /// All keys and values as sent, in order.
     pub fn all(&self) -> impl Iterator<Item = (&str, &str)> {
         self.0.iter().map(|(k, v)| (k.as_str(), v.as_str()))
     }
 
-    /// All keys with a value, in their order.
+    /// All keys with a value, in order.
     pub fn pairs(&self) -> impl Iterator<Item = (&str, &str)> {
         self.0.iter().filter(|(_, v)| !v.is_empty()).map(|(k, v)| (k.as_str(), v.as_str()))
     }
 
-    /// Whether the key is there at all, even with an empty value.
+    /// Whether the key is present, even with an empty value.
     pub fn has(&self, key: &str) -> bool {
         self.0.iter().any(|(k, _)| k == key)
     }
 
-    /// The reference's truth: `true`, `1`, `t`, `y`, `yes`, `on`, in some spellings (§1.2).
+    /// The reference's boolean: `true`, `1`, `t`, `y`, `yes`, `on`, in some spellings (§1.2).
     pub fn flag(&self, key: &str) -> bool {
         matches!(
             self.get(key),
@@ -102,8 +102,8 @@ impl Query {
         )
     }
 
-    /// The bucket that `provider` and `namespace` make of `name`. What has a URL of its own is on the
-    /// web, without a word about the provider.
+    /// The bucket for `name`, `provider` and `namespace`. A request with an original URL implies
+    /// the web provider.
     pub fn bucket(&self, name: &str) -> Result<Bucket> {
         let other = if self.get(ORIGINAL_URL).is_some() { "ht" } else { "" };
         Bucket::from_parts(

@@ -1,5 +1,5 @@
-//! Times in a layout of the caller's, as Go writes layouts: the moment `Mon Jan 2 15:04:05 2006` in
-//! the form that is wanted (§6.1, `time_format`).
+//! Formats times in a Go layout from the caller: the moment `Mon Jan 2 15:04:05 2006` in the wanted
+//! form (§6.1, `time_format`).
 
 use super::cluster::{MONTHS, civil};
 
@@ -20,7 +20,7 @@ const MONTH_NAMES: [&str; 12] = [
     "December",
 ];
 
-/// What stands for something in a layout. Of two that begin alike the longer is first.
+/// The placeholders of a layout. If one is the start of another, the longer one comes first.
 const TOKENS: [&str; 29] = [
     "January",
     "Jan",
@@ -53,7 +53,7 @@ const TOKENS: [&str; 29] = [
     "__2",
 ];
 
-/// Unix nanoseconds in UTC, in a Go layout. What is no part of a time is copied.
+/// Formats unix nanoseconds in UTC by a Go layout. Other text is copied.
 pub fn format_layout(layout: &str, unix_ns: u64) -> String {
     let (secs, nanos) = (unix_ns / 1_000_000_000, unix_ns % 1_000_000_000);
     let days = secs / 86_400;
@@ -119,12 +119,12 @@ pub fn format_layout(layout: &str, unix_ns: u64) -> String {
     text
 }
 
-/// The longest token that the layout begins with.
+/// The longest placeholder at the start of the layout.
 fn token(rest: &str) -> Option<&'static str> {
     TOKENS.iter().copied().filter(|t| rest.starts_with(t)).max_by_key(|t| t.len())
 }
 
-/// `.000` or `,999` behind the seconds: digits, whether zeros at the end stay, and its length.
+/// `.000` or `,999` after the seconds: digits, whether trailing zeros stay, and its length.
 fn fraction(rest: &str, before: &str) -> Option<(usize, bool, usize)> {
     let body = rest.strip_prefix(['.', ','])?;
     let kind = body.chars().next().filter(|c| matches!(c, '0' | '9'))?;

@@ -13,10 +13,10 @@ use crate::job::{ArchiveTask, CopyTask, JobSpec, PrefetchTask, Selection, Task, 
 use crate::name::{Bucket, MAX_OBJECT_NAME, Namespace, ObjectName, check_length};
 use crate::size::parse_duration;
 
-/// Most objects of one target that a client may have worked on at once.
+/// Maximum concurrent objects of one target that a client may request.
 const MAX_WORKERS: i64 = 128;
 
-/// A value whose keys match in any case; `null` is an object without keys.
+/// A value whose keys are case-insensitive; `null` is an object without keys.
 pub struct Fields(Value);
 
 impl Fields {
@@ -64,7 +64,7 @@ impl Fields {
         u64::try_from(number).map_err(|_| Error::invalid(format!("{key} cannot be negative")))
     }
 
-    /// 0: as many as are good; -1 of a client means one.
+    /// 0: the default; -1 from a client means one.
     fn workers(&self) -> Result<u32> {
         let asked = match self.number("num-workers")? {
             -1 => 1,
@@ -90,21 +90,21 @@ impl Fields {
         Ok(Some(bucket))
     }
 
-    /// Puts what all these jobs have in common into `spec`.
+    /// Copies the common fields of these jobs into `spec`.
     pub fn common(&self, spec: &mut JobSpec) -> Result<()> {
         spec.workers = self.workers()?;
         spec.flat = self.flag("non-recurs")?;
         Ok(())
     }
 
-    /// What is put before every destination name.
+    /// The prefix of every destination name.
     pub fn prepend(&self) -> Result<String> {
         let prepend = self.text("prepend")?;
         check_length("prepend", &prepend, MAX_OBJECT_NAME)?;
         Ok(prepend)
     }
 
-    /// Whether what is gone at the source goes at the destination too.
+    /// Whether objects removed at the source are also removed at the destination.
     pub fn synchronize(&self) -> Result<bool> {
         self.flag("synchronize")
     }
@@ -114,7 +114,7 @@ impl Fields {
         selection(&self.0)
     }
 
-    /// As [`Self::selection`], for a job that deletes: it has to say which objects it means.
+    /// Like [`Self::selection`], for a job that deletes: it must select objects explicitly.
     pub fn selection_to_delete(&self) -> Result<Selection> {
         if !has_selection(&self.0) {
             return Err(Error::invalid("the request does not say which objects to delete").hint(

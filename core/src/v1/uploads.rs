@@ -1,4 +1,4 @@
-//! Uploads in parts and appends over v1 (§7.3, §8): parameters, actions and their values.
+//! Multipart uploads and appends over v1 (§7.3, §8): parameters, actions and their values.
 
 use http::HeaderMap;
 use serde_json::Value;
@@ -29,7 +29,7 @@ pub struct PartQuery {
 }
 
 impl PartQuery {
-    /// `None` when no upload is named.
+    /// `None` if the request has no upload id.
     pub fn parse(query: &Query) -> Result<Option<Self>> {
         if !query.has(UPLOAD_ID) && !query.has(PART_NUMBER) {
             return Ok(None);
@@ -40,7 +40,7 @@ impl PartQuery {
     }
 }
 
-/// The upload that a request is about.
+/// The upload id of a request.
 pub fn upload_id(query: &Query) -> Result<String> {
     let id = query.get(UPLOAD_ID);
     id.map(str::to_owned).ok_or_else(|| Error::invalid("the request names no upload (uploadId)"))
@@ -49,7 +49,7 @@ pub fn upload_id(query: &Query) -> Result<String> {
 /// A `PUT` that appends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AppendQuery {
-    /// Behind this handle, or behind a new one.
+    /// Appends to this handle, or to a new one.
     More(Option<String>),
     /// Makes what was appended visible.
     Flush(String),
@@ -76,12 +76,12 @@ impl AppendQuery {
     }
 }
 
-/// What becomes of an archive to which a member is written (§7.4).
+/// The handling of an archive to which a member is written (§7.4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnArchive {
-    /// It is replaced by one that has nothing else.
+    /// Replaces it by one with only this member.
     Replace,
-    /// It must be there.
+    /// Appends; the archive must exist.
     Append,
     AppendOrCreate,
 }
@@ -89,9 +89,9 @@ pub enum OnArchive {
 /// A `PUT` of a member of an archive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MemberQuery {
-    /// As the client named it.
+    /// The client's name for the member.
     pub path: String,
-    /// The format, when the client says it.
+    /// The format, if the client gives it.
     pub mime: Option<ArchiveFormat>,
     pub on: OnArchive,
 }

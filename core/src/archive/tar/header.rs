@@ -5,37 +5,37 @@ use crate::archive::damaged;
 use crate::archive::stat::Stat;
 use crate::error::Result;
 
-/// What kind of entry a header announces.
+/// The kind of entry that a header announces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Regular,
-    /// Has data, but is not a file that anybody asked for.
+    /// Has data, but is not a regular file.
     Other,
-    /// A link, device, directory or the like: no data, whatever the size says.
+    /// A link, device, directory or similar: no data, whatever its size field contains.
     Bare,
     /// PAX records for the next entry.
     Pax,
     /// GNU: the name of the next entry.
     LongName,
     Sparse,
-    /// The rest of a file whose beginning is in another archive.
+    /// The continuation of a file that begins in another archive.
     Continued,
 }
 
-/// A header's own words, before extension headers overrule them.
+/// The fields of a header, before extension headers override them.
 #[derive(Debug)]
 pub(super) struct Header {
     pub(super) kind: Kind,
     pub(super) size: u64,
     pub(super) name: Vec<u8>,
     pub(super) stat: Stat,
-    /// The old way to say "directory" is a slash at the end of the name.
+    /// Old format: a slash at the end of the name means a directory.
     pub(super) old: bool,
     /// GNU: blocks of a sparse file's map follow.
     pub(super) has_sparse_map: bool,
 }
 
-/// Decodes a block that is not all zeros; `at` is where it lies.
+/// Decodes a block that is not all zeros; `at` is its offset.
 pub(super) fn decode(block: &[u8; BLOCK], at: u64) -> Result<Header> {
     if !checksum_fits(block) {
         return Err(damaged(format!("the TAR header at byte {at} fails its checksum"))
@@ -53,7 +53,7 @@ pub(super) fn decode(block: &[u8; BLOCK], at: u64) -> Result<Header> {
     let size = number(&block[124..136])
         .ok_or_else(|| damaged(format!("the TAR header at byte {at} has no valid size")))?;
     let mut name = until_nul(&block[..100]).to_vec();
-    // GNU's own format keeps other things where POSIX has the prefix.
+    // GNU's own format has other fields at the position of POSIX's prefix.
     if block[257..263] == *b"ustar\0" && block[345] != 0 {
         let mut whole = until_nul(&block[345..500]).to_vec();
         whole.push(b'/');
@@ -69,8 +69,8 @@ pub(super) fn sparse_map_goes_on(block: &[u8]) -> bool {
     block.get(504).is_some_and(|flag| *flag != 0)
 }
 
-/// Time and mode of a header. A field that tells neither costs nobody the archive: no time, or one
-/// before 1970, is 1970, no mode 0644.
+/// Time and mode of a header. Invalid fields are not an error: an invalid time, or one before 1970,
+/// becomes 1970; an invalid mode becomes 0644.
 fn stat(block: &[u8; BLOCK]) -> Stat {
     let mtime = number(&block[136..148]).and_then(|at| i64::try_from(at).ok());
     let mode = &block[100..108];
@@ -96,7 +96,7 @@ fn number(field: &[u8]) -> Option<u64> {
     if let [first, rest @ ..] = field
         && first & 0x80 != 0
     {
-        // All of these beyond 63 bits are refused: they are no sizes.
+        // All values beyond 63 bits are refused: they are not sizes.
         let mut value = u64::from(first & 0x7f);
         for byte in rest {
             value = value.checked_mul(256)?.checked_add(u64::from(*byte))?;
@@ -116,13 +116,13 @@ pub(super) fn until_nul(field: &[u8]) -> &[u8] {
     &field[..end]
 }
 
-/// Longest number that says how long a PAX record is, with the space behind it.
+/// Maximum digits of a PAX record's length, with the space after it.
 const LENGTH_DIGITS: usize = 20;
 
-/// Bytes that are read from the first to the last, with a count of those that were looked at.
+/// Bytes that are scanned from the first to the last, with a count of the bytes examined.
 struct Scanner<'a> {
     rest: &'a [u8],
-    /// Bytes looked at: the work done, which tests compare with the input's length.
+    /// Bytes examined: the work done, which tests compare with the input's length.
     examined: u64,
 }
 
@@ -131,7 +131,8 @@ impl<'a> Scanner<'a> {
         Self { rest, examined: 0 }
     }
 
-    /// The bytes before the next `end`, which has to be among the next `within`; goes on behind it.
+    /// The bytes before the next `end`, which has to be among the next `within`; continues after
+    /// it.
     fn until(&mut self, end: u8, within: usize) -> Option<&'a [u8]> {
         let within = &self.rest[..within.min(self.rest.len())];
         let found = within.iter().position(|b| *b == end);
@@ -150,7 +151,7 @@ impl<'a> Scanner<'a> {
     }
 }
 
-/// What PAX records say that matters here.
+/// The relevant values of PAX records.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Pax {
     pub(super) path: Option<Vec<u8>>,
@@ -162,8 +163,8 @@ pub(super) struct Pax {
 }
 
 impl Pax {
-    /// Reads the records of one header: `LENGTH KEY=VALUE\n`, LENGTH being that of the record. More
-    /// than `max_records` are an error.
+    /// Reads the records of one header: `LENGTH KEY=VALUE
+    /// `, where LENGTH is the length of the record. More than `max_records` are an error.
     pub(super) fn read(&mut self, records: &[u8], max_records: u64, at: u64) -> Result<()> {
         self.read_from(&mut Scanner::new(records), max_records, at)
     }
@@ -171,7 +172,8 @@ impl Pax {
     fn read_from(&mut self, from: &mut Scanner<'_>, max_records: u64, at: u64) -> Result<()> {
         let bad = || damaged(format!("the PAX records at byte {at} are damaged"));
         let mut records = 0;
-        // NULs fill the rest. A value may have some too, so only the first byte of a record tells.
+        // NULs fill the rest. A value may contain NULs too, so only the first byte of a record is
+        // tested.
         while from.rest.first().is_some_and(|b| *b != 0) {
             records += 1;
             if records > max_records {
@@ -213,7 +215,8 @@ impl Pax {
     }
 }
 
-/// The whole seconds of a time with a fraction; `None` when it is none, which leaves the header's.
+/// The whole seconds of a time with a fraction; `None` if it is invalid, which keeps the header's
+/// time.
 fn seconds(value: &[u8]) -> Option<i64> {
     let text = std::str::from_utf8(value).ok()?;
     let (digits, is_negative) = match text.strip_prefix('-') {
@@ -224,7 +227,7 @@ fn seconds(value: &[u8]) -> Option<i64> {
     if whole.is_empty() || !whole.bytes().all(|b| b.is_ascii_digit()) {
         return None;
     }
-    // Of digits alone only too many cannot be read.
+    // A number of only digits fails to parse only if it is too large.
     let whole = whole.parse().unwrap_or(i64::MAX);
     Some(if is_negative { -whole } else { whole })
 }

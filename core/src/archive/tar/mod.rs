@@ -1,5 +1,5 @@
-//! Reading TAR archives: ustar, PAX and GNU long names, old v7; regular files come out, nothing else.
-//! An archive without an end marker is read when it ends behind an entry; a sparse file is found, but
+//! Reads TAR archives: ustar, PAX and GNU long names, old v7. Returns only regular files. An
+//! archive without an end marker is accepted if it ends after an entry; a sparse file is found, but
 //! its data is not read.
 
 mod header;
@@ -19,7 +19,7 @@ use super::limits::Limits;
 use super::source::ReadAt;
 use crate::error::Result;
 
-/// Bytes of a header, and what data is padded to.
+/// Size of a header, and the padding unit of data.
 pub(crate) const BLOCK: usize = 512;
 
 /// Whether a file that begins with `head` is a TAR.

@@ -1,4 +1,4 @@
-//! Making the index of a TAR from its bytes as they pass by, in pieces of any size.
+//! Builds the index of a TAR from its bytes as they stream by, in chunks of any size.
 
 use super::walker::{Step, Walker};
 use crate::archive::format::ArchiveFormat;
@@ -12,26 +12,27 @@ pub struct TarIndexer {
     walker: Walker,
     /// Bytes fed so far.
     at: u64,
-    /// The beginning of a piece that lies across two feeds.
+    /// The beginning of a block that spans two feeds.
     held: Vec<u8>,
     members: Members,
 }
 
 impl TarIndexer {
-    /// `format` is what the index will say; the bytes fed are those of the TAR itself.
+    /// `format` is the format recorded in the index; the bytes fed are those of the TAR itself.
     pub fn new(format: ArchiveFormat, limits: Limits) -> Self {
         let members = Members::new(&limits);
         Self { format, walker: Walker::new(limits), at: 0, held: Vec::new(), members }
     }
 
-    /// Takes the next bytes. After an error the archive has no index.
+    /// Feeds the next bytes. After an error the archive has no index.
     pub fn feed(&mut self, mut bytes: &[u8]) -> Result<()> {
         while !bytes.is_empty() {
             let Some((offset, len)) = self.walker.wants() else {
                 self.at += bytes.len() as u64;
                 return Ok(());
             };
-            // `at` stands at the beginning of the wanted piece plus what is held of it, or before.
+            // `at` is the offset of the wanted block plus the bytes held of it, or an earlier
+            // offset.
             let skipped = (offset + self.held.len() as u64 - self.at).min(bytes.len() as u64);
             bytes = &bytes[skipped as usize..];
             self.at += skipped;
@@ -66,12 +67,12 @@ impl TarIndexer {
         self.walker.wants().is_none()
     }
 
-    /// The error of an archive of which nothing follows what was fed.
+    /// The error for an archive that ends after the bytes fed.
     pub fn ended(&self) -> Error {
         self.walker.ended(self.at)
     }
 
-    /// The index, if what was fed is a whole archive.
+    /// Returns the index, if the bytes fed are a complete archive.
     pub fn finish(self) -> Result<ShardIndex> {
         if !self.is_complete() && !self.walker.may_end_at(self.at) {
             return Err(self.ended());

@@ -11,10 +11,11 @@ use crate::error::{Error, Result};
 
 /// Bytes skipped at once.
 const SKIP_CHUNK_BYTES: usize = 64 << 10;
-/// Most bytes set aside for a member before any of them came.
+/// Maximum bytes reserved for a member before any of them arrived.
 const FIRST: u64 = 1 << 20;
 
-/// Pulls the regular files out of a TAR, in order. As [`Read`] it gives the data of the current one.
+/// Iterates over the regular files of a TAR, in order. Its [`Read`] returns the data of the current
+/// one.
 pub struct TarReader<R: Read> {
     input: R,
     walker: Walker,
@@ -34,8 +35,8 @@ impl<R: Read> TarReader<R> {
         Self { input, walker, members: 0, most_members, at: 0, left: 0, scratch: Vec::new() }
     }
 
-    /// Goes on to the next member, over what was not read of the one before. `None`: the archive
-    /// is at its end. After an error there is nothing more to read.
+    /// Advances to the next member, and skips the unread rest of the previous one. `None`: the end
+    /// of the archive. After an error there is nothing more to read.
     pub fn next_member(&mut self) -> Result<Option<Member>> {
         self.left = 0;
         while let Some((offset, len)) = self.walker.wants() {
@@ -67,7 +68,7 @@ impl<R: Read> TarReader<R> {
         Ok(None)
     }
 
-    /// What is left of the current member's data; refused when that is more than `max` bytes.
+    /// Reads the rest of the current member's data; fails if that is more than `max` bytes.
     pub fn read_member(&mut self, max: u64) -> Result<Vec<u8>> {
         if self.left > max {
             return Err(Error::invalid(format!(
@@ -99,7 +100,7 @@ impl<R: Read> TarReader<R> {
         Ok(())
     }
 
-    /// Fills `buf`, or says where the archive ended. `false`: it ended in a place where it may.
+    /// Fills `buf`, or fails where the archive ended. `false`: it ended at an allowed position.
     fn fill(&mut self, mut buf: &mut [u8]) -> Result<bool> {
         while !buf.is_empty() {
             let n = self.take(buf)?;
@@ -127,7 +128,7 @@ impl<R: Read> TarReader<R> {
                     return Ok(n);
                 }
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                // A compressed stream that is cut off.
+                // A truncated compressed stream.
                 Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => {
                     return Err(self.walker.ended(self.at));
                 }

@@ -1,4 +1,4 @@
-//! Promises of the TAR readers, with the `tar` crate as the other opinion.
+//! Tests of the TAR readers, compared with the `tar` crate.
 #![allow(clippy::unwrap_used)]
 
 use std::io::Read;
@@ -48,7 +48,7 @@ fn whole(parts: &[Vec<u8>]) -> Vec<u8> {
     out
 }
 
-/// All three ways to read an archive; they must agree in what they find or refuse.
+/// Reads an archive in all three ways, which must agree on the members or on the failure.
 fn read_all_ways(bytes: &[u8], limits: &Limits, step: usize) -> Result<Vec<(Member, Vec<u8>)>> {
     let by_headers = read_index(ArchiveFormat::Tar, &bytes, limits);
     let mut indexer = TarIndexer::new(ArchiveFormat::Tar, limits.clone());
@@ -113,13 +113,13 @@ fn entries() -> impl Strategy<Value = Vec<Entry>> {
     let name = len.prop_flat_map(move |n| proptest::collection::vec(letter.clone(), n));
     let size = prop_oneof![3 => 0..1200usize, 1 => Just(512usize), 1 => 3000..20_000usize];
     let kind = prop_oneof![6 => Just(b'0'), 1 => Just(b'5'), 1 => Just(b'2')];
-    // What the field holds, beyond what is kept.
+    // Covers the range of the header field, which is larger than the stored range.
     let mtime = prop_oneof![4 => 0..1u64 << 32, 1 => 0..1u64 << 33];
     let stat = (mtime, 0..0o10000u32);
     let one = (kind, any::<bool>(), name, size, any::<u8>(), stat).prop_map(
         |(kind, gnu, name, n, seed, (mtime, mode))| {
-            // What the builder would tidy up or refuse: empty components, dots, absolute names, and two
-            // dots that begin a component, since that is where it may cut a long name off.
+            // Names that the builder would clean up or refuse: empty components, dots, absolute
+            // names, and components that begin with two dots, since it may cut a long name there.
             let clean =
                 |part: &String| !part.trim_matches('.').is_empty() && !part.starts_with("..");
             let name: String = name.into_iter().collect();
@@ -186,19 +186,20 @@ proptest! {
         let bytes = build(&entries);
         let end = bytes.len() - 2 * BLOCK;
         let whole = read_all_ways(&bytes, &Limits::default(), 1 << 16).unwrap();
-        // What other readers make of each entry: extension headers belong to the entry they precede.
+        // The entry ends that the `tar` crate reports: extension headers belong to the entry they
+        // precede.
         let mut ends = vec![];
         for entry in ::tar::Archive::new(bytes.as_slice()).entries().unwrap() {
             let entry = entry.unwrap();
             let size = if entry.header().entry_type().is_file() { entry.size() } else { 0 };
             ends.push((entry.raw_file_position() + size).next_multiple_of(BLOCK as u64) as usize);
         }
-        // Anywhere, and at every boundary of a block.
+        // At a random position, and at every block boundary.
         let cuts = (0..=end).step_by(BLOCK).chain([usize::from(at) % (end + 1)]);
         for cut in cuts {
             let read = read_all_ways(&bytes[..cut], &Limits::default(), 1 << 16);
             if ends.contains(&cut) {
-                // Some writers leave the end marker out.
+                // Some writers omit the end marker.
                 let members = read.unwrap();
                 prop_assert_eq!(&members[..], &whole[..members.len()]);
                 let files = whole.iter().filter(|(m, _)| m.offset + m.size <= cut as u64).count();
@@ -210,7 +211,7 @@ proptest! {
             let says = format!("the archive ends at byte {cut} ");
             prop_assert!(error.message.starts_with(&says), "{}", error);
         }
-        // One block of zeros is end enough.
+        // One block of zeros is enough as the end.
         prop_assert!(read_all_ways(&bytes[..end + BLOCK], &Limits::default(), 1 << 16).is_ok());
     }
 
@@ -229,7 +230,7 @@ proptest! {
             let at = at as usize % bytes.len();
             bytes[at] = byte;
             if fix && at % BLOCK < 300 {
-                // A header that lies is worse than one that fails its checksum.
+                // A wrong header with a valid checksum is worse than one that fails its checksum.
                 let block = &mut bytes[at / BLOCK * BLOCK..][..BLOCK];
                 block[148..156].fill(b' ');
                 let sum: u64 = block.iter().map(|b| u64::from(*b)).sum();

@@ -1,4 +1,5 @@
-//! The steps through a TAR, apart from how its bytes come: what is wanted next, and what it means.
+//! The steps through a TAR, independent of how its bytes are read: the next block to read, and its
+//! meaning.
 
 use super::BLOCK;
 use super::header::{self, Header, Kind, Pax};
@@ -9,27 +10,28 @@ use crate::archive::names;
 use crate::archive::stat::Stat;
 use crate::error::{Error, Result};
 
-/// What the bytes that were given turned out to be.
+/// The meaning of the bytes that were passed in.
 #[derive(Debug)]
 pub(super) enum Step {
     /// A regular file; its data follows.
     Member(Member),
-    /// Something that is stepped over.
+    /// An entry that is skipped.
     Other,
     /// The end of the archive.
     End,
 }
 
-/// Goes from header to header. Whoever has the bytes asks what it wants and gives that.
+/// Walks from header to header. The caller reads the block that [`Walker::wants`] returns and
+/// passes it to [`Walker::give`].
 pub(super) struct Walker {
     limits: Limits,
-    /// Where the next wanted piece lies.
+    /// Offset of the next block to read.
     at: u64,
     want: Want,
-    /// What extension headers said of the next entry.
+    /// Values of extension headers for the next entry.
     long_name: Option<Vec<u8>>,
     pax: Pax,
-    /// A sparse file whose map is being passed over.
+    /// A sparse file whose map is being skipped.
     sparse: Option<Member>,
     /// The last member and where its data ends, for messages.
     last: Option<(String, u64)>,
@@ -51,7 +53,7 @@ impl Walker {
         Self { limits, at: 0, want: Want::Header, long_name, pax, sparse, last }
     }
 
-    /// Where the next piece lies, and its length. `None` after the end of the archive.
+    /// Offset and length of the next block to read. `None` after the end of the archive.
     pub(super) fn wants(&self) -> Option<(u64, usize)> {
         match self.want {
             Want::Header | Want::SparseMap => Some((self.at, BLOCK)),
@@ -60,7 +62,7 @@ impl Walker {
         }
     }
 
-    /// Takes the piece that was wanted.
+    /// Processes the block that was requested.
     pub(super) fn give(&mut self, piece: &[u8]) -> Result<Step> {
         match self.want {
             Want::Header => {
@@ -164,7 +166,7 @@ impl Walker {
         Ok(Step::Other)
     }
 
-    /// The length of an extension header's data, if it is one that may be held in memory.
+    /// The length of an extension header's data, if it is within the memory limit.
     fn extension(&self, size: u64) -> Result<usize> {
         if size > self.limits.header_bytes {
             return Err(damaged(format!(
@@ -176,7 +178,7 @@ impl Walker {
         Ok(size as usize)
     }
 
-    /// Goes on behind data of `size` bytes and its padding.
+    /// Skips data of `size` bytes and its padding.
     fn pass(&mut self, size: u64) -> Result<()> {
         let padded = size.checked_next_multiple_of(BLOCK as u64).unwrap_or(u64::MAX);
         self.at = self.advanced(padded)?;
@@ -190,14 +192,14 @@ impl Walker {
             .ok_or_else(|| damaged(format!("the entry at byte {} has an impossible size", self.at)))
     }
 
-    /// Whether an archive of `len` bytes, all of which were given, is whole although no end marker
-    /// came: it ends behind an entry, as those of some writers do.
+    /// Whether an archive of `len` bytes, all of which were passed in, is complete without an end
+    /// marker: it ends after an entry, as some writers do.
     pub(super) fn may_end_at(&self, len: u64) -> bool {
         let is_behind_entry = self.long_name.is_none() && self.pax == Pax::default();
         matches!(self.want, Want::Header) && is_behind_entry && self.at > 0 && len == self.at
     }
 
-    /// The error of an archive that ended at byte `at`, before what is wanted.
+    /// The error for an archive that ended at byte `at`, before the requested block.
     pub(super) fn ended(&self, at: u64) -> Error {
         match &self.last {
             Some((name, end)) if at < *end => {

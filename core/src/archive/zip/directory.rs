@@ -1,4 +1,4 @@
-//! The directory at the end of a zip archive, which alone says what is in it.
+//! The directory at the end of a zip archive, which lists its entries.
 
 use std::io::{BufReader, Read};
 
@@ -19,33 +19,33 @@ const LOCATOR: &[u8; 4] = b"PK\x06\x07";
 const LOCATOR_LEN: u64 = 20;
 const ENTRY: &[u8; 4] = b"PK\x01\x02";
 const ENTRY_LEN: usize = 46;
-/// A signature behind the entries.
+/// A signature after the entries.
 const SIGNATURE: &[u8; 4] = b"PK\x05\x05";
-/// Longest comment behind the end record.
+/// Longest comment after the end record.
 const MAX_COMMENT: u64 = 65_535;
 /// Extra field with numbers of 64 bits.
 const EXTRA_64: u16 = 1;
-/// Extra field with times in seconds since 1970 (Info-ZIP's extended timestamp), and its flag for the
-/// time of change, which comes first.
+/// Extra field with times in seconds since 1970 (Info-ZIP's extended timestamp), and its flag for
+/// the modification time, which comes first.
 const EXTRA_TIMES: u16 = 0x5455;
 const CHANGED: u8 = 1;
 const FLAG_ENCRYPTED_DIRECTORY: u16 = 1 << 13;
 const UNIX: u8 = 3;
 const BUFFER_BYTES: usize = 64 << 10;
 
-/// Most end records that are tried: data may hold what looks like one.
+/// Maximum number of end records tried: data may contain bytes that look like one.
 const MAX_END_RECORDS: usize = 64;
 
-/// Where the directory lies.
+/// Position of the directory.
 struct Directory {
     start: u64,
     size: u64,
     entries: Entries,
-    /// Bytes before the archive proper (a program that unpacks it, for example).
+    /// Bytes before the archive proper (a self-extracting program, for example).
     prepended: u64,
 }
 
-/// How many entries the directory has, as an end record says it.
+/// Number of entries in the directory, from an end record.
 #[derive(Clone, Copy)]
 enum Entries {
     /// In 16 bits, which some writers let overflow.
@@ -87,7 +87,7 @@ pub(crate) fn read_directory(source: &dyn ReadAt, limits: &Limits) -> Result<Sha
         let Some(Entry { member, how, name_encoding }) = entry else { continue };
         unpacked = unpacked.saturating_add(member.size);
         limits.check_ratio(how.size, member.size).map_err(|e| named(e, &member.name))?;
-        // Members may not all claim the same bytes.
+        // Rejects members that all claim the same bytes.
         limits.check_ratio(source.size(), unpacked)?;
         names.note(members.list.len(), &name_encoding);
         members.push(member)?;
@@ -105,7 +105,7 @@ fn named(error: Error, member: &str) -> Error {
     Error { message: format!("member \"{member}\" {}", error.message), ..error }
 }
 
-/// Finds the directory by the end record behind it: one that ends the file with its comment, else
+/// Finds the directory by its end record: the one that ends the file with its comment, otherwise
 /// the last one that other bytes follow.
 fn find(source: &dyn ReadAt) -> Result<Directory> {
     let size = source.size();
@@ -119,7 +119,7 @@ fn find(source: &dyn ReadAt) -> Result<Directory> {
     let exact = records().filter(|at| behind(&tail[*at..]).is_some_and(|rest| rest.is_empty()));
     let followed = records().filter(|at| match behind(&tail[*at..]) {
         Some(rest) => !rest.is_empty() && !has_records(rest),
-        // A comment that is cut off costs no member.
+        // A truncated comment loses no member.
         None => !has_records(&tail[*at + END_LEN as usize..]),
     });
     let mut problem = None;
@@ -135,20 +135,20 @@ fn find(source: &dyn ReadAt) -> Result<Directory> {
     }))
 }
 
-/// What follows an end record and its comment; `None` where the comment is cut off.
+/// The bytes after an end record and its comment; `None` if the comment is truncated.
 fn behind(record: &[u8]) -> Option<&[u8]> {
     let comment = u16_at(record, 20).ok()?;
     record.get(END_LEN as usize + usize::from(comment)..)
 }
 
-/// Whether bytes behind an end record are those of a zip archive, so that the record is that of
-/// another archive within one that was cut off.
+/// Whether the bytes after an end record belong to a zip archive; the record is then part of an
+/// archive nested in a truncated one.
 fn has_records(bytes: &[u8]) -> bool {
     bytes.windows(4).any(|window| window == ENTRY || window == LOCAL)
 }
 
-/// The directory that the end record at `end_at` describes, with the 64-bit records before it: some
-/// writers add these where 32 bits suffice.
+/// The directory that the end record at `end_at` describes, using the 64-bit records before it if
+/// there are any: some writers add these where 32 bits suffice.
 fn described(source: &dyn ReadAt, record: &[u8], end_at: u64) -> Result<Directory> {
     let (disk, first_disk) = (u16_at(record, 4)?, u16_at(record, 6)?);
     let entries = u16_at(record, 10)?;
@@ -160,7 +160,7 @@ fn described(source: &dyn ReadAt, record: &[u8], end_at: u64) -> Result<Director
     match find_large(source, end_at) {
         Ok(Some(directory)) => return Ok(directory),
         Err(e) if is_large => return Err(e),
-        // What looked like a 64-bit record was something else.
+        // The bytes only looked like a 64-bit record.
         Ok(None) | Err(_) => {}
     }
     if disk != 0 || first_disk != 0 {
@@ -169,7 +169,7 @@ fn described(source: &dyn ReadAt, record: &[u8], end_at: u64) -> Result<Director
     placed(source, end_at, len, start, Entries::Low(entries))
 }
 
-/// The directory as the zip64 records tell it; `None` when there are none.
+/// The directory from the zip64 records; `None` if there are none.
 fn find_large(source: &dyn ReadAt, end_at: u64) -> Result<Option<Directory>> {
     let Some(locator_at) = end_at.checked_sub(LOCATOR_LEN) else { return Ok(None) };
     let mut locator = [0; LOCATOR_LEN as usize];
@@ -178,7 +178,8 @@ fn find_large(source: &dyn ReadAt, end_at: u64) -> Result<Option<Directory>> {
         return Ok(None);
     }
     let stored_offset = u64_at(&locator, 8)?;
-    // Where it says, or (when something was put before the archive) right before the locator.
+    // At the stored offset, or (if bytes were prepended to the archive) directly before the
+    // locator.
     for at in [Some(stored_offset), locator_at.checked_sub(END64_LEN)].into_iter().flatten() {
         if at.checked_add(END64_LEN).is_none_or(|end| end > locator_at) {
             continue;
@@ -197,8 +198,8 @@ fn find_large(source: &dyn ReadAt, end_at: u64) -> Result<Option<Directory>> {
     Err(damaged("the zip archive's 64-bit end record is not where it should be"))
 }
 
-/// The directory ends where its end record begins, whatever was put before the archive; or it begins
-/// where that says, and something else lies between the two.
+/// Locates the directory: it ends where its end record begins, whatever was prepended to the
+/// archive; or it begins at the stored offset, and other bytes lie between it and the end record.
 fn placed(
     source: &dyn ReadAt,
     end: u64,
@@ -231,7 +232,7 @@ fn placed(
 fn next_entry(input: &mut impl Read) -> Result<Option<[u8; ENTRY_LEN]>> {
     let mut fixed = [0; ENTRY_LEN];
     let mut first = [0; 1];
-    // At the very end there is nothing; anything else is a whole entry or an error.
+    // At the very end there are no bytes; anything else is a complete entry or an error.
     if input.read(&mut first).map_err(from_io)? == 0 {
         return Ok(None);
     }
@@ -247,14 +248,14 @@ fn next_entry(input: &mut impl Read) -> Result<Option<[u8; ENTRY_LEN]>> {
     Ok(Some(fixed))
 }
 
-/// A member with what only the directory knows of it.
+/// A member with the fields that only the directory has.
 struct Entry {
     member: Member,
     how: Packed,
     name_encoding: NameEncoding,
 }
 
-/// The rest of an entry of the directory; `None` for one that is not a file with data.
+/// Reads the rest of a directory entry; `None` for one that is not a file with data.
 fn read_entry(
     fixed: &[u8; ENTRY_LEN],
     input: &mut impl Read,
@@ -292,7 +293,7 @@ fn read_entry(
     };
     let made_on = fixed[5];
     let mode = u32_at(fixed, 38)? >> 16;
-    // Links, devices and folders are nobody's data. A pipe is what `zip` calls its standard input.
+    // Links, devices and folders have no data. `zip` marks its standard input as a pipe.
     let is_bare =
         matches!(mode & 0o170_000, 0o040_000 | 0o120_000 | 0o020_000 | 0o060_000 | 0o140_000);
     if name.ends_with('/') || (made_on == UNIX && is_bare) {
@@ -311,14 +312,15 @@ fn read_entry(
     Ok(Some(Entry { member, how, name_encoding }))
 }
 
-/// The time of change in seconds since 1970, where extra fields have one. Damaged ones have none.
+/// The modification time in seconds since 1970 from an extra field, if there is one. Damaged fields
+/// are ignored.
 fn changed(extra: &[u8]) -> Option<i32> {
     let (flags, times) = extra_field(extra, EXTRA_TIMES)?.split_first()?;
     let at = times.first_chunk().copied().map(i32::from_le_bytes);
     at.filter(|_| flags & CHANGED != 0)
 }
 
-/// Numbers that did not fit into 32 bits stand in an extra field, in this order.
+/// Reads numbers that do not fit into 32 bits from an extra field, in this order.
 fn widen(mut extra: &[u8], numbers: [&mut u64; 3]) -> Result<()> {
     if numbers.iter().all(|n| **n != u64::from(u32::MAX)) {
         return Ok(());

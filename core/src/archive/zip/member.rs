@@ -16,7 +16,7 @@ const FLAG_ENCRYPTED: u16 = 1;
 const STORED: u16 = 0;
 const DEFLATED: u16 = 8;
 
-/// Where the packed data of a member lies in the file; refuses what cannot be unpacked.
+/// The range of a member's packed data in the file; refuses members that cannot be unpacked.
 pub fn data_range(source: &dyn ReadAt, member: &Member, packed: &Packed) -> Result<ByteRange> {
     check(member, packed)?;
     let mut header = [0; LOCAL_LEN];
@@ -68,13 +68,13 @@ fn method_name(method: u16) -> String {
     }
 }
 
-/// Whether a member's data stands in the archive as it is.
+/// Whether a member's data is stored uncompressed.
 pub fn is_stored(packed: &Packed) -> bool {
     packed.method == STORED
 }
 
-/// The data of a member from its packed bytes; the last read fails when they are not what the
-/// directory says, in length or checksum.
+/// Unpacks a member from its packed bytes; the last read fails if length or checksum differ from
+/// the directory.
 pub fn unpack<'a>(
     member: &Member,
     packed: &Packed,

@@ -15,7 +15,7 @@ use crate::error::{Error, Result};
 /// Signature of the header in front of a member's data.
 const LOCAL: &[u8; 4] = b"PK\x03\x04";
 
-/// A number at a place that is known to be inside.
+/// Reads a number at an offset that is known to be in bounds.
 fn u16_at(bytes: &[u8], at: usize) -> Result<u16> {
     field(bytes, at).map(u16::from_le_bytes)
 }

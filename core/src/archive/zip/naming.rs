@@ -1,4 +1,4 @@
-//! In which encoding a zip archive has the names of its members.
+//! Encodings of the names of a zip archive's members.
 
 use crc_fast::{CrcAlgorithm, Digest};
 
@@ -9,18 +9,18 @@ use crate::archive::names;
 const EXTRA_UNICODE_NAME: u16 = 0x7075;
 const FLAG_UTF8: u16 = 1 << 11;
 
-/// Which encoding an entry tells.
+/// The encoding that an entry declares for its name.
 #[derive(Debug)]
 pub(super) enum NameEncoding {
-    /// UTF-8, because the entry says it or because the name is ASCII.
+    /// UTF-8, because the entry declares it or because the name is ASCII.
     Known,
     Legacy {
         is_utf8: bool,
     },
 }
 
-/// A member's name by its flag or its Unicode field. Any other name is the text of its bytes, until
-/// all names are known.
+/// Decodes a member's name by its flag or its Unicode field. Any other name stays the text of its
+/// bytes until all names are known.
 pub(super) fn decode_name(name: &[u8], flags: u16, extra: &[u8]) -> (String, NameEncoding) {
     let utf8 = std::str::from_utf8(name);
     if let Ok(plain) = utf8
@@ -38,7 +38,7 @@ pub(super) fn decode_name(name: &[u8], flags: u16, extra: &[u8]) -> (String, Nam
     (names::text(name), encoding)
 }
 
-/// The name in the extra field for UTF-8, if it is that of these bytes.
+/// The name in the extra field for UTF-8, if it belongs to these bytes.
 fn unicode_name(name: &[u8], extra: &[u8]) -> Option<String> {
     let (version, rest) = extra_field(extra, EXTRA_UNICODE_NAME)?.split_first()?;
     let (crc, unicode) = rest.split_first_chunk()?;
@@ -48,7 +48,7 @@ fn unicode_name(name: &[u8], extra: &[u8]) -> Option<String> {
     is_for_name.then(|| std::str::from_utf8(unicode).ok().map(str::to_owned)).flatten()
 }
 
-/// The data of the first extra field of this kind. Damaged fields are none.
+/// The data of the first extra field of this kind. Damaged fields are ignored.
 pub(super) fn extra_field(mut extra: &[u8], wanted: u16) -> Option<&[u8]> {
     loop {
         let (&[id, id_high, len, len_high], rest) = extra.split_first_chunk()?;
@@ -61,8 +61,8 @@ pub(super) fn extra_field(mut extra: &[u8], wanted: u16) -> Option<&[u8]> {
     }
 }
 
-/// Names whose encoding the archive does not say. The format's default is code page 437, but many
-/// tools write UTF-8: it is UTF-8 if all of them are.
+/// Names whose encoding the archive does not declare. The format's default is code page 437, but
+/// many tools write UTF-8: the names are UTF-8 if all of them are valid UTF-8.
 #[derive(Default)]
 pub(super) struct LegacyNames {
     numbers: Vec<usize>,
@@ -70,7 +70,7 @@ pub(super) struct LegacyNames {
 }
 
 impl LegacyNames {
-    /// Notes how the name of the member of this number is encoded.
+    /// Records the encoding of the name of this member.
     pub(super) fn note(&mut self, number: usize, encoding: &NameEncoding) {
         if let NameEncoding::Legacy { is_utf8 } = encoding {
             self.numbers.push(number);

@@ -1,4 +1,4 @@
-//! Promises of the zip reader, with the `zip` crate as the other opinion.
+//! Tests of the zip reader, compared with the `zip` crate.
 #![allow(clippy::unwrap_used)]
 
 use std::io::{Cursor, Read, Write};
@@ -36,7 +36,7 @@ fn data(bytes: &[u8], index: &ShardIndex, member: &Member) -> Result<Vec<u8>> {
     let range = data_range(&bytes, member, &packed)?;
     let part = &bytes[range.start as usize..range.end as usize];
     let mut out = Vec::new();
-    // Nobody believes the size that is told.
+    // The declared size is not trusted.
     let mut input = unpack(member, &packed, part)?.take(1 << 20);
     input.read_to_end(&mut out).map_err(from_io)?;
     Ok(out)
@@ -74,7 +74,7 @@ proptest! {
             theirs.push((file.name().unwrap().into_owned(), data));
         }
         prop_assert_eq!(&read(&bytes).unwrap(), &theirs);
-        // As of a program that unpacks itself.
+        // As in a self-extracting archive.
         let prepended = [vec![b'#'; before], bytes].concat();
         prop_assert_eq!(&read(&prepended).unwrap(), &theirs);
         let found = index(&prepended).unwrap();
@@ -135,7 +135,7 @@ fn folders_and_links_are_no_members() {
     assert_eq!(read(&bytes).unwrap(), [("../dir/file".to_owned(), b"x".to_vec())]);
 }
 
-/// The time and mode of one file, of 2020-01-02 03:04:06 and 0640 as its headers have it, with these
+/// The time and mode of one file whose headers contain 2020-01-02 03:04:06 and 0640, with these
 /// extra fields.
 fn stat(extra: &[(u16, &[u8])]) -> Stat {
     let mut zip = ZipWriter::new(Cursor::new(Vec::new()));
@@ -237,8 +237,8 @@ fn members_that_claim_the_same_bytes_again_and_again_are_refused() {
     assert_eq!((&bomb.as_slice()).size(), bomb.len() as u64);
 }
 
-/// The archive of these files with other bytes in the place of their names, which the entries do not
-/// call UTF-8.
+/// The archive of these files with other bytes in place of their names, which the entries do not
+/// declare as UTF-8.
 fn with_names(names: &[&[u8]]) -> Vec<u8> {
     let places = names.iter().zip('a'..).map(|(name, c)| c.to_string().repeat(name.len()));
     let files: Vec<_> = places.map(|name| (name.clone(), name.into_bytes(), true, false)).collect();
@@ -288,7 +288,7 @@ fn the_unicode_field_goes_before_a_name_in_another_encoding() {
         let at = bytes.windows(from.len()).rposition(|w| w == from).unwrap();
         bytes[at..at + to.len()].copy_from_slice(to);
     };
-    // An ASCII name stays; the field of another name is not believed.
+    // An ASCII name stays; an extra field of another name is ignored.
     assert_eq!(index(&bytes).unwrap().members[0].name, "????.txt");
     swap(&mut bytes, b"????.bin", b"\x82\x82\x82\x82.bin");
     assert_eq!(index(&bytes).unwrap().members[1].name, "éééé.bin");
@@ -298,7 +298,7 @@ fn the_unicode_field_goes_before_a_name_in_another_encoding() {
     assert_eq!(index(&bytes).unwrap().members[0].name, "日本.txt");
 }
 
-/// Adds 64-bit end records that nothing needs.
+/// Adds 64-bit end records that are not needed.
 fn with_large_end(bytes: &[u8]) -> Vec<u8> {
     let end = bytes.len() - 22;
     let record = &bytes[end..];

@@ -1,5 +1,5 @@
-//! Answers that list: buckets, objects, versions, uploads, parts. A name that XML cannot hold is an
-//! error, unless names are percent-encoded.
+//! Answers with lists: buckets, objects, versions, uploads, parts. A name that XML cannot represent
+//! is an error, unless names are percent-encoded.
 
 use super::{Owner, quoted};
 use crate::s3::checksum::{ChecksumAlgorithm, ChecksumType, S3Checksum};
@@ -53,7 +53,7 @@ pub struct ListedObject {
     /// Bytes.
     pub size: u64,
     pub checksum: Option<(ChecksumAlgorithm, ChecksumType)>,
-    /// Where it is another than the bucket's.
+    /// Set if it differs from the bucket's.
     pub owner: Option<Owner>,
 }
 
@@ -85,7 +85,7 @@ pub struct ObjectPage {
     pub common_prefixes: Vec<String>,
     /// Whether more rows follow.
     pub truncated: bool,
-    /// The last key or common prefix of the page: where the next page starts, after it.
+    /// The last key or common prefix of the page; the next page starts after it.
     pub last: String,
 }
 
@@ -97,17 +97,17 @@ impl ObjectPage {
         write_prefixes(w, &self.common_prefixes, encode);
     }
 
-    /// Answer to `ListObjects`; `owner`, the bucket's, is named with objects that have no other.
+    /// Answer to `ListObjects`; `owner` is the bucket's, used for objects without their own.
     pub fn to_xml_v1(&self, bucket: &str, asked: &ListObjects, owner: &Owner) -> S3Result<String> {
         let scope = &asked.scope;
         let mut w = XmlWriter::document();
         w.open_root("ListBucketResult");
         w.text("Name", bucket);
-        // As it was asked for, if XML can hold it: botocore does not decode this one.
+        // Not encoded, if XML can represent it: botocore does not decode this field.
         let encode = scope.encode && !fits_xml(&scope.prefix);
         w.text("Prefix", &encode_if(encode, &scope.prefix));
         w.text("Marker", &encode_if(scope.encode, &asked.marker));
-        // Only with a delimiter: otherwise the last key says it.
+        // Only with a delimiter: otherwise the last key serves as the marker.
         if self.truncated && scope.delimiter.is_some() {
             w.text("NextMarker", &encode_if(scope.encode, &self.last));
         }
@@ -149,7 +149,7 @@ impl ObjectPage {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListedVersion {
     pub object: ListedObject,
-    /// `null` for objects from before versioning.
+    /// `null` for objects written before versioning.
     pub version_id: String,
     pub latest: bool,
     pub delete_marker: bool,
@@ -219,7 +219,7 @@ pub struct ListedUpload {
     pub upload_id: String,
     pub initiated_ns: u64,
     pub checksum: Option<(ChecksumAlgorithm, ChecksumType)>,
-    /// Where it is another than the bucket's.
+    /// Set if it differs from the bucket's.
     pub owner: Option<Owner>,
 }
 

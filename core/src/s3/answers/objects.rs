@@ -46,7 +46,8 @@ impl UploadCompleted<'_> {
     }
 }
 
-/// The key of the request's own object. One that XML cannot hold is left out, as its client has it.
+/// Writes the key of the request's own object. A key that XML cannot represent is omitted, as the
+/// client has it.
 fn write_own_key(w: &mut XmlWriter, key: &str, encode: bool) {
     if encode || fits_xml(key) {
         w.text("Key", &encode_if(encode, key));
@@ -91,26 +92,26 @@ fn write_checksum(w: &mut XmlWriter, checksum: Option<&S3Checksum>, kind: bool) 
     }
 }
 
-/// What became of one object of a `DeleteObjects`.
+/// The result for one object of a `DeleteObjects`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Deleted {
     pub key: String,
-    /// As asked for.
+    /// As requested.
     pub version_id: Option<String>,
     pub outcome: Result<DeleteOutcome, S3Error>,
 }
 
-/// A deletion that went well.
+/// A successful deletion.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DeleteOutcome {
-    /// A delete marker was made or removed.
+    /// Whether a delete marker was created or removed.
     pub delete_marker: bool,
     /// Version of that marker.
     pub marker_version_id: Option<String>,
 }
 
-/// Answer to `DeleteObjects`; a quiet one names failures only. A key that failed and that XML cannot
-/// hold stands percent-encoded in the message.
+/// Answer to `DeleteObjects`; a quiet one lists only failures. A key that failed and that XML
+/// cannot represent is percent-encoded in the message.
 pub fn objects_deleted(rows: &[Deleted], quiet: bool, encode: bool) -> String {
     let mut w = XmlWriter::document();
     w.open_root("DeleteResult");
@@ -164,7 +165,7 @@ pub fn tagging(tags: &[Tag]) -> String {
     w.finish()
 }
 
-/// Answer to `GetObjectAttributes`: only what was asked for is there.
+/// Answer to `GetObjectAttributes`: contains only the requested attributes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ObjectAttributes {
     pub etag: Option<String>,
@@ -175,10 +176,10 @@ pub struct ObjectAttributes {
     pub size: Option<u64>,
 }
 
-/// Parts of an object that was uploaded in parts.
+/// Parts of an object from a multipart upload.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AttributeParts {
-    /// Of the object, not of this page.
+    /// Total number of parts of the object, not of this page.
     pub total: u32,
     pub marker: u32,
     pub max: u32,
@@ -191,7 +192,7 @@ impl ObjectAttributes {
     pub fn to_xml(&self) -> String {
         let mut w = XmlWriter::document();
         w.open_root("GetObjectAttributesResponse");
-        // Unlike everywhere else, AWS writes this one without quotes.
+        // Unlike in other answers, AWS writes this one without quotes.
         w.optional("ETag", self.etag.as_deref());
         if let Some(checksum) = &self.checksum {
             w.open("Checksum");
@@ -238,8 +239,7 @@ pub fn form_posted(location: &str, bucket: &str, key: &str, etag: &str) -> Strin
     w.finish()
 }
 
-/// Answer to `GetBucketAcl` and `GetObjectAcl`: the owner may do everything, others what they were
-/// given.
+/// Answer to `GetBucketAcl` and `GetObjectAcl`: the owner's full control, and the grants to others.
 pub fn acl(owner: &Owner, acl: &Acl) -> String {
     let mut w = XmlWriter::document();
     w.open_root("AccessControlPolicy");

@@ -18,7 +18,7 @@ pub fn location(region: &str) -> String {
     text
 }
 
-/// Answer to `GetBucketVersioning`; a bucket that never had versions says nothing.
+/// Answer to `GetBucketVersioning`; empty for a bucket that never had versions.
 pub fn versioning(state: Versioning) -> String {
     let mut w = XmlWriter::document();
     w.open_root("VersioningConfiguration");
@@ -62,7 +62,7 @@ pub fn policy_status(public: bool) -> String {
     w.finish()
 }
 
-/// Answer to `GetBucketRequestPayment`: nobody pays here.
+/// Answer to `GetBucketRequestPayment`: always the bucket owner.
 pub fn request_payment() -> String {
     let mut w = XmlWriter::document();
     w.open_root("RequestPaymentConfiguration");

@@ -14,23 +14,23 @@ use crate::s3::error_code::S3Code;
 use crate::s3::request::RequestHead;
 
 pub(super) const ALGORITHM: &str = "AWS4-HMAC-SHA256";
-/// Most headers that one signature covers.
+/// Maximum headers that one signature covers.
 const MAX_SIGNED_HEADERS: usize = 256;
 pub(super) const UNSIGNED: &str = "UNSIGNED-PAYLOAD";
 
-/// `KEY/20130524/us-east-1/s3/aws4_request`, taken apart.
+/// `KEY/20130524/us-east-1/s3/aws4_request`, parsed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Credential<'a> {
     pub(super) access_key: &'a str,
     pub(super) day: &'a str,
     pub(super) region: &'a str,
     pub(super) service: &'a str,
-    /// All but the access key.
+    /// Everything except the access key.
     pub(super) scope: &'a str,
 }
 
 impl<'a> Credential<'a> {
-    /// `None` when it is not of this form. An access key may hold slashes.
+    /// `None` for any other form. An access key may contain slashes.
     pub(super) fn parse(text: &'a str) -> Option<Self> {
         let mut parts = text.rsplitn(5, '/');
         let (end, service, region, day) =
@@ -46,7 +46,7 @@ impl<'a> Credential<'a> {
     }
 }
 
-/// Unix seconds and SigV4's form of a request's time, which may also be an HTTP date.
+/// Parses a request's time, which may also be an HTTP date; returns unix seconds and SigV4's form.
 pub(super) fn request_time(text: &str) -> Option<(u64, String)> {
     match parse_amz(text) {
         Some(at) => Some((at, text.to_owned())),
@@ -54,25 +54,25 @@ pub(super) fn request_time(text: &str) -> Option<(u64, String)> {
     }
 }
 
-/// What is signed, but for the request itself.
+/// The signed values that are not part of the request itself.
 pub(super) struct Signed<'a> {
     pub(super) credential: Credential<'a>,
     /// `20130524T000000Z`.
     pub(super) time: &'a str,
-    /// Names in the order given, lower case.
+    /// Lower-case names in the given order.
     pub(super) headers: Vec<&'a str>,
-    /// Hash of the body or the word that stands for it.
+    /// Hash of the body, or the word used instead.
     pub(super) payload: &'a str,
-    /// Parameter of the query that holds the signature itself.
+    /// Query parameter that contains the signature itself.
     pub(super) without: Option<&'a str>,
     pub(super) signature: &'a str,
 }
 
 impl Signed<'_> {
-    /// Whether the signature is the one that `key` makes over this request.
+    /// Checks that `key` makes this signature over this request.
     ///
-    /// Clients sign the path that they send, or its normal form where the two differ: both name
-    /// the same object.
+    /// Clients sign the path that they send, or its normal form if the two differ: both name the
+    /// same object.
     pub(super) fn verify(&self, head: &RequestHead<'_>, key: &SigningKey) -> S3Result<()> {
         check_headers(head, &self.headers)?;
         let normal = encode_decoded_path(head.path);
@@ -115,9 +115,10 @@ impl Signed<'_> {
     }
 }
 
-/// `host` and all of AWS's own headers must be signed, or anybody on the way could add them.
+/// Checks that `host` and all of AWS's own headers are signed; otherwise a third party could add
+/// them.
 fn check_headers(head: &RequestHead<'_>, signed: &[&str]) -> S3Result<()> {
-    // Named again and again, one long header would make a text without bounds.
+    // If one long header could be named repeatedly, the text would have no bound.
     let mut sorted = signed.to_vec();
     sorted.sort_unstable();
     if signed.len() > MAX_SIGNED_HEADERS || sorted.windows(2).any(|pair| pair[0] == pair[1]) {
@@ -130,7 +131,7 @@ fn check_headers(head: &RequestHead<'_>, signed: &[&str]) -> S3Result<()> {
         .headers
         .keys()
         .map(http::HeaderName::as_str)
-        // The hash of the body is in the canonical request itself.
+        // The canonical request itself contains the hash of the body.
         .filter(|n| *n == "host" || n.starts_with("x-amz-") && *n != "x-amz-content-sha256")
         .filter(|n| !signed.contains(n))
         .collect();
@@ -160,13 +161,13 @@ fn push_value(out: &mut Vec<u8>, headers: &HeaderMap, name: &str) {
     }
 }
 
-/// The path decoded once and encoded as AWS does.
+/// The path, decoded once and encoded as AWS does.
 fn encode_decoded_path(raw: &str) -> String {
     let decoded: Cow<'_, [u8]> = percent_decode(raw.as_bytes()).into();
     encode_path(&decoded).into_owned()
 }
 
-/// Parameters in order of their encoded names, then values, without the one named.
+/// Parameters sorted by encoded name, then by value, without the one named.
 pub(super) fn canonical_query(raw: &str, without: Option<&str>) -> String {
     let encode = |text: &str| {
         let spaced = text.replace('+', " ");

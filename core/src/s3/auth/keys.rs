@@ -26,9 +26,9 @@ impl fmt::Debug for SecretKey {
     }
 }
 
-/// Where secrets are looked up.
+/// Looks up secrets.
 pub trait Keys {
-    /// The secret of an access key; `None` when there is no such key.
+    /// The secret of an access key; `None` if the key does not exist.
     fn secret(&self, access_key: &str) -> Option<SecretKey>;
 }
 
@@ -57,7 +57,7 @@ impl SigningKey {
         hex::encode(hmac(&self.0, text.as_bytes()))
     }
 
-    /// Whether `signature` is that of the text, in constant time.
+    /// Whether `signature` belongs to the text, compared in constant time.
     pub fn verify(&self, text: &str, signature: &str) -> bool {
         let Ok(signature) = hex::decode(signature) else { return false };
         let mut mac = Hmac::<Sha256>::new_from_slice(&self.0).expect("HMAC takes any key length");

@@ -1,4 +1,4 @@
-//! Form uploads of browsers: their signature, and the policy that bounds them.
+//! Form uploads of browsers: their signature, and the policy that limits them.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -16,20 +16,20 @@ use crate::s3::error_code::S3Code;
 /// Fields of a form before its file, names in lower case.
 pub type FormFields = BTreeMap<String, String>;
 
-/// What a signed policy allows of the file; all else of it is checked with the fields.
+/// The limits of a signed policy for the file; its other conditions are checked with the fields.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PostPolicy {
-    /// Least and most bytes of the file.
+    /// Minimum and maximum bytes of the file.
     pub length: Option<(u64, u64)>,
 }
 
 impl PostPolicy {
-    /// Most bytes that the file may have.
+    /// Maximum bytes of the file.
     pub fn most(&self) -> u64 {
         self.length.map_or(u64::MAX, |(_, most)| most)
     }
 
-    /// Whether a file of so many bytes is allowed.
+    /// Checks that a file of this size is allowed.
     pub fn check_length(&self, size: u64) -> S3Result<()> {
         match self.length {
             Some((least, _)) if size < least => Err(S3Error::from(S3Code::EntityTooSmall)
@@ -151,7 +151,7 @@ impl Policy {
         Ok(Self { expires_s, conditions })
     }
 
-    /// Whether the fields satisfy all conditions and no field is without one.
+    /// Checks that the fields satisfy all conditions and that every field has a condition.
     fn check(&self, bucket: &str, fields: &FormFields) -> S3Result<Option<(u64, u64)>> {
         let value = |name: &str| match name {
             "bucket" => bucket,
@@ -191,7 +191,7 @@ impl Policy {
     }
 }
 
-/// Fields that a policy need not name.
+/// Fields that a policy need not mention.
 fn is_free(name: &str) -> bool {
     matches!(name, "awsaccesskeyid" | "signature" | "x-amz-signature" | "policy" | "file")
         || name.starts_with("x-ignore-")

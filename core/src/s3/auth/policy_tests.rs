@@ -1,4 +1,4 @@
-//! Forms: signatures of both versions, and what policies allow.
+//! Forms: signatures of both versions, and the limits of policies.
 
 use super::super::tests::{KEY, NOW, SECRET, keys};
 use super::*;

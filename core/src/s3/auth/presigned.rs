@@ -1,4 +1,4 @@
-//! SigV4 in the query: URLs that hold for a time.
+//! SigV4 in the query: URLs with a limited lifetime.
 
 use super::canonical::{ALGORITHM, Credential, Signed, UNSIGNED, request_time};
 use super::{Caller, Identity, Keys, MAX_SKEW_S, Payload, SigningKey, payload_of};
@@ -8,7 +8,7 @@ use crate::s3::error_code::S3Code;
 use crate::s3::query::Query;
 use crate::s3::request::RequestHead;
 
-/// Longest that a URL may hold, seconds.
+/// Maximum lifetime of a URL, seconds.
 const MAX_EXPIRES_S: i64 = 7 * 24 * 3600;
 const SIGNATURE: &str = "X-Amz-Signature";
 
@@ -69,13 +69,13 @@ pub(super) fn verify(head: &RequestHead<'_>, keys: &impl Keys, now: u64) -> S3Re
     signed.verify(head, &key)?;
     let payload = match payload {
         UNSIGNED => Payload::Unsigned,
-        // A URL is made before there is a body, so its chunks cannot be signed.
+        // A URL is signed before the body exists, so its chunks cannot be signed.
         text => payload_of(text, None)?,
     };
     Ok(Caller { identity: Identity::Key(access_key), payload })
 }
 
-/// Whether the URL holds now. One that never can is expired too.
+/// Checks that the URL is valid now. A URL that can never be valid counts as expired.
 fn check_time(at: u64, expires_s: i64, now: u64) -> S3Result<()> {
     if at > now + MAX_SKEW_S {
         return Err(S3Error::new(S3Code::AccessDenied, "Request is not valid yet"));

@@ -1,4 +1,4 @@
-//! SigV2 in the query: what boto3 makes of a URL unless it is told otherwise.
+//! SigV2 in the query: the default of boto3 for presigned URLs.
 
 use std::collections::BTreeMap;
 
@@ -14,8 +14,8 @@ use crate::s3::error_code::S3Code;
 use crate::s3::query::Query;
 use crate::s3::request::{Front, RequestHead};
 
-/// Parameters of the query that are part of what is signed: all that make another operation of a
-/// request, and headers of answers.
+/// Query parameters that the signature covers: all that select another operation, and headers of
+/// answers.
 const SIGNED_PARAMETERS: [&str; 38] = [
     "accelerate",
     "acl",
@@ -106,7 +106,7 @@ pub(super) fn verify(
         .detail("SignatureProvided", signature))
 }
 
-/// Whether `signature` (base64) is SigV2's of the text, in constant time.
+/// Whether `signature` (base64) is SigV2's of the text, compared in constant time.
 pub(super) fn verify_text(secret: &SecretKey, text: &str, signature: &str) -> bool {
     let Ok(signature) = BASE64.decode(signature.trim()) else { return false };
     let mut mac =
@@ -115,8 +115,8 @@ pub(super) fn verify_text(secret: &SecretKey, text: &str, signature: &str) -> bo
     mac.verify_slice(&signature).is_ok()
 }
 
-/// What the client may have signed as the path: always with the bucket, and without the prefix for
-/// clients that make it from bucket and key alone.
+/// The paths that the client may have signed: always with the bucket, and without the prefix for
+/// clients that build it from bucket and key alone.
 fn paths(head: &RequestHead<'_>, front: &Front) -> Vec<String> {
     let stripped = front.strip(head.path).unwrap_or(head.path);
     let mut paths = match head.header("host").and_then(|h| front.host_bucket(h)) {
@@ -130,7 +130,7 @@ fn paths(head: &RequestHead<'_>, front: &Front) -> Vec<String> {
 }
 
 fn string_to_sign(head: &RequestHead<'_>, query: &Query, path: &str, expires: &str) -> String {
-    // What was signed as a header travels in the query, and may be sent as a header too.
+    // Values signed as headers are in the query, and may also be sent as headers.
     let either = |name: &str| head.header(name).or_else(|| query.get(name)).unwrap_or("").trim();
     let mut text = format!(
         "{}\n{}\n{}\n{expires}\n",

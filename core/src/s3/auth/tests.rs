@@ -1,4 +1,4 @@
-//! Signatures: the examples of AWS's documents, what clients make, and what must be refused.
+//! Signatures: the examples of AWS's documents, signatures of real clients, and invalid ones.
 
 use std::collections::BTreeMap;
 
@@ -254,7 +254,7 @@ fn the_sigv2_url_of_the_documents_is_accepted_until_it_expires() {
     assert!(other.check_at(1_175_139_620).is_err());
 }
 
-/// What boto3 1.44 sends to an endpoint with the prefix `/s3`.
+/// Requests of boto3 1.44 to an endpoint with the prefix `/s3`.
 #[test]
 fn requests_of_boto3_below_a_prefix_are_accepted() {
     let host = ("host", "127.0.0.1:8080");
@@ -308,7 +308,7 @@ fn requests_of_boto3_below_a_prefix_are_accepted() {
              73b3cbc9bb3d46e984c1ce9ec3f344a089b9ed74a28a65c2fe0f965dfdb148a4",
             &[host, ("x-amz-acl", "private"), ("x-amz-meta-a", "x  y")],
         ),
-        // SigV2 signs the path without the prefix, and headers that travel in the query.
+        // SigV2 signs the path without the prefix, and headers in the query.
         Sent::new(
             Method::GET,
             "/s3/b/a%20b/%C3%BC%2B.txt?versionId=v%201&response-content-type=text%2Fplain\

@@ -35,14 +35,14 @@ pub(super) struct Condition {
     /// Lower case.
     key: String,
     operator: Operator,
-    /// The comparison must fail.
+    /// Whether the comparison must fail.
     negated: bool,
-    /// It holds when the request has no such value.
+    /// Whether it holds if the request has no such value.
     if_exists: bool,
     values: Vec<String>,
 }
 
-/// Keys whose values a front knows; `s3:x-amz-…`, which are headers, and keys of tags besides.
+/// Supported condition keys, besides `s3:x-amz-…`, which are headers, and keys of tags.
 const KEYS: [&str; 9] = [
     "aws:referer",
     "aws:securetransport",
@@ -55,7 +55,7 @@ const KEYS: [&str; 9] = [
     "s3:versionid",
 ];
 
-/// Keys that confine a statement to some people although it names everybody.
+/// Keys that restrict a statement for everybody to some senders.
 const NARROWING: [&str; 2] = ["aws:sourceip", "aws:username"];
 
 impl Condition {
@@ -108,7 +108,7 @@ impl Condition {
         if !known {
             return Err(malformed(format!("the condition key {key} is not served")));
         }
-        // Names of tags are told apart by case, all else is not.
+        // Names of tags are case-sensitive, everything else is not.
         let key = match lower.split_once("objecttag/") {
             Some((kind, _)) => format!("{kind}objecttag/{}", &key[kind.len() + 10..]),
             None => lower,
@@ -136,13 +136,13 @@ impl Condition {
             return self.values.iter().any(|v| v == absent);
         }
         match value {
-            // As in AWS: a comparison with nothing fails, so its negation holds.
+            // As in AWS: a comparison without a value fails, so its negation holds.
             None => self.if_exists || self.negated,
             Some(value) => self.values.iter().any(|v| self.compare(v, &value)) != self.negated,
         }
     }
 
-    /// Whether it confines a statement that is for everybody.
+    /// Whether it restricts a statement that is for everybody.
     pub(super) fn narrows(&self) -> bool {
         let everywhere = |v: &String| matches!(v.as_str(), "*" | "0.0.0.0/0" | "::/0");
         NARROWING.contains(&self.key.as_str())
@@ -188,7 +188,7 @@ fn texts(value: &Value) -> Option<Vec<String>> {
     }
 }
 
-/// An address and how many of its bits count: `10.0.0.0/8`, or one address.
+/// An address and its number of significant bits: `10.0.0.0/8`, or one address.
 fn parse_net(text: &str) -> Option<(IpAddr, u32)> {
     let (address, bits) = text.split_once('/').map_or((text, None), |(a, b)| (a, Some(b)));
     let address: IpAddr = address.parse().ok()?;
@@ -198,7 +198,7 @@ fn parse_net(text: &str) -> Option<(IpAddr, u32)> {
 }
 
 fn contains((net, bits): (IpAddr, u32), address: IpAddr) -> bool {
-    // An IPv4 client of a socket for both families comes as IPv6.
+    // On a dual-stack socket, an IPv4 client has an IPv6 address.
     match (net, address.to_canonical()) {
         (IpAddr::V4(net), IpAddr::V4(address)) => {
             (net.to_bits() ^ address.to_bits()).checked_shr(32 - bits).unwrap_or(0) == 0

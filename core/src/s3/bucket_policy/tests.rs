@@ -1,4 +1,4 @@
-//! Policies: who may do what, and what is refused when it is put.
+//! Policies: permissions, and policies that are refused when put.
 
 use proptest::prelude::*;
 

@@ -1,34 +1,34 @@
-//! Reads the small XML documents of requests into a tree.
+//! Parses the small XML documents of requests into a tree.
 //!
-//! Name spaces and attributes are dropped but for `xsi:type`; order is kept. Depth and number of
-//! elements are bounded, so a hostile document costs no more than its bytes.
+//! Namespaces and attributes are dropped except for `xsi:type`; order is kept. Depth and number of
+//! elements are limited, so a hostile document costs no more than its bytes.
 
 use quick_xml::Reader;
 use quick_xml::events::{BytesRef, BytesStart, Event};
 
 use crate::s3::{S3Code, S3Error, S3Result};
 
-/// Deepest nesting that any request of S3 needs, with room to spare.
+/// Maximum nesting; more than any S3 request needs.
 const MAX_DEPTH: usize = 16;
-/// `DeleteObjects` names 1,000 objects by up to five elements each, `CompleteMultipartUpload`
-/// 10,000 parts by up to eight.
+/// Maximum elements. `DeleteObjects` has 1,000 objects of up to five elements each,
+/// `CompleteMultipartUpload` 10,000 parts of up to eight.
 const MAX_ELEMENTS: usize = 100_000;
-/// Each is compared with all before it, so that none comes twice.
+/// Maximum attributes of an element: each is compared with all earlier ones to detect duplicates.
 const MAX_ATTRIBUTES: usize = 64;
 
-/// One element: its local name, its text and what is in it.
+/// One element: its local name, its text and its children.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Element {
     pub name: String,
-    /// Text directly in it, entities resolved, white space kept.
+    /// Its direct text, entities resolved, white space kept.
     pub text: String,
-    /// `xsi:type`, which tells kinds of grantees apart.
+    /// `xsi:type`, the kind of a grantee.
     pub kind: Option<String>,
     pub children: Vec<Element>,
 }
 
 impl Element {
-    /// Parses a document whose root must be named `root`; all else is `MalformedXML`.
+    /// Parses a document whose root must be named `root`; anything else is `MalformedXML`.
     pub fn parse(body: &[u8], root: &str) -> S3Result<Self> {
         let element = Self::read(body).ok_or_else(|| S3Error::from(S3Code::MalformedXML))?;
         if element.name != root {
@@ -62,7 +62,7 @@ impl Element {
                     continue;
                 }
                 Event::Decl(_) | Event::PI(_) | Event::Comment(_) => continue,
-                // Entities of its own are what attacks are made of.
+                // Custom entities are an attack vector.
                 Event::DocType(_) => return None,
                 Event::Eof => break,
             };
@@ -102,7 +102,7 @@ impl Element {
         self.child(name).map(|c| c.text.as_str())
     }
 
-    /// [`Self::text_of`], without which the document is malformed.
+    /// Like [`Self::text_of`]; if it is missing, the document is malformed.
     pub fn required(&self, name: &str) -> S3Result<&str> {
         self.text_of(name).ok_or_else(|| S3Code::MalformedXML.into())
     }

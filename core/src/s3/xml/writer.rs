@@ -2,14 +2,14 @@
 
 use crate::s3::{S3Error, S3Result};
 
-/// The name space of S3's documents.
+/// The namespace of S3's documents.
 pub const NAMESPACE: &str = "http://s3.amazonaws.com/doc/2006-03-01/";
 
-/// An XML document being written. The caller closes what it opens.
+/// An XML document being written. The caller must close every element that it opens.
 #[derive(Debug, Default)]
 pub struct XmlWriter {
     out: String,
-    /// A text had characters that XML cannot hold.
+    /// Whether a text had characters that XML cannot represent.
     is_lossy: bool,
 }
 
@@ -25,7 +25,7 @@ impl XmlWriter {
         self.out.push('>');
     }
 
-    /// Opens the root element, in S3's name space.
+    /// Opens the root element, in S3's namespace.
     pub fn open_root(&mut self, name: &str) {
         self.out.push('<');
         self.out.push_str(name);
@@ -56,7 +56,7 @@ impl XmlWriter {
         self.close(name);
     }
 
-    /// Only when there is a value.
+    /// Writes the element only if there is a value.
     pub fn optional(&mut self, name: &str, value: Option<&str>) {
         if let Some(value) = value {
             self.text(name, value);
@@ -75,12 +75,12 @@ impl XmlWriter {
         self.out
     }
 
-    /// As [`Self::finish`]; an error if a text had characters that XML cannot hold.
+    /// Like [`Self::finish`]; an error if a text had characters that XML cannot represent.
     pub fn finish_exact(self) -> S3Result<String> {
         if self.is_lossy { Err(not_in_xml()) } else { Ok(self.out) }
     }
 
-    /// Bytes written so far; long lists are cut into pieces by it.
+    /// Bytes written so far; used to split long lists.
     pub fn len(&self) -> usize {
         self.out.len()
     }
@@ -89,19 +89,19 @@ impl XmlWriter {
         self.out.is_empty()
     }
 
-    /// Takes out what is written so far.
+    /// Takes the text written so far.
     pub fn take(&mut self) -> String {
         std::mem::take(&mut self.out)
     }
 }
 
-/// Whether XML 1.0 can hold this text, as it is or by references. It cannot hold most control
-/// characters: a reference to one, which AWS writes, is an error to every parser.
+/// Whether XML 1.0 can represent this text, literally or by references. It cannot represent most
+/// control characters: a reference to one, which AWS writes, is an error in every parser.
 pub fn fits_xml(text: &str) -> bool {
     text.chars().all(is_xml_char)
 }
 
-/// The refusal of an answer that would have to name what XML cannot hold.
+/// The error for an answer that would contain text that XML cannot represent.
 pub fn not_in_xml() -> S3Error {
     S3Error::argument(
         "encoding-type",
@@ -115,7 +115,8 @@ fn is_xml_char(c: char) -> bool {
     matches!(c, '\t' | '\n' | '\r' | ' '..='\u{fffd}' | '\u{10000}'..)
 }
 
-/// Escapes text of an element. Characters that XML cannot hold are replaced; false if there are any.
+/// Escapes text of an element. Characters that XML cannot represent are replaced; returns false if
+/// there are any.
 fn escape_into(out: &mut String, text: &str) -> bool {
     let mut is_exact = true;
     for c in text.chars() {

@@ -1,4 +1,4 @@
-//! How jobs that sort shards are told of: each target's part, or all of them as one.
+//! The status of jobs that sort shards in v1's form: per target, or merged.
 
 use regex_lite::Regex;
 use serde_json::{Map, Value, json};
@@ -8,7 +8,7 @@ use crate::error::{Error, ErrorCode, Result};
 use crate::job::{JobState, JobStatus};
 use crate::v1::cluster::format_rfc3339 as time;
 
-/// Which jobs a question about all of them is about.
+/// Selects the jobs of a query.
 pub struct Filter {
     regex: Option<Regex>,
     only_active: bool,
@@ -22,7 +22,7 @@ impl Filter {
         Ok(Self { regex: regex.map(compiled).transpose()?, only_active })
     }
 
-    /// Jobs are chosen by what their descriptions say.
+    /// Matches jobs by their descriptions.
     pub fn matches(&self, status: &JobStatus) -> bool {
         let description = status.dsort.as_ref().map_or("", |report| &report.description);
         self.regex.as_ref().is_none_or(|r| r.is_match(description))
@@ -30,12 +30,12 @@ impl Filter {
     }
 }
 
-/// The error for an id that no target knows.
+/// The error for an unknown id.
 pub fn unknown_dsort(id: &str) -> Error {
     Error::new(ErrorCode::JobNotFound, format!("[dsort] {id} does not exist"))
 }
 
-/// What each target did, by its id.
+/// The part of each target, by its id.
 pub fn metrics_json(status: &JobStatus, now_ns: u64) -> Value {
     let empty = DsortReport::default();
     let report = status.dsort.as_deref().unwrap_or(&empty);
@@ -45,13 +45,13 @@ pub fn metrics_json(status: &JobStatus, now_ns: u64) -> Value {
     Value::Object(rows.collect())
 }
 
-/// All targets as one.
+/// All targets merged.
 pub fn job_json(status: &JobStatus, now_ns: u64) -> Value {
     let empty = DsortReport::default();
     info(status, status.dsort.as_deref().unwrap_or(&empty), None, now_ns)
 }
 
-/// `part`: one target's, and whether its row is the one that tells of errors.
+/// `part`: one target's part, and whether its row reports the errors.
 fn info(
     status: &JobStatus,
     report: &DsortReport,
@@ -60,7 +60,7 @@ fn info(
 ) -> Value {
     let all = report.targets.values().fold(TargetPart::default(), |all, one| sum(&all, one));
     let (part, reported) = part.unwrap_or((&all, true));
-    // AIStore's jobs end in one way that is not good.
+    // AIStore has a single state for jobs that did not succeed.
     let aborted = matches!(status.state, JobState::Failed | JobState::Stopped);
     let mut errors = status.messages.clone();
     if status.state == JobState::Stopped && errors.is_empty() {
@@ -148,7 +148,7 @@ fn phase(phase: &Phase, now_ns: u64) -> Map<String, Value> {
 }
 
 fn stats(times: &Times) -> Value {
-    // Bytes a second over all of them; one alone is not kept.
+    // Bytes per second over all of them; individual rates are not stored.
     let rate = (times.bytes * 1000).checked_div(times.total_ms).unwrap_or(0).to_string();
     json!({
         "total_ms": times.total_ms.to_string(), "count": times.count.to_string(),

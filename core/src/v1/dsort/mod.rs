@@ -6,5 +6,5 @@ mod request;
 pub use info::{Filter, job_json, metrics_json, unknown_dsort};
 pub use request::{request_json, requested};
 
-/// Where all of them go.
+/// The path of all of them.
 pub const PATH: &str = "/v1/sort";

@@ -1,5 +1,5 @@
-//! What a request to sort shards asks for. Beside AIStore's keys it may have ours: `ekm`, the text
-//! of a key map, `timeout` and `overwrite`.
+//! Parses a request to sort shards. In addition to AIStore's keys it may have Forebay's: `ekm`, the
+//! text of a key map, `timeout` and `overwrite`.
 
 use serde_json::{Map, Value, json};
 
@@ -13,7 +13,7 @@ use crate::settings::ClusterSettings;
 use crate::size::{ByteSize, parse_duration};
 use crate::v1::action::{lower_keys, parse_json, selection};
 
-/// Keys of a request, as they are lower-cased.
+/// Keys of a request, in lower case.
 const KEYS: [&str; 23] = [
     "input_bck",
     "input_format",
@@ -36,14 +36,15 @@ const KEYS: [&str; 23] = [
     "overwrite",
     "config",
     "timeout",
-    // What an older client sends with each request.
+    // Sent by older clients with each request.
     "uuid",
     "id",
 ];
-/// Keys of the cluster's configuration that a request may overrule, in `Config` or beside it.
+/// Keys of the cluster's configuration that a request may override, in `Config` or next to it.
 const REACTIONS: [&str; 4] =
     ["duplicated_records", "missing_shards", "ekm_malformed_line", "ekm_missing_key"];
-/// Those that say nothing here: nothing is extracted, and what goes between targets is not packed.
+/// Keys without an effect here: nothing is extracted, and transfers between targets are not
+/// compressed.
 const IDLE: [&str; 5] = [
     "default_max_mem_usage",
     "dsorter_mem_threshold",
@@ -53,7 +54,7 @@ const IDLE: [&str; 5] = [
 ];
 const ALGORITHMS: &str = "one of alphanumeric, none, md5, shuffle, content";
 
-/// What a request asks for. `seed` is that of a shuffle which names none.
+/// Parses the specification in a request. `seed` is used for a shuffle without its own.
 pub fn requested(body: &[u8], settings: &ClusterSettings, seed: u64) -> Result<DsortSpec> {
     let message = parse_json(body)?;
     let Value::Object(keys) = &message else {
@@ -125,7 +126,7 @@ pub fn requested(body: &[u8], settings: &ClusterSettings, seed: u64) -> Result<D
         none if none.is_empty() => text_of(config.get("call_timeout"), "call_timeout")?,
         given => given,
     };
-    // Go writes an absent duration as 0s.
+    // Go encodes an absent duration as 0s.
     if !matches!(timeout.as_str(), "" | "0" | "0s") {
         let ms = parse_duration(&timeout)?.as_millis();
         spec.timeout_ms = u64::try_from(ms).unwrap_or(u64::MAX);
@@ -138,7 +139,7 @@ pub fn requested(body: &[u8], settings: &ClusterSettings, seed: u64) -> Result<D
     Ok(spec)
 }
 
-/// The same as a request.
+/// The request for a specification.
 pub fn request_json(spec: &DsortSpec) -> Value {
     let input = match &spec.input {
         InputFormat::Names(names) => json!({ "objnames": names }),
@@ -269,7 +270,7 @@ fn input(value: Option<&Value>) -> Result<InputFormat> {
     })
 }
 
-/// The order, and whether it goes down.
+/// The order, and whether it is descending.
 fn algorithm(value: Option<&Value>, seed: u64) -> Result<(Algorithm, bool)> {
     let value = match value {
         None | Some(Value::Null) => return Ok((Algorithm::default(), false)),
