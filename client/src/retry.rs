@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn permanent_errors_return_at_once_and_transient_ones_until_the_deadline() {
+    async fn permanent_errors_are_not_retried_and_transient_ones_until_the_deadline() {
         let mut tries = Attempts::new("http://h:1", Duration::from_millis(80));
         let gone = Error::Api(CoreError::new(ErrorCode::ObjectNotFound, "no"));
         assert_eq!(tries.again(gone).await.unwrap_err().code(), ErrorCode::ObjectNotFound);

@@ -144,7 +144,7 @@ async fn an_upload_is_sent_again_from_its_start() {
 }
 
 #[tokio::test]
-async fn a_source_that_ends_early_fails_at_once_with_its_own_reason() {
+async fn a_short_upload_source_fails_without_retry_and_keeps_its_error() {
     let (gateway, _target) = cluster(|_| reply(200, &[], "")).await;
     let open: crate::OpenStream = Arc::new(|| {
         Box::pin(async {

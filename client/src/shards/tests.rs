@@ -116,7 +116,7 @@ async fn all(mut stream: ShardStream) -> Vec<Result<(String, Vec<String>), CoreE
 }
 
 #[tokio::test]
-async fn samples_go_on_where_the_connection_broke() {
+async fn a_sample_stream_resumes_where_the_connection_broke() {
     let archive = tar(&[("a/1.x", "one"), ("a/1.y", "two"), ("._1.x", "-"), ("a/2.x", "three")]);
     let (gateway, target) = cluster(move |seen| {
         let size = archive.len();
