@@ -95,7 +95,7 @@ impl Maps {
         };
         let within = Duration::from_millis(LEASE_BACK_WITHIN_MS);
         tokio::time::timeout(within, comes).await.map_err(|_| {
-            Error::unavailable("this node hears from no gateway that a majority follows")
+            Error::unavailable("no gateway that leads a majority has confirmed this node")
                 .retry_after(1)
         })
     }
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_has_no_lease_waits_for_one_and_is_told_when_none_comes() {
+    async fn a_request_without_a_lease_waits_for_one_and_fails_if_none_comes() {
         let maps = Maps::default();
         assert!(maps.leased().await.is_err());
         let waiting = tokio::spawn({

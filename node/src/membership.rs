@@ -318,7 +318,7 @@ impl Follower {
         match within(LEAVE_WITHIN, self.door.leave(&request)).await {
             // Requests that arrived before are answered by then, and those in flight are forwarded.
             Ok(_) => tokio::time::sleep(LEAVE_GRACE).await,
-            Err(e) => tracing::debug!(error = %e, "nobody hears that this node is about to stop"),
+            Err(e) => tracing::debug!(error = %e, "could not announce the stop of this node"),
         }
     }
 
@@ -330,7 +330,7 @@ impl Follower {
         match within(LEAVE_WITHIN, self.door.leave(&request)).await {
             Ok(LeaveReply { state: Some(state) }) => drop(self.maps.offer(state)),
             Ok(LeaveReply { state: None }) => {}
-            Err(e) => tracing::debug!(error = %e, "could not say goodbye"),
+            Err(e) => tracing::debug!(error = %e, "the leave request failed"),
         }
     }
 }

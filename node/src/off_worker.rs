@@ -30,7 +30,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-    async fn other_tasks_go_on_meanwhile() {
+    async fn other_tasks_run_while_a_worker_is_busy() {
         let (sender, receiver) = mpsc::channel();
         let long = tokio::spawn(async move { off_worker(usize::MAX, || receiver.recv()) });
         // Runs on the only worker, which `work` would block.

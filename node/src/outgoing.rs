@@ -127,7 +127,7 @@ impl Outgoing {
                 return Poll::Ready(Ok(false));
             }
             Some(Err(e)) => return Poll::Ready(Err(io::Error::other(e))),
-            _ => return Poll::Ready(Err(io::Error::other("a body has another length than said"))),
+            _ => return Poll::Ready(Err(io::Error::other("a body has not its announced length"))),
         };
         *left -= piece.len();
         self.piece = (!piece.is_empty()).then_some(piece);

@@ -222,7 +222,7 @@ async fn both_answer_on_one_connection_in_turns() {
 }
 
 #[tokio::test]
-async fn requests_sent_at_once_are_answered_in_their_order() {
+async fn pipelined_requests_are_answered_in_order() {
     let mut stream = connected().await;
     let asked = ["/quick/1", "/wait", "/quick/2", "/quick/3", "/a", "/b", "/large", "/quick/20000"];
     let all: String = asked.iter().map(|path| get(path)).collect();
@@ -259,7 +259,7 @@ async fn a_client_that_does_not_read_holds_its_answers_back_and_gets_them_all() 
 }
 
 #[tokio::test]
-async fn a_head_may_come_in_pieces() {
+async fn a_request_head_may_arrive_in_pieces() {
     let mut stream = connected().await;
     for path in ["/quick/2", "/slow", "/quick/4"] {
         for byte in get(path).as_bytes() {
