@@ -51,7 +51,7 @@ impl ClusterView {
         let primary = self
             .maps
             .primary()
-            .ok_or_else(|| Error::unavailable("this gateway has not heard from a leader yet"))?;
+            .ok_or_else(|| Error::unavailable("this gateway knows no leader yet"))?;
         let nodes = state.nodes.values().map(|node| {
             let mut usage = usage.get(&node.id).cloned().unwrap_or_default();
             if node.id == self.identity.id {

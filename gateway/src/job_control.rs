@@ -212,7 +212,7 @@ impl JobControl {
                     parts.insert(target, list);
                 }
                 Err(e) => {
-                    tracing::warn!(node = %target, error = %e, "target does not tell its jobs")
+                    tracing::warn!(node = %target, error = %e, "target did not report its jobs")
                 }
             }
         }

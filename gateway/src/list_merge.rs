@@ -368,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn copies_are_the_targets_that_have_the_newest_form() {
+    fn copies_count_the_targets_with_the_newest_version() {
         let pages = |times: &[u64]| {
             let one = |(i, mtime_ns): (usize, &u64)| {
                 let mut entry = ListEntry { name: "x".into(), ..Default::default() };

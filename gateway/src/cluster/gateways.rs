@@ -55,7 +55,7 @@ impl Gateways {
             let without = self.maps.load();
             let sent = self.peer.post_json::<_, ()>(&node.url, REMOVED_PATH, without.as_ref());
             if let Ok(Err(e)) = tokio::time::timeout(NOTIFY_TIMEOUT, sent).await {
-                tracing::debug!(node = %node.id, error = %e, "it does not hear that it was taken out");
+                tracing::debug!(node = %node.id, error = %e, "removed gateway could not be notified");
             }
         }
         Ok(())

@@ -411,7 +411,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_restarted_node_lives_at_once_and_an_unchanged_join_changes_nothing() {
+    async fn a_restarted_node_is_alive_immediately_and_an_unchanged_join_changes_nothing() {
         let w = world().await;
         w.members.join(join()).await.unwrap();
         let version = w.state().version;
@@ -431,19 +431,19 @@ mod tests {
         let reply = w.beat(&id()).await;
         assert_eq!((reply.lease, reply.confirmed_ms), (true, 1_000));
         w.pass(1_000).await;
-        assert!(!w.beat(&id()).await.lease, "who hears of no majority gives none");
+        assert!(!w.beat(&id()).await.lease, "a leader that no majority confirmed gives no lease");
         w.members.confirmed(w.members.now_ms() - 250);
         let reply = w.beat(&id()).await;
         assert_eq!((reply.lease, reply.confirmed_ms), (true, 250));
     }
 
     #[tokio::test]
-    async fn a_leave_counts_at_once() {
+    async fn a_leave_takes_effect_immediately() {
         let w = world().await;
         w.members.join(join()).await.unwrap();
         let leave = LeaveRequest { id: id(), yields: false, since: 0, instance: 0 };
         let state = w.members.leave(leave).await.unwrap().state.unwrap();
-        assert!(!state.node(&id()).unwrap().alive, "it hears of that itself");
+        assert!(!state.node(&id()).unwrap().alive, "the answer to the leave shows it");
         assert!(!alive(&w));
         assert_eq!(w.state().targets().count(), 1, "it stays a member");
     }
@@ -470,7 +470,7 @@ mod tests {
         w.meta.propose(set_alive(&id(), false)).await.unwrap();
         drop(turn);
         again.await.unwrap();
-        assert!(alive(&w), "who has a lease is not dead by the log");
+        assert!(alive(&w), "a node with a lease is not dead in the log");
     }
 
     #[tokio::test]
@@ -485,7 +485,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_unknown_node_is_told_to_join_and_a_bad_one_is_refused() {
+    async fn an_unknown_node_has_to_join_and_an_invalid_one_is_refused() {
         let w = world().await;
         assert!(w.beat(&id()).await.unknown);
         let bad = JoinRequest { url: "nowhere".into(), ..join() };
@@ -494,7 +494,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_gateway_that_slept_does_not_bury_its_nodes() {
+    async fn a_gateway_that_was_paused_does_not_mark_its_nodes_dead() {
         let w = world().await;
         w.members.join(join()).await.unwrap();
         w.clock.0.fetch_add(60_000, Ordering::SeqCst);
@@ -541,11 +541,11 @@ mod tests {
         assert!(beat(8).await.is_ok());
         let late = LeaveRequest { id: id(), yields: false, since: 0, instance: 7 };
         w.members.leave(late).await.unwrap();
-        assert!(alive(&w), "the process that was replaced says goodbye for itself only");
+        assert!(alive(&w), "the leave of a replaced process does not affect its successor");
     }
 
     #[tokio::test]
-    async fn a_process_that_said_goodbye_is_replaced_at_once() {
+    async fn a_process_that_left_is_replaced_immediately() {
         let w = world().await;
         w.members.join(JoinRequest { instance: 7, ..join() }).await.unwrap();
         let leave = LeaveRequest { id: id(), yields: false, since: 0, instance: 7 };

@@ -62,7 +62,7 @@ impl Publisher {
             |acknowledged: &BTreeMap<NodeId, u64>| self.behind(acknowledged, version).is_empty();
         if tokio::time::timeout(PUBLISH_TIMEOUT, acknowledged.wait_for(all)).await.is_err() {
             let nodes = self.behind(&self.acknowledged.borrow(), version).join(" ");
-            tracing::warn!(version, nodes, "nodes are slow to hear of a change");
+            tracing::warn!(version, nodes, "nodes are slow to acknowledge a change");
         }
     }
 

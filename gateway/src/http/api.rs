@@ -40,7 +40,7 @@ async fn map(State(state): State<Api>) -> Response {
 }
 
 fn read_map(state: &Api) -> Result<Response> {
-    let starting = || Error::unavailable("this gateway has not heard from a leader yet");
+    let starting = || Error::unavailable("this gateway knows no leader yet");
     let primary = state.maps.primary().ok_or_else(starting)?;
     let snapshot = state.maps.load();
     if snapshot.version == 0 {

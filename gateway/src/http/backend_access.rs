@@ -56,7 +56,7 @@ impl AccessFront {
                     all.targets.push(TargetAccess { target: node.to_string(), access });
                 }
                 Err(e) => {
-                    tracing::debug!(%node, error = %e, "it does not say what it may do");
+                    tracing::debug!(%node, error = %e, "target did not report its access");
                     all.away.push(node.to_string());
                 }
             }

@@ -99,8 +99,7 @@ async fn daemon(State(state): State<ClusterFront>, request: Request) -> Response
 fn from_map(state: &ClusterFront, id: &NodeId, what: &str) -> Result<Option<Response>> {
     let map = state.maps.load();
     let primary = state.maps.primary();
-    let primary = primary
-        .ok_or_else(|| Error::unavailable("this gateway has not heard from a leader yet"))?;
+    let primary = primary.ok_or_else(|| Error::unavailable("this gateway knows no leader yet"))?;
     Ok(Some(match what {
         "smap" => json(&smap_json(&map, &primary)),
         "bmd" => json(&bmd(&map)),

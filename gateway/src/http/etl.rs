@@ -121,7 +121,7 @@ async fn ask(state: &Etls, question: &EtlQuestion) -> Result<BTreeMap<NodeId, Et
     for (target, answer) in state.targets.post_all::<_, EtlPart>(nodes, PART, question).await {
         match answer {
             Ok(part) => drop(parts.insert(target, part)),
-            Err(e) => tracing::warn!(node = %target, error = %e, "target does not tell of an etl"),
+            Err(e) => tracing::warn!(node = %target, error = %e, "target did not report on an etl"),
         }
     }
     Ok(parts)
@@ -154,7 +154,7 @@ async fn part(State(state): State<Etls>, Path((name, what)): Path<(String, Strin
                 Ok(json(&health_json(&ask(&state, &question).await?)))
             }
             "metrics" => Err(Error::unsupported(
-                "etl: metrics of a service are its own to tell; this cluster does not run it",
+                "etl: this cluster does not run the service; ask the service for its metrics",
             )),
             other => Err(Error::invalid(format!("invalid request URI: /v1/etl/{name}/{other}"))),
         }

@@ -294,7 +294,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_come_in_any_case_and_null_is_nothing() {
+    fn job_query_keys_are_case_insensitive_and_null_counts_as_absent() {
         let q = Question::from_value(&json!({"ID": "x", "Kind": "prefetch-objects",
             "Bck": {"Name": "b", "provider": "s3", "namespace": null}, "DaemonID": ""}))
         .unwrap();

@@ -109,7 +109,7 @@ impl Group {
         }
         // The member of the old disk is removed before the new one is added.
         for seat in seats.iter().filter(|s| s.url == url && (s.id != id || blank)) {
-            tracing::info!(gateway = url, "gateway comes back without what it knew");
+            tracing::info!(gateway = url, "gateway rejoins without its earlier metadata");
             self.take_out(seat, &seats).await?;
         }
         asked.insert(id, Instant::now());
@@ -119,7 +119,7 @@ impl Group {
             None => {
                 let added = self.raft.add_learner(id, BasicNode::new(&url), false).await;
                 added.map_err(refused)?;
-                tracing::info!(gateway = url, "a gateway enters: it gets what the others have");
+                tracing::info!(gateway = url, "a gateway joins as a learner: it receives the log");
                 return Ok(EnterReply::Learns);
             }
         }
@@ -276,6 +276,6 @@ fn refused(e: RaftError<u64, ClientWriteError<u64, BasicNode>>) -> Error {
         RaftError::APIError(ClientWriteError::ChangeMembershipError(
             ChangeMembershipError::InProgress(_),
         )) => busy(),
-        e => Error::unavailable(format!("the gateways cannot agree on who belongs to them: {e}")),
+        e => Error::unavailable(format!("the gateways cannot agree on their members: {e}")),
     }
 }

@@ -81,7 +81,7 @@ impl Group {
             if doubts >= 2
                 && let Err(e) = self.check_place(false).await
             {
-                tracing::warn!(error = %e, "cannot tell whether this gateway is in the group");
+                tracing::warn!(error = %e, "cannot determine whether this gateway is in the group");
             }
         }
     }

@@ -173,7 +173,7 @@ pub(super) fn group_of(configured: &[String], my_url: &str) -> Result<Vec<String
             "cluster.gateways ({}) does not name this gateway, {my_url}",
             urls.join(" ")
         ))
-        .hint("list the URL of every gateway, as listen.advertise of each says it"));
+        .hint("list the URL of every gateway exactly as in its listen.advertise"));
     }
     Ok(urls)
 }

@@ -6,7 +6,7 @@ use crate::wire::{act, get, send};
 use crate::world::{World, map, until};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_change_through_any_gateway_is_seen_at_once_at_every_gateway() {
+async fn a_change_through_any_gateway_is_visible_at_every_gateway_when_acknowledged() {
     let w = World::new(3, 1).await;
     for (i, via) in w.gateways.iter().enumerate() {
         let path = format!("/v1/buckets/b{i}?provider=ais");
@@ -43,7 +43,7 @@ async fn leader(w: &World) -> Option<usize> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn two_of_three_gateways_go_on_and_one_alone_only_answers() {
+async fn two_of_three_gateways_accept_changes_and_one_alone_serves_reads_only() {
     let mut w = World::new(3, 1).await;
     act(w.url(), "POST", "/v1/buckets/kept", "create-bck", Value::Null).await.expect(200);
     let leading = until("one leader that all agree on", async || leader(&w).await).await;

@@ -132,7 +132,7 @@ proptest! {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn commands_proposed_at_once_all_get_their_own_version() {
+async fn concurrent_commands_get_distinct_versions() {
     let dir = tempfile::tempdir().unwrap();
     let alone = Alone::start(&dir.path().join("meta.redb")).await;
     let names: Vec<String> = (0..100).map(|i| format!("b{i}")).collect();
@@ -146,7 +146,7 @@ async fn commands_proposed_at_once_all_get_their_own_version() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn of_two_equal_commands_at_once_one_is_refused() {
+async fn one_of_two_equal_concurrent_commands_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let alone = Alone::start(&dir.path().join("meta.redb")).await;
     let (a, b) = tokio::join!(alone.group.propose(create("b")), alone.group.propose(create("b")));
