@@ -374,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_says_its_patience_and_no_more() {
+    fn a_request_header_sets_retry_rules_only() {
         let header = "attempts=3, first_pause_ms=250,multiplier=1.2,jitter=0";
         let rules = CloudRules::parse_header(header).unwrap();
         assert_eq!(rules.time(CloudRule::FirstPauseMs), Some(Duration::from_millis(250)));

@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn a_restarted_node_joins_at_once() {
+    fn a_rejoined_node_is_not_held_back_as_flapping() {
         let id = NodeId::new("target-01").unwrap();
         let mut l = Leases::default();
         l.record_heartbeat(&id, 0);

@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn while_objects_move_all_are_asked_and_told_and_dead_ones_only_asked() {
+    fn during_a_rebalance_all_targets_are_looked_up_and_only_live_ones_replicated_to() {
         let (mut state, info) = quiescent();
         join(&mut state, 3);
         let (first, second) = holders(&state, &info);
@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn a_write_is_newer_than_all_that_is_known_also_in_a_calm_cluster() {
+    fn a_write_is_newer_than_every_known_stamp_also_in_a_quiescent_cluster() {
         let (state, _) = quiescent();
         let here = Some(Stamp { epoch: 2, version: 3 });
         assert_eq!(WriteHistory { here, ..WriteHistory::default() }.next(&state).version, 4);

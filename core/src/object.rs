@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn a_backends_object_has_an_etag_for_each_version_that_is_told() {
+    fn a_backend_object_has_a_distinct_etag_for_each_version() {
         assert_eq!(remote_etag("abc", "7", 5), "abc", "what the backend says comes first");
         let made = remote_etag("", "7", 5);
         assert!(made.contains('-') && made == remote_etag("", "7", 5), "{made}");

@@ -310,7 +310,7 @@ mod tests {
         assert_eq!(answers(&s).unwrap(), second, "the first missed something");
         set(&mut s, &second, false, true);
         let e = answers(&s).unwrap_err();
-        assert_eq!((e.code, e.retry_after_s), (ErrorCode::Unavailable, Some(3)), "who knows?");
+        assert_eq!((e.code, e.retry_after_s), (ErrorCode::Unavailable, Some(3)), "no owner");
         set(&mut s, &second, true, true);
         assert_eq!(answers(&s).unwrap(), first, "together they know");
     }

@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn all_is_settled_only_when_the_same_targets_lived_from_begin_to_end() {
+    fn a_rebalance_completes_only_if_the_same_targets_were_alive_throughout() {
         let state = cluster(&[1; 3]);
         let (placed, before) = (state.targets_changed, lives(&state));
         assert!(completion(&state, placed, &before).is_ok());

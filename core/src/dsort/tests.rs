@@ -149,7 +149,7 @@ fn an_order_by_content_reads_the_key_of_each_record() {
 }
 
 #[test]
-fn duplicates_are_refused_told_or_passed_over_and_the_first_counts() {
+fn duplicates_abort_warn_or_are_ignored_and_the_first_is_kept() {
     let twice = [member("a.jpg", 1), member("b.jpg", 2), member("a.jpg", 3)];
     let add = |reaction| {
         let (mut records, mut warnings) = (Records::default(), Vec::new());
@@ -186,7 +186,7 @@ fn a_key_map_gives_each_record_its_template() {
 }
 
 #[test]
-fn records_that_a_key_map_does_not_know_are_refused_told_or_left_out() {
+fn records_missing_in_a_key_map_abort_warn_or_are_left_out() {
     let part = "a\tx-%d";
     let (shards, left_out, notes) = mapped(part, Reaction::Ignore).unwrap();
     assert_eq!((shards.len(), left_out, notes.len()), (1, 2, 1));
@@ -198,7 +198,7 @@ fn records_that_a_key_map_does_not_know_are_refused_told_or_left_out() {
 }
 
 #[test]
-fn malformed_lines_are_refused_told_or_passed_over() {
+fn malformed_lines_abort_warn_or_are_ignored() {
     let text = "a\tx-%d\nno separator\nb\tx-%d\tmore\n";
     let read = |reaction| {
         let mut warnings = Vec::new();

@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn folders_come_in_the_order_of_a_walk() {
+    fn folders_are_sorted_as_in_a_tree_walk() {
         let mut folders = ["a-b", "a/b", "a", "", "a/b/c", "a.b"];
         folders.sort_by(|a, b| folder_order(a, b));
         assert_eq!(folders, ["", "a", "a/b", "a/b/c", "a-b", "a.b"]);

@@ -83,7 +83,7 @@ fn a_bucket_gives_lists_and_writes_an_object_gives_itself() {
     let tags = Operation::GetObjectTagging(ObjectVersion::default());
     assert_eq!(check(of(None), &tags, object(&read, None), None), None);
     let own = check(of(Some("bob")), &tags, object(PRIVATE, Some("bob")), None);
-    assert_eq!(own, Some(Verdict::Allowed), "who wrote it may do all with it");
+    assert_eq!(own, Some(Verdict::Allowed), "the writer of an object may do everything with it");
 }
 
 #[test]

@@ -7,7 +7,7 @@ use super::*;
 const NS: &str = "xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\"";
 
 #[test]
-fn parts_of_an_upload_come_in_order() {
+fn parts_of_an_upload_must_be_in_ascending_order() {
     let body =
         |parts: &str| format!("<CompleteMultipartUpload {NS}>{parts}</CompleteMultipartUpload>");
     let part = |n: &str, more: &str| {

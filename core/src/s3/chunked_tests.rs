@@ -158,7 +158,7 @@ fn a_body_that_is_cut_or_of_another_length_is_incomplete() {
 }
 
 #[test]
-fn what_is_not_chunked_is_refused_at_once() {
+fn malformed_chunked_bodies_are_refused() {
     let long = "5;x=".to_owned() + &"y".repeat(2000);
     for bad in [
         "\r\n",

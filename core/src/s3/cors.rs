@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn a_preflight_is_allowed_or_told_why_not() {
+    fn a_preflight_is_allowed_or_refused_with_a_reason() {
         let rules = [rule("GET", "a")];
         let ask = |pairs: &[(&'static str, &str)]| preflight(&rules, &headers(pairs));
         let get = ("access-control-request-method", "GET");

@@ -51,7 +51,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_token_says_where_to_go_on(last in "\\PC{0,30}") {
+        fn a_page_token_decodes_to_the_last_name(last in "\\PC{0,30}") {
             let token = encode(&last);
             let plain = token.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_');
             prop_assert!(plain, "it needs no encoding in a query");

@@ -70,7 +70,7 @@ fn a_target_in_maintenance_owns_nothing_until_it_is_given_back() {
 }
 
 #[test]
-fn what_has_to_move_is_unsettled_until_it_is_said_to_have_moved() {
+fn objects_are_out_of_place_until_the_rebalance_is_logged_as_complete() {
     let mut s = ClusterState::default();
     s.apply(1, join("target-01")).unwrap();
     assert!(s.is_rebalance_complete(), "there is nothing to move");
@@ -127,7 +127,7 @@ fn a_target_that_was_away_lags_until_it_got_what_it_missed() {
     let yields = Command::SetAlive { id: id.clone(), alive: true, yields: true };
     s.apply(12, yields).unwrap();
     let node = s.node(&id).unwrap();
-    assert!(node.alive && node.lagging, "it hears of writes, and others answer");
+    assert!(node.alive && node.lagging, "it gets writes, and others own its objects");
 }
 
 #[test]

@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn the_format_may_be_told() {
+    fn the_archive_format_may_be_given_in_the_query() {
         let mime = |text: &str| parse(&format!("archpath=a&archmime={text}"));
         assert_eq!(mime(".tgz").unwrap().unwrap().mime, Some(ArchiveFormat::TarGz));
         assert_eq!(mime("").unwrap().unwrap().mime, None);
