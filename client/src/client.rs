@@ -177,7 +177,7 @@ impl Client {
         }
     }
 
-    /// Fetches the map anew.
+    /// Fetches the current map.
     pub async fn refresh_map(&self) -> Result<Arc<MapReply>> {
         let mut tries = self.attempts();
         loop {

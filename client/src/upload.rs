@@ -1,4 +1,5 @@
-//! An object written in parts: several are on their way at once, and it is seen when all are there.
+//! Multipart uploads: several parts are in flight at once, and the object becomes visible when all
+//! are stored.
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, header};
@@ -14,8 +15,8 @@ use crate::client::{Client, ObjectCall};
 use crate::error::{Error, Result};
 use crate::objects::Route;
 
-/// An upload under way. It is ended by [`Self::finish`] or [`Self::abort`]; one that is dropped
-/// makes no object, and the target forgets it in time.
+/// An upload in progress. It ends with [`Self::finish`] or [`Self::abort`]; if it is dropped, it
+/// makes no object, and the target removes it after some time.
 #[derive(Debug)]
 pub struct Upload {
     object: Target,
@@ -33,7 +34,7 @@ struct Target {
 }
 
 impl Client {
-    /// Begins to write an object in parts, `parallel` of them at a time.
+    /// Starts a multipart upload with `parallel` parts in flight.
     pub async fn upload(&self, bucket: &Bucket, name: &str, parallel: usize) -> Result<Upload> {
         let object = Target { client: self.clone(), bucket: bucket.clone(), name: name.to_owned() };
         let id = object.act(Method::POST, BEGIN, None, Value::Null).await?;
@@ -49,7 +50,7 @@ impl Client {
 }
 
 impl Upload {
-    /// Sends the next part, which must not be empty; waits while as many as allowed are under way.
+    /// Sends the next part, which must not be empty; waits while `parallel` parts are in flight.
     ///
     /// A failure may be that of an earlier part. It is final: abort the upload then.
     pub async fn push(&mut self, part: Bytes) -> Result<()> {
@@ -66,7 +67,7 @@ impl Upload {
         Ok(())
     }
 
-    /// Makes the object of all parts, in the order in which they were pushed.
+    /// Makes the object from all parts, in the order in which they were pushed.
     pub async fn finish(mut self) -> Result<()> {
         while !self.under_way.is_empty() {
             if let Err(e) = self.next_done().await {
@@ -86,7 +87,7 @@ impl Upload {
         }
     }
 
-    /// Gives the upload up, as well as that goes: what stays of it is forgotten by the target.
+    /// Aborts the upload, best effort: the target removes any remains later.
     pub async fn abort(mut self) {
         self.under_way.shutdown().await;
         let ended = self.object.act(Method::DELETE, ABORT, Some(&self.id), Value::Null).await;
@@ -121,7 +122,7 @@ impl Target {
         answer.into_body().collect().await.map(drop)
     }
 
-    /// Sends an action; the body of its answer.
+    /// Sends an action; returns the body of its answer.
     async fn act(
         &self,
         method: Method,
@@ -146,7 +147,8 @@ impl Target {
         let mut tries = self.client.attempts();
         match self.client.ask_owner(&call, &mut tries).await {
             Ok((answer, _)) => answer.into_body().collect().await,
-            // A try whose answer was lost had ended it; nobody else knows its id.
+            // An earlier try, whose answer was lost, ended the upload; no other client knows its
+            // id.
             Err(Error::Api(e))
                 if id.is_some() && tries.ambiguous && e.code == ErrorCode::UploadNotFound =>
             {
