@@ -18,7 +18,7 @@ const DEFAULT_CAP: usize = 4096;
 const LEAST_RESERVE: usize = 256;
 /// The reserve as a fraction of all descriptors: one in this many.
 const RESERVE_SHARE: usize = 4;
-/// Connections above the cap that may be open while older ones end, as a fraction of the cap.
+/// Connections above the cap that may be open while older ones end: one for this many of the cap.
 const OVERFLOW_SHARE: usize = 16;
 /// Maximum number of refusals sent at the same time; further connections are closed without one.
 const MAX_REFUSALS: usize = 32;
