@@ -207,7 +207,7 @@ impl Group {
     }
 
     /// Forms a group when all of `urls` are reachable and none of them has a group; joins the group
-    /// that one of them has. A part of them could form a second group beside the first.
+    /// that one of them has. A subset of them must not form a group, which could be a second one.
     async fn form_or_enter(&self, urls: &[String]) -> Result<()> {
         let others: Vec<&String> = urls.iter().filter(|url| **url != self.my_url).collect();
         let mut log_throttle = LogThrottle::new();
