@@ -47,7 +47,7 @@ impl Free {
             if self.by_steps.contains_key(&steps) {
                 return;
             }
-            // All retained buffers have other lengths than the requested one.
+            // The retained buffers have other lengths than those in use now.
             *self = Self::NOTHING;
         }
         self.bytes += memory.len();

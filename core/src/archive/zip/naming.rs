@@ -5,7 +5,7 @@ use crc_fast::{CrcAlgorithm, Digest};
 use crate::archive::index::Member;
 use crate::archive::names;
 
-/// Extra field with a name in UTF-8 beside one in another encoding (Info-ZIP's Unicode path).
+/// Extra field with a UTF-8 name, in addition to one in another encoding (Info-ZIP's Unicode path).
 const EXTRA_UNICODE_NAME: u16 = 0x7075;
 const FLAG_UTF8: u16 = 1 << 11;
 
