@@ -434,8 +434,8 @@ impl Batch {
     }
 }
 
-/// Deals the entries of one owner to streams, in turns: all streams then make progress while a batch
-/// is read in order.
+/// Deals the entries of one owner to streams, in turns: all streams then make progress while a
+/// batch is read in order.
 fn dealt(entries: Vec<usize>) -> Vec<Vec<usize>> {
     let count = (entries.len() / PER_STREAM).clamp(1, STREAMS);
     if count == 1 {

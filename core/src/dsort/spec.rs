@@ -29,7 +29,7 @@ pub struct DsortSpec {
     /// Extension of the output shards; empty: that of the input.
     #[serde(default)]
     pub output_ext: String,
-    /// Bytes of members after which a shard is full; 0: as many as spread the records over all names.
+    /// Bytes of members after which a shard is full; 0: spreads the records over all names.
     #[serde(default)]
     pub shard_bytes: u64,
     #[serde(default)]
