@@ -16,7 +16,7 @@ use crate::shard_names;
 use crate::template::Ranges;
 
 /// Lower bound of the assumed compression ratio.
-const MAX_COMPRESSION_GAIN: f64 = 0.001;
+const MIN_COMPRESSION_RATIO: f64 = 0.001;
 
 /// Properties of the input shards besides their records.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -253,7 +253,7 @@ fn shard_bytes(spec: &DsortSpec, ext: &str, records: &Records, inputs: Inputs) -
     }
     // Assumes the compression ratio of the input for the output.
     let ratio = inputs.packed_bytes as f64 / inputs.unpacked_bytes as f64;
-    Ok((spec.shard_bytes as f64 / ratio.clamp(MAX_COMPRESSION_GAIN, 1.0)) as u64)
+    Ok((spec.shard_bytes as f64 / ratio.clamp(MIN_COMPRESSION_RATIO, 1.0)) as u64)
 }
 
 /// Cuts the sequence into shards: a shard ends with the first record that fills it.
