@@ -159,7 +159,7 @@ pub(crate) fn one(
 pub(crate) fn time(unix_ns: u64) -> String {
     match unix_ns {
         0 => "-".into(),
-        ns => format!("{} UTC", forebay_core::v1::cluster::format_time(ns)),
+        ns => format!("{} UTC", forebay_core::date::format_time(ns)),
     }
 }
 
@@ -167,7 +167,7 @@ pub(crate) fn time(unix_ns: u64) -> String {
 pub(crate) fn time_json(unix_ns: u64) -> Value {
     match unix_ns {
         0 => Value::Null,
-        ns => forebay_core::v1::cluster::format_rfc3339(ns).into(),
+        ns => forebay_core::date::format_rfc3339(ns).into(),
     }
 }
 

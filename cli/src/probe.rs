@@ -3,8 +3,8 @@
 use std::io;
 use std::time::Duration;
 
+use forebay_core::date::parse_http;
 use forebay_core::intra::MapReply;
-use forebay_core::s3::date::parse_http;
 use forebay_core::state::Node;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;

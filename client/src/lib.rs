@@ -33,7 +33,6 @@ mod dsort;
 mod each;
 mod error;
 mod hedging;
-mod http_date;
 mod listing;
 mod map;
 mod objects;

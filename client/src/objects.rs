@@ -5,6 +5,7 @@ use http::header::{CONTENT_LENGTH, LAST_MODIFIED};
 use http::{HeaderMap, Method};
 
 use forebay_core::checksum::Checksum;
+use forebay_core::date::parse_http_ns;
 use forebay_core::object::ObjectMeta;
 use forebay_core::size::RangeSpec;
 use forebay_core::v1::headers;
@@ -15,7 +16,6 @@ use crate::body::Body;
 use crate::client::{Client, ObjectCall};
 use crate::download::{GetReply, Identity};
 use crate::error::{Error, Result};
-use crate::http_date;
 
 pub(crate) const HEAD_PROPS: &str = "&props=checksum,atime,version,custom,last-modified,etag";
 
@@ -219,7 +219,7 @@ pub(crate) fn head_meta(answer: &HeaderMap) -> ObjectMeta {
     let text = |name| answer.get(name).and_then(|v: &http::HeaderValue| v.to_str().ok());
     let size = text(CONTENT_LENGTH).and_then(|v| v.parse().ok()).unwrap_or(0);
     let mut meta = headers::object_meta(answer, size);
-    meta.mtime_ns = text(LAST_MODIFIED).and_then(http_date::parse_ns).unwrap_or(0);
+    meta.mtime_ns = text(LAST_MODIFIED).and_then(parse_http_ns).unwrap_or(0);
     meta
 }
 

@@ -7,8 +7,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::date::format_utc;
 use crate::error::{Error, ErrorCode};
-use crate::s3::date::format_utc;
 use crate::sign::REDIRECT_TTL_S;
 
 /// Clocks that differ by more than this are reported, seconds.

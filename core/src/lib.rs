@@ -21,6 +21,7 @@ pub mod cloud_name;
 pub mod cloud_rules;
 pub mod config;
 pub mod copies;
+pub mod date;
 pub mod download;
 pub mod dsort;
 pub mod egress;

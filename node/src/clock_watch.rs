@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use forebay_core::clock_offset::{CLOCK_TOLERANCE_S, ClockOffset, ClockVerdict};
-use forebay_core::s3::date::format_utc;
+use forebay_core::date::format_utc;
 
 use crate::clock::unix_ns;
 

@@ -8,8 +8,8 @@ use axum::body::HttpBody;
 use axum::http::{Method, header};
 use axum::response::Response;
 use forebay_core::Error;
+use forebay_core::date::format_http;
 use forebay_core::intra::MAP_HEADER;
-use forebay_core::v1::cluster::format_http_date;
 use forebay_core::v1::headers::{self as v1, Headers};
 use futures::{FutureExt, StreamExt};
 
@@ -119,7 +119,7 @@ fn end_head(out: &mut Vec<u8>, map: u64) {
     DATE.with_borrow_mut(|(second, text)| {
         let now = unix_ns() / 1_000_000_000;
         if *second != now {
-            (*second, *text) = (now, format_http_date(now * 1_000_000_000));
+            (*second, *text) = (now, format_http(now * 1_000_000_000));
         }
         put([b"\r\ndate: ", text.as_bytes(), b"\r\n\r\n"]);
     });

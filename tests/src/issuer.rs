@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use forebay_core::s3::date::format_iso;
+use forebay_core::date::format_iso;
 
 use crate::web::{Received, Reply, Web};
 

@@ -2,9 +2,9 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use forebay_core::date::format_amz;
 use forebay_core::s3::Element;
 use forebay_core::s3::auth::{SecretKey, SigningKey};
-use forebay_core::s3::date::format_amz;
 use forebay_core::s3::encode::encode_query;
 use sha2::{Digest, Sha256};
 

@@ -3,18 +3,18 @@
 //! Times are seconds since 1970 (UTC) in 32 unsigned bits. A time before 1970 becomes 1970, a time
 //! after 2106-02-07 the last second that fits; fractions are dropped.
 
+use jiff::civil::DateTime;
 use serde::{Deserialize, Serialize};
 
-use crate::v1::cluster::{civil, day_number};
+use crate::date;
 
 /// Permissions, set-id and sticky bits.
 const MODE: u32 = 0o7777;
 /// Flag for [`Stat::local`], next to the twelve bits of the mode.
 const LOCAL: u16 = 1 << 15;
-const DAY: u64 = 86_400;
 /// 1980-01-01 in seconds since 1970: DOS has no earlier time.
 const DOS_BEGIN: u32 = 315_532_800;
-const DOS_YEAR: u64 = 1980;
+const DOS_YEAR: i16 = 1980;
 
 /// Time and mode of a member. Its text form has two numbers: the time, and the mode with bit 15 for
 /// `local`.
@@ -58,19 +58,19 @@ impl Stat {
 
     /// Builds a stat from the fields of a zip archive's header. An invalid date becomes 1970.
     pub fn of_dos(date: u16, time: u16, mode: u32) -> Self {
-        let mtime = from_dos(u64::from(date), u64::from(time)).unwrap_or(0);
+        let mtime = from_dos(date, time).unwrap_or(0);
         Self { local: true, ..Self::new(mtime, mode) }
     }
 
     /// Date and time in the form of zip headers, in steps of 2 s from 1980 on; an earlier time
     /// becomes the first of them.
     pub fn dos(self) -> (u16, u16) {
-        let at = u64::from(self.mtime.max(DOS_BEGIN));
-        let (year, month, day) = civil(at / DAY);
-        let s = at % DAY;
-        let (hour, minute, step) = (s / 3600, s / 60 % 60, s % 60 / 2);
-        let date = ((year - DOS_YEAR) << 9) | (month << 5) | day;
-        let time = (hour << 11) | (minute << 5) | step;
+        let at = date::utc(u64::from(self.mtime.max(DOS_BEGIN)) * 1_000_000_000);
+        let date =
+            ((at.year() - DOS_YEAR) << 9) | (i16::from(at.month()) << 5) | i16::from(at.day());
+        let time = (i32::from(at.hour()) << 11)
+            | (i32::from(at.minute()) << 5)
+            | i32::from(at.second() / 2);
         // Years end at 2106, so that both have at most 16 bits.
         (date as u16, time as u16)
     }
@@ -80,16 +80,14 @@ fn seconds(mtime: i64) -> u32 {
     u32::try_from(mtime.max(0)).unwrap_or(u32::MAX)
 }
 
-fn from_dos(date: u64, time: u64) -> Option<i64> {
-    let (year, month, day) = (DOS_YEAR + (date >> 9), (date >> 5) & 15, date & 31);
+/// Unix seconds of a date and a time of DOS; `None` if there is no such time.
+fn from_dos(date: u16, time: u16) -> Option<i64> {
+    let (year, month, day) = (DOS_YEAR + (date >> 9) as i16, (date >> 5) & 15, date & 31);
     let (hour, minute, second) = (time >> 11, (time >> 5) & 63, (time & 31) * 2);
-    if !(1..=12).contains(&month) || day == 0 || hour > 23 || minute > 59 || second > 59 {
-        return None;
-    }
-    let days = day_number(year, month, day);
-    // There is no 31st of February.
-    let exists = civil(days) == (year, month, day);
-    exists.then_some((days * DAY + hour * 3600 + minute * 60 + second) as i64)
+    let (month, day) = (i8::try_from(month).ok()?, i8::try_from(day).ok()?);
+    let (hour, minute) = (i8::try_from(hour).ok()?, i8::try_from(minute).ok()?);
+    let at = DateTime::new(year, month, day, hour, minute, i8::try_from(second).ok()?, 0).ok()?;
+    i64::try_from(date::unix_seconds(at)?).ok()
 }
 
 #[cfg(test)]

@@ -3,12 +3,12 @@
 use serde::{Deserialize, Serialize};
 
 use super::checksum::{ChecksumAlgorithm, ChecksumType, S3Checksum};
-use super::date::{parse_http, parse_iso};
 use super::error::{S3Error, S3Result};
 use super::error_code::S3Code;
 use super::etag::unquote;
 use super::request::MAX_PART_NUMBER;
 use super::xml::Element;
+use crate::date::{parse_http, parse_iso};
 
 /// Maximum bytes of any of these bodies; `CompleteMultipartUpload` with 10,000 parts needs the
 /// most.

@@ -2,10 +2,10 @@
 
 use http::HeaderMap;
 
-use super::date::parse_http;
 use super::error::{S3Error, S3Result};
 use super::error_code::S3Code;
 use super::etag::unquote;
+use crate::date::parse_http;
 
 /// The current object, for conditions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -145,7 +145,7 @@ impl WriteConditions {
             None => None,
             Some(t) => Some(
                 parse_http(t)
-                    .or_else(|| super::date::parse_iso(t))
+                    .or_else(|| crate::date::parse_iso(t))
                     .ok_or_else(|| S3Error::argument(time, t, "not a time"))?,
             ),
         };

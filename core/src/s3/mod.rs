@@ -18,7 +18,6 @@ pub mod chunked;
 pub mod condition;
 pub mod copy_source;
 pub mod cors;
-pub mod date;
 pub mod encode;
 mod error;
 mod error_code;

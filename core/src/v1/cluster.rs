@@ -2,6 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
+use crate::date::format_time;
 use crate::intra::NodeUsage;
 use crate::name::NodeId;
 use crate::placement::digest;
@@ -87,72 +88,6 @@ pub fn node_config_json(
     config
 }
 
-/// `YYYY-MM-DD HH:MM:SS` of unix nanoseconds, UTC.
-pub fn format_time(unix_ns: u64) -> String {
-    let secs = unix_ns / 1_000_000_000;
-    let (y, m, d) = civil(secs / 86_400);
-    let s = secs % 86_400;
-    format!("{y:04}-{m:02}-{d:02} {:02}:{:02}:{:02}", s / 3600, s / 60 % 60, s % 60)
-}
-
-/// RFC 3339 with nanoseconds, UTC, of unix nanoseconds; 0 is the year 1, Go's zero time.
-pub fn format_rfc3339(unix_ns: u64) -> String {
-    if unix_ns == 0 {
-        return "0001-01-01T00:00:00Z".into();
-    }
-    let text = format_time(unix_ns).replace(' ', "T");
-    format!("{text}.{:09}Z", unix_ns % 1_000_000_000)
-}
-
-/// `02 Jan 06 15:04 UTC` of unix nanoseconds: the default time format of listings.
-pub fn format_rfc822(unix_ns: u64) -> String {
-    let secs = unix_ns / 1_000_000_000;
-    let (y, m, d) = civil(secs / 86_400);
-    let s = secs % 86_400;
-    format!(
-        "{d:02} {} {:02} {:02}:{:02} UTC",
-        MONTHS[m as usize - 1],
-        y % 100,
-        s / 3600,
-        s / 60 % 60
-    )
-}
-
-/// `Sat, 21 Nov 2026 03:51:51 GMT` of unix nanoseconds: HTTP's date form.
-pub fn format_http_date(unix_ns: u64) -> String {
-    let secs = unix_ns / 1_000_000_000;
-    let days = secs / 86_400;
-    let (y, m, d) = civil(days);
-    let s = secs % 86_400;
-    let day = ["Thu", "Fri", "Sat", "Sun", "Mon", "Tue", "Wed"][(days % 7) as usize];
-    let month = MONTHS[m as usize - 1];
-    format!("{day}, {d:02} {month} {y:04} {:02}:{:02}:{:02} GMT", s / 3600, s / 60 % 60, s % 60)
-}
-
-pub(super) const MONTHS: [&str; 12] =
-    ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
-
-/// Year, month, day of a day since 1970-01-01 (proleptic Gregorian, by 400-year cycles that start
-/// in March).
-pub(crate) fn civil(days: u64) -> (u64, u64, u64) {
-    let z = days + 719_468;
-    let (era, doe) = (z / 146_097, z % 146_097);
-    let yoe = (doe - doe / 1460 + doe / 36_524 - doe / 146_096) / 365;
-    let doy = doe - (365 * yoe + yoe / 4 - yoe / 100);
-    let mp = (5 * doy + 2) / 153;
-    let day = doy - (153 * mp + 2) / 5 + 1;
-    let month = if mp < 10 { mp + 3 } else { mp - 9 };
-    (yoe + era * 400 + u64::from(month <= 2), month, day)
-}
-
-/// The day since 1970-01-01 of a date; the inverse of [`civil`].
-pub(crate) fn day_number(year: u64, month: u64, day: u64) -> u64 {
-    let y = if month <= 2 { year - 1 } else { year };
-    let (era, yoe) = (y / 400, y % 400);
-    let doy = (153 * ((month + 9) % 12) + 2) / 5 + day - 1;
-    era * 146_097 + yoe * 365 + yoe / 4 - yoe / 100 + doy - 719_468
-}
-
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
@@ -188,16 +123,5 @@ mod tests {
             config["timeout"].is_object(),
             "the cluster's settings stand beside the node's own"
         );
-    }
-
-    #[test]
-    fn times_print_as_clients_parse_them() {
-        let ns = 1_795_233_111_530_862_741;
-        assert_eq!(format_time(ns), "2026-11-21 03:51:51");
-        assert_eq!(format_rfc3339(ns), "2026-11-21T03:51:51.530862741Z");
-        assert_eq!(format_rfc822(ns), "21 Nov 26 03:51 UTC");
-        assert_eq!(format_http_date(ns), "Sat, 21 Nov 2026 03:51:51 GMT");
-        assert_eq!(format_time(951_782_400_000_000_000), "2000-02-29 00:00:00");
-        assert_eq!(format_rfc3339(0), "0001-01-01T00:00:00Z");
     }
 }

@@ -3,6 +3,7 @@
 use regex_lite::Regex;
 use serde_json::{Value, json};
 
+use crate::date::format_rfc3339;
 use crate::download::{
     DEFAULT_TIMEOUT_MS, DownloadSpec, DownloadStatus, Limits, Task, What, given_name, name_of_link,
     with_scheme, without_password,
@@ -11,7 +12,6 @@ use crate::error::{Error, ErrorCode, Result};
 use crate::name::Bucket;
 use crate::size::parse_duration;
 use crate::v1::action::{lower_keys, number, parse_json};
-use crate::v1::cluster::format_rfc3339;
 
 /// Headers that belong to the connection and cannot be set by users.
 const NOT_THEIRS: [&str; 7] =

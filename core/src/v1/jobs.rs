@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
+use crate::date::format_rfc3339;
 use crate::error::{Error, ErrorCode};
 use crate::job::{JobState, JobStatus};
 use crate::name::NodeId;
-use crate::v1::cluster::format_rfc3339;
 
 /// `what=status`: one job, merged.
 pub fn status_json(s: &JobStatus) -> Value {

@@ -1,24 +1,7 @@
 //! Formats times in a Go layout from the caller: the moment `Mon Jan 2 15:04:05 2006` in the wanted
 //! form (§6.1, `time_format`).
 
-use super::cluster::{MONTHS, civil};
-
-const WEEKDAYS: [&str; 7] =
-    ["Thursday", "Friday", "Saturday", "Sunday", "Monday", "Tuesday", "Wednesday"];
-const MONTH_NAMES: [&str; 12] = [
-    "January",
-    "February",
-    "March",
-    "April",
-    "May",
-    "June",
-    "July",
-    "August",
-    "September",
-    "October",
-    "November",
-    "December",
-];
+use crate::date;
 
 /// The placeholders of a layout. If one is the start of another, the longer one comes first.
 const TOKENS: [&str; 29] = [
@@ -55,13 +38,11 @@ const TOKENS: [&str; 29] = [
 
 /// Formats unix nanoseconds in UTC by a Go layout. Other text is copied.
 pub fn format_layout(layout: &str, unix_ns: u64) -> String {
-    let (secs, nanos) = (unix_ns / 1_000_000_000, unix_ns % 1_000_000_000);
-    let days = secs / 86_400;
-    let (year, month, day) = civil(days);
-    let (hour, minute, second) = (secs / 3600 % 24, secs / 60 % 60, secs % 60);
+    let (at, nanos) = (date::utc(unix_ns), unix_ns % 1_000_000_000);
+    let (year, month, day) = (at.year(), at.month(), at.day());
+    let (hour, minute, second) = (at.hour(), at.minute(), at.second());
     let half = if hour % 12 == 0 { 12 } else { hour % 12 };
-    let month_index = (month - 1) as usize % 12;
-    let weekday = WEEKDAYS[(days % 7) as usize];
+    let name = |format: &str| at.strftime(format).to_string();
     let mut text = String::with_capacity(layout.len() + 8);
     let mut rest = layout;
     while let Some(first) = rest.chars().next() {
@@ -82,10 +63,10 @@ pub fn format_layout(layout: &str, unix_ns: u64) -> String {
             continue;
         };
         let part = match token {
-            "January" => MONTH_NAMES[month_index].to_owned(),
-            "Jan" => MONTHS[month_index].to_owned(),
-            "Monday" => weekday.to_owned(),
-            "Mon" => weekday[..3].to_owned(),
+            "January" => name("%B"),
+            "Jan" => name("%b"),
+            "Monday" => name("%A"),
+            "Mon" => name("%a"),
             "MST" => "UTC".to_owned(),
             "2006" => format!("{year:04}"),
             "06" => format!("{:02}", year % 100),
@@ -109,7 +90,7 @@ pub fn format_layout(layout: &str, unix_ns: u64) -> String {
             "-07" => "+00".to_owned(),
             "Z07:00" | "Z0700" => "Z".to_owned(),
             day_of_year => {
-                let day = days - super::cluster::day_number(year, 1, 1) + 1;
+                let day = at.day_of_year();
                 if day_of_year == "002" { format!("{day:03}") } else { format!("{day:>3}") }
             }
         };

@@ -2,12 +2,12 @@
 
 use axum::http::{HeaderMap, header};
 use axum::response::Response;
+use forebay_core::date::format_rfc822;
 use forebay_core::inventory::home;
 use forebay_core::list_columns;
 use forebay_core::list_page::Detail;
 use forebay_core::name::Namespace;
 use forebay_core::state::ClusterState;
-use forebay_core::v1::cluster::format_rfc822;
 use forebay_core::v1::inventory::NAME_HEADER;
 use forebay_core::v1::list::{
     Entry, ListMsg, MSGPACK, Page, columns_to_msgpack, entry_flags, flags, present_flags,

@@ -3,11 +3,12 @@
 use axum::body::Body;
 use axum::http::{HeaderMap, Method, StatusCode};
 use axum::response::Response;
+use forebay_core::date;
 use forebay_core::s3::answers::{self, DeleteOutcome, Deleted};
 use forebay_core::s3::bodies::{self, DeleteKey};
 use forebay_core::s3::put_headers::BodyChecks;
 use forebay_core::s3::xml::{fits_xml, not_in_xml};
-use forebay_core::s3::{Element, S3Code, S3Error, S3Result, date, encode, is_url_encoded};
+use forebay_core::s3::{Element, S3Code, S3Error, S3Result, encode, is_url_encoded};
 use forebay_node::relay::Relay;
 use forebay_node::s3;
 use futures::StreamExt;

@@ -118,7 +118,7 @@ fn a_redirect_or_grant_that_is_out_of_its_time_is_refused_with_both_clocks() {
     };
     let late = refused(&redirect(past, "0123456789abcdef"), &[]);
     assert_eq!(late.code, ErrorCode::AccessDenied);
-    let signed = forebay_core::s3::date::format_utc(past * 1_000_000_000);
+    let signed = forebay_core::date::format_utc(past * 1_000_000_000);
     for part in ["gateway-2", &signed, "30 s allowed"] {
         assert!(late.message.contains(part), "{part}: {late}");
     }
@@ -163,7 +163,7 @@ fn a_call_of_a_node_counts_once_at_the_node_that_it_was_signed_for() {
         let about = edge.admit(&mut late).unwrap();
         let refusal = about.require_node().unwrap_err();
         assert_eq!(refusal.code, ErrorCode::AccessDenied);
-        let utc = |s: u64| forebay_core::s3::date::format_utc(s * 1_000_000_000);
+        let utc = |s: u64| forebay_core::date::format_utc(s * 1_000_000_000);
         let (theirs, ours) = (utc(skewed), utc(now));
         let text = refusal.to_string();
         assert!(text.contains(&theirs) && text.contains(&ours[..15]), "{text}");

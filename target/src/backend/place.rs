@@ -2,9 +2,9 @@
 
 use std::fmt::Display;
 
+use forebay_core::date::parse_http;
 use forebay_core::error::{Error, ErrorCode};
 use forebay_core::name::Bucket;
-use forebay_core::s3::date::parse_http;
 
 /// Seconds after which credentials that could not be renewed are worth another call.
 const CREDENTIALS_PAUSE_S: u32 = 2;

@@ -10,12 +10,12 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, he
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use forebay_core::bucket::BucketInfo;
+use forebay_core::date::format_http;
 use forebay_core::intra::{HEDGED_HEADER, MAP_HEADER};
 use forebay_core::object::{ObjectMeta, SYSTEM_PREFIX, is_system_key};
 use forebay_core::request::RequestContext;
 use forebay_core::sign::GRANT_HEADER;
 use forebay_core::v1::action::ActionMsg;
-use forebay_core::v1::cluster::format_http_date;
 use forebay_core::v1::headers as v1;
 use forebay_core::v1::object::CopyArgs;
 use forebay_core::v1::query::{Query, split_path};
@@ -367,7 +367,7 @@ fn write_props(
         v1::set(headers, v1::CHUNKS_MAX_SIZE, &meta.parts.largest().to_string());
     }
     if wants("last-modified") {
-        v1::set(headers, "last-modified", &format_http_date(meta.mtime_ns));
+        v1::set(headers, "last-modified", &format_http(meta.mtime_ns));
     }
     if wants("etag")
         && let Some(etag) = v1::etag(meta)

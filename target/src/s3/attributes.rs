@@ -42,7 +42,7 @@ pub(super) async fn get(
         size: wanted.size.then_some(object.size),
     };
     let mut response = s3::xml(StatusCode::OK, answer.to_xml());
-    let modified = forebay_core::s3::date::format_http(object.mtime_ns);
+    let modified = forebay_core::date::format_http(object.mtime_ns);
     s3::set(response.headers_mut(), "last-modified", &modified);
     meta::put_version(response.headers_mut(), &call.info, &object);
     Ok(response)

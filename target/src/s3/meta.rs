@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use axum::http::HeaderMap;
 use forebay_core::bucket::BucketInfo;
+use forebay_core::date;
 use forebay_core::history;
 use forebay_core::object::{ObjectMeta, SYSTEM_PREFIX};
 use forebay_core::s3::access::{ACL, OWNER};
@@ -12,8 +13,8 @@ use forebay_core::s3::acl::Acl;
 use forebay_core::s3::bodies::Tag;
 use forebay_core::s3::checksum::{ChecksumAlgorithm, ChecksumType, S3Checksum};
 use forebay_core::s3::condition::Present;
+use forebay_core::s3::etag;
 use forebay_core::s3::put_headers::{CONTENT_HEADERS, ObjectHeaders};
-use forebay_core::s3::{date, etag};
 use forebay_node::s3::{ObjectRights, set};
 
 use crate::object::shown_version;

@@ -3,6 +3,7 @@
 use axum::body::Body;
 use axum::http::{HeaderMap, Method, StatusCode};
 use bytes::Bytes;
+use forebay_core::date;
 use forebay_core::object::ObjectMeta;
 use forebay_core::s3::Request as S3Request;
 use forebay_core::s3::access::Verdict;
@@ -10,7 +11,7 @@ use forebay_core::s3::condition::{Present, ReadConditions};
 use forebay_core::s3::copy_source::CopySource;
 use forebay_core::s3::operation::{GetObject, Operation};
 use forebay_core::s3::range::{ByteRange as Asked, Span};
-use forebay_core::s3::{Element, S3Code, S3Error, S3Result, date, encode, etag};
+use forebay_core::s3::{Element, S3Code, S3Error, S3Result, encode, etag};
 use forebay_core::size::ByteRange;
 use forebay_core::{Error, Result, placement};
 use forebay_node::relay::Relay;
@@ -144,7 +145,7 @@ fn described(status: StatusCode, headers: &HeaderMap, key: &str) -> S3Result<Obj
     Ok(ObjectMeta {
         size: text("content-length").and_then(|n| n.parse().ok()).unwrap_or_default(),
         etag: etag::unquote(text("etag").unwrap_or_default()).to_owned(),
-        mtime_ns: text("last-modified").and_then(date::parse_http).unwrap_or(0) * 1_000_000_000,
+        mtime_ns: text("last-modified").and_then(date::parse_http_ns).unwrap_or(0),
         custom: custom.unwrap_or_default(),
         ..ObjectMeta::default()
     })

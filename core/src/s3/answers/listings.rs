@@ -2,8 +2,8 @@
 //! is an error, unless names are percent-encoded.
 
 use super::{Owner, quoted};
+use crate::date::format_iso;
 use crate::s3::checksum::{ChecksumAlgorithm, ChecksumType, S3Checksum};
-use crate::s3::date::format_iso;
 use crate::s3::encode::encode_if;
 use crate::s3::error::S3Result;
 use crate::s3::operation::{ListMultipartUploads, ListParts};

@@ -1,10 +1,10 @@
 //! Answers about objects: uploads, copies, deletions, attributes.
 
 use super::{Owner, quoted};
+use crate::date::format_iso;
 use crate::s3::acl::{Acl, EVERYBODY, Grantee, HOLDERS, Permission};
 use crate::s3::bodies::Tag;
 use crate::s3::checksum::S3Checksum;
-use crate::s3::date::format_iso;
 use crate::s3::encode::{encode_if, encode_key};
 use crate::s3::error::S3Error;
 use crate::s3::xml::{XmlWriter, fits_xml};

@@ -7,7 +7,7 @@ use percent_encoding::percent_decode;
 use sha2::{Digest, Sha256};
 
 use super::keys::SigningKey;
-use crate::s3::date::{format_amz, parse_amz, parse_http};
+use crate::date::{format_amz, parse_amz, parse_http};
 use crate::s3::encode::{encode_path, encode_query};
 use crate::s3::error::{S3Error, S3Result};
 use crate::s3::error_code::S3Code;

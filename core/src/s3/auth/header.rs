@@ -97,7 +97,7 @@ pub(super) fn verify(
     if at.abs_diff(now) > MAX_SKEW_S {
         return Err(S3Error::from(S3Code::RequestTimeTooSkewed)
             .detail("RequestTime", time)
-            .detail("ServerTime", crate::s3::date::format_amz(now))
+            .detail("ServerTime", crate::date::format_amz(now))
             .detail("MaxAllowedSkewMilliseconds", (MAX_SKEW_S * 1000).to_string()));
     }
     let key = SigningKey::derive(&secret, credential.day, credential.region, credential.service);

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::canonical::{ALGORITHM, Credential};
 use super::{Identity, Keys, SigningKey, presigned_v2};
-use crate::s3::date::parse_iso;
+use crate::date::parse_iso;
 use crate::s3::error::{S3Error, S3Result};
 use crate::s3::error_code::S3Code;
 

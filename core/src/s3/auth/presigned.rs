@@ -2,7 +2,7 @@
 
 use super::canonical::{ALGORITHM, Credential, Signed, UNSIGNED, request_time};
 use super::{Caller, Identity, Keys, MAX_SKEW_S, Payload, SigningKey, payload_of};
-use crate::s3::date::format_iso;
+use crate::date::format_iso;
 use crate::s3::error::{S3Error, S3Result};
 use crate::s3::error_code::S3Code;
 use crate::s3::query::Query;

@@ -8,7 +8,7 @@ use hmac::{Hmac, KeyInit, Mac};
 use sha1::Sha1;
 
 use super::{Caller, Identity, Keys, Payload, SecretKey};
-use crate::s3::date::format_iso;
+use crate::date::format_iso;
 use crate::s3::error::{S3Error, S3Result};
 use crate::s3::error_code::S3Code;
 use crate::s3::query::Query;

@@ -3,10 +3,10 @@
 use regex_lite::Regex;
 use serde_json::{Map, Value, json};
 
+use crate::date::format_rfc3339 as time;
 use crate::dsort::{DsortReport, Phase, TargetPart, Times};
 use crate::error::{Error, ErrorCode, Result};
 use crate::job::{JobState, JobStatus};
-use crate::v1::cluster::format_rfc3339 as time;
 
 /// Selects the jobs of a query.
 pub struct Filter {

@@ -12,11 +12,11 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use forebay_core::bill::RequestClass;
 use forebay_core::bucket::BackendKind;
+use forebay_core::date::parse_http_ns;
 use forebay_core::egress::Egress;
 use forebay_core::error::{Error, ErrorCode, Result};
 use forebay_core::name::Bucket;
 use forebay_core::origin::Origin;
-use forebay_core::s3::date::parse_http;
 use forebay_core::size::ByteRange;
 use forebay_node::bill::Bill;
 use futures::StreamExt;
@@ -108,7 +108,7 @@ impl OriginBackend {
             size,
             version,
             etag,
-            mtime_ns: modified.and_then(http_date_ns).unwrap_or(0),
+            mtime_ns: modified.and_then(parse_http_ns).unwrap_or(0),
             content_type: kept_content_type(header("content-type")),
             // The bytes are kept as they came: what they are encoded in goes along. How long they may
             // be kept is not for the clients of this cluster.
@@ -146,10 +146,6 @@ impl OriginBackend {
 /// An ETag without quotes. A weak one tells versions apart, too.
 fn bare(etag: &str) -> String {
     etag.trim().trim_start_matches("W/").trim_matches('"').to_owned()
-}
-
-fn http_date_ns(text: &str) -> Option<u64> {
-    parse_http(text)?.checked_mul(1_000_000_000)
 }
 
 fn length(answer: &Response) -> Option<u64> {
