@@ -26,15 +26,18 @@ pub struct NodeConfig {
     pub log: LogConfig,
 }
 
-/// The cluster that the node belongs to.
+/// The cluster of the node.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ClusterConfig {
+    /// Name of the cluster, for people. It has no effect.
     pub name: String,
-    /// URLs of the gateways, which store the cluster's metadata. For a new cluster list all of
-    /// them, the same on every node; later some live ones suffice, for new gateways too.
+    /// URLs of the gateways. A new cluster needs the complete list, the same on every node. In a
+    /// cluster that runs, some gateways that are alive are enough, for new gateways too. Empty: a
+    /// gateway is the only one; a target needs at least one URL.
     pub gateways: Vec<String>,
-    /// File with the secret that nodes of one cluster share.
+    /// File with the secret of the cluster, at least 16 characters; required. Every node needs the same
+    /// secret.
     pub secret_file: String,
 }
 
@@ -44,26 +47,30 @@ impl Default for ClusterConfig {
     }
 }
 
-/// The node itself.
+/// The node.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct NodeSection {
-    /// At least 8 letters, digits, `-` or `_`; decides placement, so it must never change.
+    /// Id of the node, required: at least 8 letters, digits, `-` or `_`. It decides the placement of objects and
+    /// must never change.
     pub id: String,
-    /// Folder for the node's own state (a gateway's metadata, identity).
+    /// Folder for the state of the node. A gateway needs it for its copy of the cluster's metadata. A
+    /// target needs it to keep jobs over a restart, and to attach or detach disks by command.
     pub dir: String,
+    /// Failure zone of the node, such as its rack. Copies and slices of an object lie in different
+    /// zones if there are enough of them. Empty: no zone.
     pub zone: String,
 }
 
-/// The addresses to listen on.
+/// The address of the node.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ListenConfig {
-    /// `address:port`.
+    /// Address and port to listen on, as `address:port`.
     pub http: String,
-    /// URL by which other nodes and clients reach this node; derived from `http` if empty.
+    /// URL under which clients and other nodes reach this node. Empty: made from `listen.http`.
     pub advertise: String,
-    /// Allows listening beyond loopback without authentication.
+    /// Allows an address beyond loopback although there is no authentication.
     pub insecure: bool,
 }
 
@@ -77,31 +84,33 @@ impl Default for ListenConfig {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct DiskConfig {
+    /// Folder of the disk.
     pub path: String,
-    /// Bytes that Forebay may use there; if absent, the smaller of 10 % of the file system and 20
-    /// GiB.
+    /// Most bytes to use on the disk. Absent: 10 % of the file system or 20 GiB, the smaller.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size: Option<ByteSize>,
-    /// Requires a file system mounted at `path`: while it is not mounted, the folder under the
-    /// mount point is not used instead.
+    /// Uses the disk only while a file system is mounted at `disk.path`. If the mount is missing, the
+    /// folder below it is not used in its place.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub mount: bool,
-    /// Rebuilds the index of this disk from the objects at start.
+    /// Rebuilds the index of the disk from the stored objects at start. Only the flag sets it: a value
+    /// in the file has no effect.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub rebuild_index: bool,
 }
 
-/// When the cache fills and evicts.
+/// Filling and eviction of the cache.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct CacheConfig {
-    /// Percent of the disk's budget above which eviction starts.
+    /// High watermark: eviction starts above this percentage of a disk's budget.
     pub high: u8,
-    /// Percent below which it stops.
+    /// Low watermark: eviction stops below this percentage.
     pub low: u8,
-    /// Percent above which reads of a backend's objects pass through and are not cached.
+    /// Out-of-space watermark: above this percentage, reads from a backend keep no copy.
     pub out_of_space: u8,
-    /// The order of eviction.
+    /// Order of eviction. `density`: copies with the fewest expected hits per time first; `lru`: the
+    /// least recently used first; `sieve` and `s3-fifo`: the algorithms of these names.
     pub policy: CachePolicy,
 }
 
@@ -124,15 +133,16 @@ impl Default for CacheConfig {
     }
 }
 
-/// Periodic verification of stored bytes that are not read.
+/// Background comparison of stored bytes with their checksums.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ScrubConfig {
+    /// Whether the scrub runs.
     pub enabled: bool,
-    /// Bytes per second read from each disk, less while the disk is busy. The default checks a
-    /// terabyte in 17 hours.
+    /// Bytes that the scrub reads from each disk per second; fewer while the disk is busy. The default
+    /// checks a terabyte in 17 hours.
     pub bytes_per_second: ByteSize,
-    /// Pause between two passes over a disk.
+    /// Hours between the end of one pass over a disk and the start of the next.
     pub pause_hours: u32,
 }
 
@@ -146,15 +156,16 @@ impl Default for ScrubConfig {
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct FolderConfig {
-    /// Folders under which such buckets may be; if empty, none are allowed.
+    /// Folders that may hold buckets of the folder backend, at any depth. An empty list allows no such
+    /// bucket.
     pub roots: Vec<String>,
 }
 
-/// Files of the node that may be promoted to objects.
+/// Promotion of files of the target's machine to objects.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct PromoteConfig {
-    /// The folder that contains them; nothing outside of it is ever read.
+    /// Folder of the files that may be promoted. No file outside it is read.
     pub root: String,
 }
 
@@ -164,25 +175,24 @@ impl Default for PromoteConfig {
     }
 }
 
-/// The S3 front.
+/// The S3 API.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct S3Config {
-    /// The keys of users. With an empty list there is no authentication: everybody may do
-    /// everything, with any signature or none. Absent means the same, except in `forebay dev` and
-    /// in `forebay serve` on loopback, which then have two users.
+    /// Keys of the users. With an empty list there is no authentication: every request is allowed,
+    /// with any signature or none. Absent: as with an empty list, but `forebay dev`, and `forebay
+    /// serve` on loopback, then have two users with published keys.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub keys: Option<Vec<S3Key>>,
-    /// DeleteBucket also deletes the bucket's objects, as in AIStore.
+    /// Lets DeleteBucket delete a bucket together with its objects, as AIStore does.
     pub delete_nonempty_buckets: bool,
-    /// Serves S3 at `/` too, not only under `/s3`.
+    /// Serves S3 at `/` too, not only below `/s3`.
     pub root: bool,
-    /// Domains whose sub-domains are buckets: `s3.example.com` for `bucket.s3.example.com`. Such a
-    /// host serves only S3, at `/`.
+    /// Domains with buckets as sub-domains: `s3.example.com` for `bucket.s3.example.com`. A request to
+    /// such a host is served as S3 at `/`, and no other API is.
     pub domains: Vec<String>,
-    /// Minimum size of every part of an upload except the last. If absent 5 MiB, as on AWS; without
-    /// a minimum if `delete_nonempty_buckets` is set, since clients of AIStore also rely on its
-    /// small parts.
+    /// Smallest size of every part of an upload but the last. Absent: 5 MiB, as on AWS, or no limit
+    /// with `s3.delete_nonempty_buckets`, as in AIStore.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub min_part_size: Option<ByteSize>,
 }
@@ -213,14 +223,16 @@ impl S3Config {
     }
 }
 
-/// A key of an S3 user.
+/// A key of a user of the S3 API.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct S3Key {
+    /// The access key.
     pub access: String,
+    /// The secret key.
     pub secret: String,
-    /// The user of this key: the owner of everything created with it, and the name used in policies
-    /// and access control lists. If absent the access key itself, so that every key is a user.
+    /// User of the key: the owner of everything made with the key, and the name in policies and access
+    /// control lists. Absent: the access key itself, so that every key is a user.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user: Option<String>,
 }
@@ -232,16 +244,16 @@ impl S3Key {
     }
 }
 
-/// Transforms of objects.
+/// Transforms of objects (ETL).
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct EtlConfig {
-    /// Objects transformed concurrently on this target; further ones wait.
+    /// Most objects that this target transforms at once; further objects wait.
     pub parallel: usize,
-    /// Allowed URL prefixes of services. If empty: any URL on any network except link-local
-    /// addresses (169.254.0.0/16), where clouds serve credentials.
+    /// Allowed prefixes of the URLs of transform services. An empty list allows every URL except those
+    /// of link-local addresses (169.254.0.0/16), where clouds serve credentials.
     pub services: Vec<String>,
-    /// Commands that a transform may name; the same on all targets.
+    /// Commands that transforms may use. Every target needs the same commands.
     pub command: Vec<EtlCommand>,
 }
 
@@ -249,8 +261,9 @@ pub struct EtlConfig {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct EtlCommand {
+    /// Name of the command, unique in the list.
     pub name: String,
-    /// Program and arguments, passed without a shell.
+    /// Program and arguments. No shell interprets them.
     pub argv: Vec<String>,
 }
 
@@ -260,13 +273,14 @@ impl Default for EtlConfig {
     }
 }
 
-/// Downloads from the web.
+/// Downloads from web servers.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct DownloadConfig {
-    /// Whether links may lead to private networks and to this machine.
+    /// Allows downloads, and buckets over web servers (`ht://`), to use addresses of private networks
+    /// and of this machine.
     pub allow_private: bool,
-    /// Concurrent downloads of one job on this target.
+    /// Most objects that one job downloads at once on this target.
     pub parallel: usize,
 }
 
@@ -279,26 +293,26 @@ impl Default for DownloadConfig {
 /// With less memory, batches would read one object after the other.
 const LEAST_BATCH_MEMORY: u64 = 16 << 20;
 
-/// Limits on concurrent requests to a node.
+/// Limits of the node.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct LimitsConfig {
-    /// Concurrent batches; more get 429.
+    /// Most batches that the target answers at once. Further batches wait for up to 2 s, then get 429.
     pub batches: usize,
-    /// Memory that all batches share for reading ahead.
+    /// Memory for entries that batches read ahead, shared by all batches of the target. At least
+    /// 16 MiB.
     pub batch_memory: ByteSize,
-    /// Cold GETs in flight to all backends together.
+    /// Most cold GETs in flight, over all backends.
     pub cold_gets: usize,
-    /// Percent of the cold GETs, and of a cloud's calls and budgets, that background work may take;
-    /// the rest is reserved for foreground reads.
+    /// Largest percentage, of cold GETs and of a cloud's calls and budgets, that work ahead of need may
+    /// use. The rest is reserved for requests of readers.
     pub prefetch_percent: u8,
-    /// Maximum open connections; above it the oldest ones are closed, and new ones may get 503. 0:
-    /// as many as the limit of open files allows, less a reserve for files.
+    /// Most open connections. Above the limit, the oldest connections are closed after their current
+    /// request, and new connections may get 503. 0: the limit of open files, less a reserve for files.
     pub connections: usize,
-    /// Seconds that a client may delay the next bytes of a request's body, or leave bytes of a
-    /// reply unread.
+    /// Timeout in seconds for a client that stops sending a request's body, or stops reading a reply.
     pub client_timeout_s: u32,
-    /// Minimum bytes per second of a client, measured over the time that this node waits for it.
+    /// Lowest rate of a client, in bytes per second, over the time that the node waits for it.
     pub client_min_rate: ByteSize,
 }
 
@@ -324,12 +338,14 @@ pub enum LogFormat {
     Json,
 }
 
-/// Logging: level and format.
+/// The log of the node.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct LogConfig {
-    /// A level, or directives such as `info,forebay_target=debug`.
+    /// Level (`off`, `error`, `warn`, `info`, `debug` or `trace`), or directives such as
+    /// `info,forebay_target=debug`.
     pub level: String,
+    /// Format of the lines.
     pub format: LogFormat,
 }
 

@@ -91,7 +91,7 @@ fn word(c: char) -> bool {
 }
 
 /// `FOREBAY_LISTEN__HTTP` → `listen.http`; variables without two underscores are not settings.
-fn env_path(key: &str) -> Option<String> {
+pub(crate) fn env_path(key: &str) -> Option<String> {
     let rest = key.strip_prefix(PREFIX)?;
     rest.contains("__").then(|| rest.to_ascii_lowercase().replace("__", "."))
 }

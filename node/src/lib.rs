@@ -14,6 +14,8 @@ mod chunks;
 pub mod clock;
 mod clock_watch;
 pub mod config_load;
+#[cfg(test)]
+mod config_page;
 mod connections;
 mod drain;
 pub mod edge;
