@@ -17,6 +17,8 @@ mod list_merge;
 mod listing;
 mod meta;
 mod metric_sums;
+#[cfg(test)]
+mod metrics_page;
 mod raw_http;
 mod route;
 mod s3;

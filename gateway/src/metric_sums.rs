@@ -4,36 +4,92 @@
 use std::collections::BTreeMap;
 use std::fmt::{Display, Write};
 
-/// Families that are summed: the name after the prefix, the type, the help.
-const FAMILIES: [(&str, &str, &str); 11] = [
+/// Families that are summed: the name behind the prefix, the type, the help.
+pub(crate) const FAMILIES: [(&str, &str, &str); 11] = [
     ("backend_requests_total", "counter", "Requests to backends, over all targets"),
-    ("backend_bytes_total", "counter", "Bytes read from backends, over all targets"),
+    (
+        "backend_bytes_total",
+        "counter",
+        "Bytes of objects that were read from backends, over all targets",
+    ),
     (
         "cloud_requests_total",
         "counter",
-        "Requests to a bucket's cloud by the class it bills, over all targets",
+        "Requests to a bucket's cloud, by the class that the cloud bills, over all targets",
     ),
     (
         "cloud_bytes_total",
         "counter",
-        "Bytes fetched from a bucket's cloud and sent to it, over all targets",
+        "Bytes of objects fetched from a bucket's cloud and sent to it, and bytes of its listings, \
+         over all targets",
     ),
     (
         "egress_saved_bytes_total",
         "counter",
-        "Bytes of a cloud's objects served without another download, over all targets",
+        "Bytes of a cloud's objects that were served without another download, over all targets",
     ),
-    ("get_bytes_total", "counter", "Bytes of objects served to clients, over all targets"),
-    ("batch_entries_total", "counter", "Entries of batches answered, over all targets"),
-    ("damaged_total", "counter", "Times that stored bytes failed their check, over all targets"),
-    ("healed_total", "counter", "Damaged copies given up for their backend's, over all targets"),
-    ("lost_total", "counter", "Times that damage had no other copy to heal it, over all targets"),
-    ("disks", "gauge", "Disks by their state, over all targets"),
+    (
+        "get_bytes_total",
+        "counter",
+        "Bytes of objects served to clients, by cache result, over all targets",
+    ),
+    ("batch_entries_total", "counter", "Batch entries answered, over all targets"),
+    (
+        "damaged_total",
+        "counter",
+        "Times that stored bytes did not match their checksum, over all targets",
+    ),
+    (
+        "healed_total",
+        "counter",
+        "Damaged copies that were repaired, or dropped to be fetched again, over all targets",
+    ),
+    (
+        "lost_total",
+        "counter",
+        "Times that damage was found and no other copy could repair it, over all targets",
+    ),
+    ("disks", "gauge", "Disks of all targets that reply, by state"),
 ];
-/// Prefix of a node's metric names.
-const OF_NODE: &str = "forebay_";
+/// Prefix of the names of a node.
+pub(crate) const OF_NODE: &str = "forebay_";
 /// Prefix of the names of sums.
-const OF_CLUSTER: &str = "forebay_cluster_";
+pub(crate) const OF_CLUSTER: &str = "forebay_cluster_";
+
+/// A gauge of what the gateway sees of the cluster.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum ClusterGauge {
+    Leading,
+    HasLeader,
+    Nodes,
+    ClockOffset,
+}
+
+impl ClusterGauge {
+    #[cfg(test)]
+    pub(crate) const ALL: [Self; 4] =
+        [Self::Leading, Self::HasLeader, Self::Nodes, Self::ClockOffset];
+
+    /// The name without the prefix, the labels, the help.
+    pub(crate) fn family(self) -> (&'static str, &'static [&'static str], &'static str) {
+        match self {
+            Self::Leading => ("leading", &[], "Whether this gateway is the leader"),
+            Self::HasLeader => (
+                "has_leader",
+                &[],
+                "Whether a majority of the gateways has a leader; without a leader, no metadata can change",
+            ),
+            Self::Nodes => {
+                ("nodes", &["role", "state"], "Nodes by role and state, as known to this gateway")
+            }
+            Self::ClockOffset => (
+                "clock_offset_seconds",
+                &["node"],
+                "Seconds by which a node's clock is ahead of the leading gateway's",
+            ),
+        }
+    }
+}
 
 /// The counters of each target at the last scrape. A sum of counters must never decrease: the
 /// counts of a target before it restarted or left stay in the sum.
@@ -100,7 +156,8 @@ impl Counter {
 }
 
 /// Renders a gauge of the cluster: its samples are `(labels, value)`.
-pub(crate) fn gauge<N: Display>(name: &str, help: &str, samples: &[(String, N)]) -> String {
+pub(crate) fn gauge<N: Display>(gauge: ClusterGauge, samples: &[(String, N)]) -> String {
+    let (name, _, help) = gauge.family();
     let mut text = String::new();
     header(&mut text, name, "gauge", help);
     for (labels, value) in samples {

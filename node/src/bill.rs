@@ -2,7 +2,9 @@
 
 use forebay_core::bill::{CloudBill, RequestClass};
 use forebay_core::bucket::BackendKind;
-use prometheus::{IntCounter, IntCounterVec, Opts, Registry};
+use prometheus::{IntCounter, IntCounterVec};
+
+use crate::metric_families::Families;
 
 /// All buckets' counters.
 #[derive(Clone, Debug)]
@@ -16,18 +18,14 @@ pub struct Bills {
 impl Default for Bills {
     /// Counters that are not exported.
     fn default() -> Self {
-        Self::new(&Registry::new())
+        Self::new(&Families::default())
     }
 }
 
 impl Bills {
-    pub(crate) fn new(registry: &Registry) -> Self {
-        let counter = |name: &str, help: &str, labels: &[&str]| {
-            let c = IntCounterVec::new(Opts::new(name, help), labels)
-                .expect("names and labels are constants of the right form");
-            registry.register(Box::new(c.clone())).expect("each name is registered once");
-            c
-        };
+    pub(crate) fn new(families: &Families) -> Self {
+        let counter =
+            |name: &str, help: &str, labels: &[&str]| families.counters(name, help, labels);
         Self {
             requests: counter(
                 "forebay_cloud_requests_total",
@@ -41,12 +39,12 @@ impl Bills {
             ),
             saved: counter(
                 "forebay_egress_saved_bytes_total",
-                "Bytes of a cloud's objects served without coming from the cloud once more",
+                "Bytes of a cloud's objects that were served without another download",
                 &["bucket"],
             ),
             listing_pages: counter(
                 "forebay_cloud_listing_pages_total",
-                "Pages of listings that a bucket's cloud sent",
+                "Pages of listings received from a bucket's cloud",
                 &["bucket"],
             ),
         }
@@ -129,8 +127,8 @@ mod tests {
 
     #[test]
     fn a_bucket_is_exported_by_its_name_and_asked_for_again_goes_on() {
-        let registry = Registry::new();
-        let bills = Bills::new(&registry);
+        let families = Families::default();
+        let bills = Bills::new(&families);
         let bill = bills.of("s3://b", BackendKind::S3);
         bill.request(RequestClass::A);
         // S3 has no class for this.
@@ -142,7 +140,7 @@ mod tests {
         let requests = [(RequestClass::A, 1), (RequestClass::B, 0), (RequestClass::Free, 0)];
         assert_eq!((again.requests, again.saved_bytes), (requests.into(), 7));
         assert_eq!((again.listing_pages, again.listing_bytes), (2, 1_000));
-        let series: usize = registry.gather().iter().map(|f| f.get_metric().len()).sum();
+        let series: usize = families.gather().iter().map(|f| f.get_metric().len()).sum();
         assert_eq!(series, 8);
     }
 }

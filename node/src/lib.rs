@@ -29,6 +29,7 @@ pub mod logs;
 pub mod machine;
 pub mod maps;
 pub mod membership;
+pub mod metric_families;
 pub mod metrics;
 mod off_worker;
 mod outgoing;

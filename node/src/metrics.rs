@@ -8,11 +8,10 @@ use forebay_core::Error;
 use forebay_core::intra::FileSystemUsage;
 use forebay_core::state::Role;
 use prometheus::core::Collector;
-use prometheus::{
-    Encoder, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry, TextEncoder,
-};
+use prometheus::{Encoder, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, TextEncoder};
 
 use crate::bill::Bills;
+use crate::metric_families::{Families, Family};
 
 /// Requests that the node answered, whatever its role.
 const HTTP_REQUESTS: &str = "forebay_http_requests_total";
@@ -23,7 +22,7 @@ pub struct Metrics(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
-    registry: Registry,
+    families: Families,
     http_requests: IntCounterVec,
     backend_requests: IntCounterVec,
     backend_bytes: IntCounterVec,
@@ -76,74 +75,69 @@ impl Metrics {
     /// The metrics of a node of this role. A gateway exports the requests that it answers itself.
     /// It serves no objects, so it does not export object counters, which would always be 0.
     pub fn of(role: Role) -> Self {
-        let (registry, unseen) = (Registry::new(), Registry::new());
-        let registry_of = |name: &str| match role {
+        let (families, unseen) = (Families::default(), Families::default());
+        let families_of = |name: &str| match role {
             Role::Gateway if name != HTTP_REQUESTS => &unseen,
-            Role::Gateway | Role::Target => &registry,
+            Role::Gateway | Role::Target => &families,
         };
         let counter = |name: &str, help: &str, labels: &[&str]| {
-            let c = IntCounterVec::new(Opts::new(name, help), labels)
-                .expect("names and labels are constants of the right form");
-            registry_of(name).register(Box::new(c.clone())).expect("each name is registered once");
-            c
+            families_of(name).counters(name, help, labels)
         };
-        let gauge = |name: &str, help: &str, label: &str| {
-            let g = IntGaugeVec::new(Opts::new(name, help), &[label])
-                .expect("names and labels are constants of the right form");
-            registry_of(name).register(Box::new(g.clone())).expect("each name is registered once");
-            g
-        };
-        let plain = |name: &str, help: &str| {
-            let g = IntGauge::new(name, help).expect("names are constants of the right form");
-            registry_of(name).register(Box::new(g.clone())).expect("each name is registered once");
-            g
-        };
+        let gauge =
+            |name: &str, help: &str, label: &str| families_of(name).gauges(name, help, &[label]);
+        let plain = |name: &str, help: &str| families_of(name).gauge(name, help);
         let store = [
-            plain("forebay_store_objects", "Objects on the disks of this target"),
-            plain("forebay_store_bytes", "Bytes of the objects on the disks of this target"),
-            plain("forebay_store_budget_bytes", "Bytes that this target may use on its disks"),
+            plain("forebay_store_objects", "Objects on the disks of the target"),
+            plain("forebay_store_bytes", "Bytes of the objects on the disks of the target"),
+            plain("forebay_store_budget_bytes", "Bytes that the target may use on its disks"),
         ];
         let file_systems = [
             gauge("forebay_disk_size_bytes", "Size of the file system of a disk", "disk"),
             gauge("forebay_disk_free_bytes", "Free bytes on the file system of a disk", "disk"),
         ];
-        let batches = gauge("forebay_batches", "Batches that are being answered", "state");
+        let batches = gauge("forebay_batches", "Batches in progress", "state");
         let batch_bytes = gauge(
             "forebay_batch_held_bytes",
-            "Bytes of entries that batches have read and not sent",
+            "Bytes of batch entries that were read and are not sent yet",
             "state",
         );
-        let disks = gauge("forebay_disks", "Disks of this target by their state", "state");
+        let disks = gauge("forebay_disks", "Disks of the target, by state", "state");
         let path = |name: &str, help: &str| counter(name, help, &["path"]);
         let checked = [
             path("forebay_checked_blocks_total", "Stored blocks compared with their checksums"),
             path("forebay_checked_bytes_total", "Stored bytes compared with their checksums"),
-            path("forebay_damaged_total", "Times that stored bytes failed their check"),
+            path("forebay_damaged_total", "Times that stored bytes did not match their checksum"),
             path(
                 "forebay_healed_total",
-                "Damaged copies given up because their backend has the bytes",
+                "Damaged copies that were repaired, or dropped to be fetched again",
             ),
-            path("forebay_lost_total", "Times that damage was found with no other copy to heal it"),
+            path(
+                "forebay_lost_total",
+                "Times that damage was found and no other copy could repair it",
+            ),
         ];
         let of = |path: &str| {
             let [blocks, bytes, damaged, healed, lost] =
                 checked.each_ref().map(|c| c.with_label_values(&[path]));
             Checks { blocks, bytes, damaged, healed, lost }
         };
-        let http_requests =
-            counter(HTTP_REQUESTS, "HTTP requests answered", &["api", "op", "result"]);
+        let http_requests = counter(
+            HTTP_REQUESTS,
+            "HTTP requests that the node answered",
+            &["api", "op", "result"],
+        );
         let get_bytes = counter(
             "forebay_get_bytes_total",
-            "Bytes of objects served to clients, by how they were found",
+            "Bytes of objects served to clients, by cache result",
             &["result"],
         );
         let get_objects = counter(
             "forebay_get_objects_total",
-            "Objects served to clients, by how they were found",
+            "Objects served to clients, by cache result",
             &["result"],
         );
         let batch_entries =
-            counter("forebay_batch_entries_total", "Entries of batches answered", &["result"]);
+            counter("forebay_batch_entries_total", "Batch entries answered", &["result"]);
         Self(Arc::new(Inner {
             ok_entries: batch_entries.with_label_values(&["ok"]),
             object_gets: http_requests.with_label_values(&["v1", "get", "ok"]),
@@ -157,7 +151,7 @@ impl Metrics {
             ),
             backend_bytes: counter(
                 "forebay_backend_bytes_total",
-                "Bytes of objects that came from backends",
+                "Bytes of objects that were read from backends",
                 &["provider"],
             ),
             get_bytes,
@@ -167,7 +161,7 @@ impl Metrics {
             batch_bytes: batch_bytes.with_label_values(&["open"]),
             evicted: counter(
                 "forebay_evicted_bytes_total",
-                "Bytes of cached copies dropped",
+                "Bytes of cached copies that were evicted, by reason",
                 &["reason"],
             ),
             reads: of("read"),
@@ -175,8 +169,8 @@ impl Metrics {
             store,
             disks,
             file_systems,
-            bills: Bills::new(registry_of("")),
-            registry,
+            bills: Bills::new(families_of("")),
+            families,
         }))
     }
 
@@ -320,10 +314,15 @@ impl Metrics {
         counts
     }
 
+    /// All families that the node exports, those without samples too.
+    pub fn families(&self) -> Vec<Family> {
+        self.0.families.all()
+    }
+
     /// The Prometheus text exposition.
     pub fn render(&self) -> String {
         let mut out = Vec::new();
-        match TextEncoder::new().encode(&self.0.registry.gather(), &mut out) {
+        match TextEncoder::new().encode(&self.0.families.gather(), &mut out) {
             Ok(()) => String::from_utf8_lossy(&out).into_owned(),
             Err(e) => format!("# {e}\n"),
         }

@@ -19,7 +19,7 @@ use forebay_node::reply::with_type;
 use crate::cluster::leadership::{LeaderWatch, Leadership};
 use crate::meta::MetaLog;
 use crate::meta::group::Group;
-use crate::metric_sums::{self, Sums};
+use crate::metric_sums::{self, ClusterGauge, Sums};
 use crate::raw_http;
 
 /// A target that does not return its metrics within this time is left out of the sums.
@@ -104,12 +104,9 @@ fn seen(state: &ClusterState, leadership: &Leadership) -> String {
             nodes.push((labels, count));
         }
     }
-    let leads_help = "Whether this gateway leads the others";
-    let led_help =
-        "Whether a majority of the gateways has a leader; without one nothing is changed";
-    metric_sums::gauge("leading", leads_help, &is(leads))
-        + &metric_sums::gauge("has_leader", led_help, &is(led))
-        + &metric_sums::gauge("nodes", "Nodes by role and state, as this gateway knows", &nodes)
+    metric_sums::gauge(ClusterGauge::Leading, &is(leads))
+        + &metric_sums::gauge(ClusterGauge::HasLeader, &is(led))
+        + &metric_sums::gauge(ClusterGauge::Nodes, &nodes)
         + &clocks(leadership)
 }
 
@@ -121,9 +118,8 @@ fn clocks(leadership: &Leadership) -> String {
         .iter()
         .filter_map(|(id, usage)| Some((format!("{{node=\"{id}\"}}"), usage.clock?.seconds())))
         .collect();
-    let help = "Seconds by which a node's clock is ahead of the leading gateway's";
     match samples.is_empty() {
         true => String::new(),
-        false => metric_sums::gauge("clock_offset_seconds", help, &samples),
+        false => metric_sums::gauge(ClusterGauge::ClockOffset, &samples),
     }
 }

@@ -1,0 +1,73 @@
+//! A registry of metrics that also lists the families which have no samples yet.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use prometheus::core::{Collector, Desc};
+use prometheus::proto::MetricFamily;
+use prometheus::{IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry};
+
+/// A family of metrics: its samples differ in the values of the labels.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Family {
+    pub name: String,
+    /// `counter` or `gauge`.
+    pub kind: &'static str,
+    /// Names of the labels.
+    pub labels: Vec<String>,
+    pub help: String,
+}
+
+/// Every metric of a node is made and registered here.
+#[derive(Debug, Default)]
+pub(crate) struct Families {
+    registry: Registry,
+    list: Mutex<Vec<Family>>,
+}
+
+impl Families {
+    /// Registers a family of counters.
+    pub(crate) fn counters(&self, name: &str, help: &str, labels: &[&str]) -> IntCounterVec {
+        let made = IntCounterVec::new(Opts::new(name, help), labels);
+        self.register("counter", made)
+    }
+
+    /// Registers a family of gauges.
+    pub(crate) fn gauges(&self, name: &str, help: &str, labels: &[&str]) -> IntGaugeVec {
+        self.register("gauge", IntGaugeVec::new(Opts::new(name, help), labels))
+    }
+
+    /// Registers a gauge without labels.
+    pub(crate) fn gauge(&self, name: &str, help: &str) -> IntGauge {
+        self.register("gauge", IntGauge::new(name, help))
+    }
+
+    fn register<C>(&self, kind: &'static str, made: prometheus::Result<C>) -> C
+    where
+        C: Collector + Clone + 'static,
+    {
+        let metric = made.expect("names and labels are constants of the right form");
+        let family = |desc: &Desc| Family {
+            name: desc.fq_name.clone(),
+            kind,
+            labels: desc.variable_labels.clone(),
+            help: desc.help.clone(),
+        };
+        self.list().extend(metric.desc().into_iter().map(family));
+        self.registry.register(Box::new(metric.clone())).expect("each name is registered once");
+        metric
+    }
+
+    /// All families in the order of their registration.
+    pub(crate) fn all(&self) -> Vec<Family> {
+        self.list().clone()
+    }
+
+    /// The families that have samples, with their samples.
+    pub(crate) fn gather(&self) -> Vec<MetricFamily> {
+        self.registry.gather()
+    }
+
+    fn list(&self) -> MutexGuard<'_, Vec<Family>> {
+        self.list.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
