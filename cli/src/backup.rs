@@ -20,35 +20,35 @@ use crate::session::Session;
 const STREAM: &str = "-";
 
 #[derive(Debug, Args)]
-#[command(after_help = "What targets keep is not in it: native objects stay where they are,
-cached ones come again.
+#[command(after_help = "A backup has no objects: native objects stay on the disks of the targets,
+cached ones are fetched again.
 
 Examples:
   forebay cluster backup cluster.forebay
   forebay cluster backup - | forebay put - s3://backups/cluster.forebay")]
 pub(crate) struct BackupArgs {
-    /// Where to write it; - is standard output
+    /// File to write; - is standard output
     #[arg(value_name = "FILE")]
     file: PathBuf,
 }
 
 #[derive(Debug, Args)]
-#[command(after_help = "Run it where each gateway of the new group is to run, before the
-first of them starts; its node.dir must have no meta.redb. Targets that have the
-disks of the lost cluster come back by themselves. Buckets made after the backup
-are not known any more; their objects stay on the disks.
+#[command(after_help = "Run this command for each gateway of the new group, on its machine, before
+the first of them starts. Its node.dir must have no meta.redb. Targets with the
+disks of the lost cluster rejoin automatically. Buckets that are newer than the
+backup are gone from the metadata; their objects stay on the disks.
 
 Examples:
   forebay cluster restore cluster.forebay --dry-run
   forebay cluster restore cluster.forebay --config gateway.toml")]
 pub(crate) struct RestoreArgs {
-    /// What `forebay cluster backup` wrote; - is standard input
+    /// File that `forebay cluster backup` wrote; - is standard input
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// Settings of the gateway (TOML), which does not run yet
+    /// Configuration file of the gateway (TOML), required without --dry-run; the gateway must not run
     #[arg(long, value_name = "FILE", required_unless_present = "dry_run")]
     config: Option<PathBuf>,
-    /// Only check the backup and say what is in it
+    /// Check the backup and show its content, and restore nothing
     #[arg(long)]
     dry_run: bool,
 }

@@ -19,21 +19,22 @@ use crate::uri::{self, Listing};
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   forebay mb ais://scratch                       a bucket of this cluster
-  forebay mb ais://images --folder /data/images  over a folder all targets see
-  forebay mb s3://my-bucket                      over a bucket in S3
-  forebay mb gs://my-bucket                      over one in Google Cloud
-  forebay mb az://my-container                   over a container in Azure
-  forebay mb ht://set --url https://host/data    over files of a web server
+  forebay mb ais://images --folder /data/images  a cache of a shared folder
+  forebay mb s3://my-bucket                      a cache of a bucket in S3
+  forebay mb gs://my-bucket                      of a bucket in Google Cloud
+  forebay mb az://my-container                   of a container in Azure
+  forebay mb ht://set --url https://host/data    of files on a web server
 
-All but the first are caches: the objects stay where they are.")]
+The objects of a cached bucket stay in their backend.")]
 pub(crate) struct MakeArgs {
     /// The bucket, for example ais://images
     #[arg(value_name = "URI")]
     bucket: String,
-    /// Cache the files of this folder; it must lie under one of the targets' --folder-root
+    /// Cache the files of this folder. Every target needs it at this path, below one of its folder
+    /// roots (`folder.roots`, or --folder-root of `serve` and `dev`)
     #[arg(long, value_name = "PATH")]
     folder: Option<PathBuf>,
-    /// Cache the files below this URL; the bucket ht:// gets a name made of it
+    /// Cache the files below this URL. A bucket written as `ht://` gets a name made from the URL
     #[arg(long, value_name = "URL", conflicts_with = "folder")]
     url: Option<String>,
 }
@@ -82,8 +83,8 @@ fn folder_backend(bucket: &Bucket, folder: &Path) -> Result<BackendSpec, Failure
 }
 
 #[derive(Debug, Args)]
-#[command(after_help = "Of a bucket with a backend only the cached copies go; a native bucket
-goes with all its objects, and must be empty unless --force is given.
+#[command(after_help = "For a bucket with a backend, only the cached copies are removed. A native
+bucket must be empty; with --force its objects are removed with it.
 
 Example:
   forebay rb ais://scratch --force --yes")]
@@ -91,7 +92,7 @@ pub(crate) struct RemoveArgs {
     /// The bucket, for example ais://scratch
     #[arg(value_name = "URI")]
     bucket: String,
-    /// Remove a native bucket although it has objects
+    /// Remove a native bucket together with its objects
     #[arg(long)]
     force: bool,
 }
@@ -125,19 +126,19 @@ async fn is_empty(session: &Session, bucket: &Bucket) -> Result<bool, Failure> {
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   forebay ls                       all buckets
-  forebay ls s3://                 those of one kind
+  forebay ls s3://                 all buckets in S3
   forebay ls ais://images/cat/     objects whose names start with cat/
-  forebay ls s3://data --cached    only what is in the cluster
-  forebay ls s3://data --fresh     as the cloud is now, not as it was kept
+  forebay ls s3://data --cached    only objects with a copy in the cluster
+  forebay ls s3://data --fresh     a new listing from the cloud
   forebay ls ais://images -o name | wc -l")]
 pub(crate) struct ListArgs {
-    /// A bucket, perhaps with a prefix; all buckets without it
+    /// A bucket, optionally with a prefix; all buckets if absent
     #[arg(value_name = "URI")]
     what: Option<String>,
-    /// Only objects whose bytes are in the cluster
+    /// List only objects that have their bytes in the cluster
     #[arg(long)]
     cached: bool,
-    /// Ask the cloud anew although a listing of it is kept (see cloud.list_max_age_ms)
+    /// List the cloud again instead of using a cached listing (see `cloud.list_max_age_ms`)
     #[arg(long, conflicts_with = "cached")]
     fresh: bool,
 }

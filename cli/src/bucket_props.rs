@@ -22,12 +22,12 @@ const KEYS: [&str; 9] =
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum BucketCommand {
-    /// Show a bucket's properties, and what its cloud bills
+    /// Show a bucket's properties, and the requests and bytes that its cloud bills
     #[command(visible_alias = "info", after_help = "Example:\n  forebay bucket show s3://data")]
     Show(BucketArgs),
-    /// Change some of a bucket's properties
+    /// Change properties of a bucket
     Set(SetArgs),
-    /// Give all properties their defaults again
+    /// Reset all properties to their defaults
     #[command(after_help = "Example:\n  forebay bucket reset s3://data")]
     Reset(BucketArgs),
 }
@@ -42,27 +42,28 @@ pub(crate) struct BucketArgs {
 #[derive(Debug, Args)]
 #[command(after_help = "Properties:
   freshness=AGE   age after which a copy is compared with its backend: 10m,
-                  always, never
-  class=CLASS     owned: synced before the answer; cache: not synced
-  copies=N        on how many targets each object of a native bucket lies
-  ec=D+P          its large objects lie in D data and P parity slices on other
-                  targets, beside the whole; \"4+2,1MiB\": objects of at most
-                  1 MiB are copied instead; off
-  checksum=KIND   of objects written from now on
-  pin=true        copies are never dropped for want of room
-  share=PERCENT   of each disk's budget that copies may take at most
-  ttl=TIME        copies not read for so long are dropped: 12h, never
-  admission=WHEN  keep a copy at the first read (always), the second
+                  always or never
+  class=CLASS     owned: a write is synced before its answer; cache: it is not
+  copies=N        number of targets that hold each object of a native bucket
+  ec=D+P          large objects also have D data and P parity slices on other
+                  targets; \"4+2,1MiB\": objects up to 1 MiB have copies
+                  instead; off
+  checksum=KIND   checksum of objects that are written from now on
+  pin=true        copies are never evicted for space
+  share=PERCENT   largest share of each disk's budget for copies
+  ttl=TIME        copies that were not read for this time are dropped: 12h or
+                  never
+  admission=WHEN  keep a copy at the first read (always), at the second
                   (second-miss), or never
-  cloud.RULE=VALUE  how its backend is asked; \"default\" resets a rule:
+  cloud.RULE=VALUE  rules for requests to the backend; \"default\" resets one:
     attempts, first_pause_ms, multiplier, longest_pause_ms, jitter,
-    deadline_ms: what is tried again
-    answer_ms, stall_ms: time for an answer, or for the next byte of a body
-    concurrency: calls in flight of one target, at most
-    requests_per_second, bytes_per_second: budgets of the whole cluster
-    ranges_above: larger objects come by several ranges at once
-    compose: on, or force: small objects of Google's are composed there, and
-    read together
+    deadline_ms: retries
+    answer_ms, stall_ms: timeouts of an answer, and of the next byte of a body
+    concurrency: most calls in flight from one target
+    requests_per_second, bytes_per_second: limits for the whole cluster
+    ranges_above: larger objects are fetched by several ranges at once
+    compose: on or force: Google composes small objects, which are then read
+    together
 
 Examples:
   forebay bucket set ais://results copies=2
@@ -74,7 +75,7 @@ pub(crate) struct SetArgs {
     /// The bucket, for example s3://data
     #[arg(value_name = "URI")]
     bucket: String,
-    /// What to change
+    /// The properties to change
     #[arg(value_name = "KEY=VALUE", required = true)]
     changes: Vec<String>,
 }

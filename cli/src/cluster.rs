@@ -20,41 +20,45 @@ pub(crate) const NO_MAJORITY: &str = "no majority of the gateways replies: nothi
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ClusterCommand {
-    /// Show the nodes, what they hold, and how often it was there
+    /// Show the nodes with their objects, their bytes and their cache hits
     #[command(after_help = "Example:\n  forebay cluster info -o json")]
     Info,
-    /// Show the map by which clients find the owners of objects
+    /// Show the cluster map: nodes and buckets
     #[command(after_help = "Example:\n  forebay cluster map -o json")]
     Map,
-    /// Move native objects to where they belong; targets that come and go start that by themselves
+    /// Move native objects to their owners. Changes of the set of targets start this automatically
     #[command(after_help = "Example:\n  forebay cluster rebalance --wait")]
     Rebalance {
-        /// Wait until it is done
+        /// Wait until the job ends
         #[arg(long)]
         wait: bool,
     },
-    /// Write buckets, settings and members to a file
+    /// Save the cluster's metadata (buckets, settings, members) to a file
     Backup(BackupArgs),
-    /// Begin the metadata of a gateway from a backup, when all gateways lost theirs
+    /// Restore a gateway's metadata from a backup, after all gateways lost theirs
     Restore(RestoreArgs),
-    /// Attach and detach other clusters, whose buckets are then ais://@ALIAS/BUCKET
+    /// Attach and detach other clusters
     #[command(subcommand)]
     Remote(RemoteCommand),
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum RemoteCommand {
-    /// Give another cluster, Forebay or AIStore, an alias here
+    /// Attach a cluster of Forebay or AIStore. Its buckets are then `ais://@ALIAS/BUCKET`
     #[command(after_help = "Example:
   forebay cluster remote attach far=http://10.0.0.7:7400
   forebay ls ais://@far/images")]
     Attach {
+        /// The alias, and the URL of one of its gateways
         #[arg(value_name = "ALIAS=URL")]
         cluster: String,
     },
-    /// Forget a cluster, and what is cached of its buckets
+    /// Detach a cluster, and drop the cached copies of its buckets
     #[command(after_help = "Example:\n  forebay cluster remote detach far")]
-    Detach { alias: String },
+    Detach {
+        /// The alias of the cluster
+        alias: String,
+    },
     /// List the attached clusters
     #[command(after_help = "Example:\n  forebay cluster remote ls")]
     Ls,

@@ -35,7 +35,7 @@ const ASK_EVERY: Duration = Duration::from_millis(25);
   forebay dev --dir try
   forebay dev --dir try --gateways 3 --targets 4 --size 1GiB")]
 pub(crate) struct DevArgs {
-    /// Folder of the cluster; used again when it holds one already
+    /// Folder of the cluster; a cluster that it holds is started again
     #[arg(long)]
     dir: PathBuf,
     /// Number of gateways
@@ -47,17 +47,17 @@ pub(crate) struct DevArgs {
     /// Port of the first gateway; the other nodes take the ports after it
     #[arg(long, default_value_t = 7400)]
     port: u16,
-    /// Disks (folders) of each target
+    /// Number of disks (folders) of each target
     #[arg(long, default_value_t = 1)]
     disks: u16,
-    /// Bytes each disk may use, for example 8GiB [default: 10 % of the file system or 20 GiB, the
+    /// Most bytes to use on each disk, for example 8GiB [default: 10 % of the file system or 20 GiB, the
     /// smaller]
     #[arg(long, value_parser = ByteSize::parse)]
     size: Option<ByteSize>,
-    /// Folder under which buckets of the folder backend may lie; may be given several times
+    /// Folder that may hold buckets of the folder backend; may be repeated
     #[arg(long, value_name = "PATH")]
     folder_root: Vec<PathBuf>,
-    /// Settings that all nodes share (TOML)
+    /// Configuration file (TOML) with settings for all nodes
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Print the command line of each node instead of starting it

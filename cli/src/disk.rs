@@ -21,39 +21,39 @@ pub(crate) enum DiskCommands {
     /// List the disks of all targets, or of one
     #[command(after_help = "Example:\n  forebay disk ls")]
     Ls {
-        /// A target's id
+        /// Id of the target; all targets if absent
         #[arg(value_parser = NodeId::new)]
         target: Option<NodeId>,
     },
-    /// Make a folder of a target's machine one more of its disks
+    /// Add a folder of a target's machine as a disk
     #[command(
         after_help = "Example:\n  forebay disk attach target-1 /mnt/nvme3 --size 2TiB --mount
 
-Objects move to the new disk where they belong there. With --force the folder
-may hold objects of an earlier time: those that were deleted since come back."
+Objects that belong on the new disk move there. With --force, the folder may
+hold objects from earlier use. Objects that were deleted since then reappear."
     )]
     Attach(AttachArgs),
-    /// Move all objects off a disk, then take it from its target
+    /// Move all objects off a disk, then remove the disk from its target
     #[command(after_help = "Example:\n  forebay disk detach target-1 /mnt/nvme3
 
-The disk stays if an object cannot be moved. Copies that a backend has as well
-are dropped where there is no room for them. With --force the disk goes at once,
-with what is on it: objects that are nowhere else are given up.")]
+If an object cannot be moved, the disk stays. Copies that a backend has too are
+dropped if the other disks have no space for them. With --force, the disk is
+removed at once; objects that exist only on this disk are lost.")]
     Detach(TakeArgs),
-    /// Move all objects off a disk and leave it out of use until it is enabled
+    /// Move all objects off a disk, and stop using it until it is enabled
     #[command(after_help = "Example:\n  forebay disk disable target-1 /mnt/nvme3")]
     Disable(TakeArgs),
-    /// Take a disabled disk into use again
+    /// Use a disabled disk again
     #[command(after_help = "Example:\n  forebay disk enable target-1 /mnt/nvme3")]
     Enable(DiskArgs),
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct DiskArgs {
-    /// The target's id
+    /// Id of the target
     #[arg(value_parser = NodeId::new)]
     target: NodeId,
-    /// The folder, as the target's machine names it
+    /// The folder, as a path on the target's machine
     path: String,
 }
 
@@ -61,13 +61,13 @@ pub(crate) struct DiskArgs {
 pub(crate) struct AttachArgs {
     #[command(flatten)]
     disk: DiskArgs,
-    /// Bytes Forebay may use there [default: 10 % of the file system or 20GiB, the smaller]
+    /// Most bytes to use on it [default: 10 % of the file system or 20 GiB, the smaller]
     #[arg(long, value_parser = ByteSize::parse)]
     size: Option<ByteSize>,
-    /// Only a file system mounted there is this disk
+    /// Use the disk only while a file system is mounted at the folder
     #[arg(long)]
     mount: bool,
-    /// Take objects that are in the folder already as they are
+    /// Accept a folder that holds objects already
     #[arg(long)]
     force: bool,
 }
@@ -76,7 +76,7 @@ pub(crate) struct AttachArgs {
 pub(crate) struct TakeArgs {
     #[command(flatten)]
     disk: DiskArgs,
-    /// At once, with what is on it
+    /// Stop using the disk at once, without moving its objects
     #[arg(long)]
     force: bool,
 }

@@ -66,8 +66,8 @@ impl Finding {
 
 #[derive(Debug, Args)]
 pub(crate) struct DoctorArgs {
-    /// A bucket of which the targets say as whom they call its cloud, and whether they may list and read
-    /// it; with what objects' names begin, or the name of one
+    /// A bucket, optionally with a prefix or the name of an object. Each target reports the identity
+    /// that it uses at the bucket's cloud, and whether it can list and read the bucket
     #[arg(value_name = "BUCKET[/PREFIX]")]
     bucket: Option<String>,
 }

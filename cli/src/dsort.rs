@@ -19,13 +19,13 @@ use crate::session::Session;
 use crate::uri::{self, Place};
 
 #[derive(Debug, Args)]
-#[command(after_help = "A record is all members of one key in one input shard: the name up to the
-first dot of its last component. It is never split. Members are copied out of
-the input as they are needed; nothing is unpacked beforehand. No output is to be
-seen before all of it is written, and then all of it is.
+#[command(
+    after_help = "A record consists of all members with the same key in one input shard. The key
+is the member's name up to the first dot of its last component. A record is
+never split. Members are copied directly from the input shards. The output
+becomes visible when all of it is written.
 
-SRC names the input: a bucket or prefix (every archive there), or a template
-with its range.
+SRC is a bucket or a prefix (every archive there), or a template with a range.
 
 Examples:
   forebay dsort ais://shards ais://shuffled --sort shuffle:7 --wait
@@ -36,26 +36,27 @@ Examples:
   forebay dsort ais://in ais://out --ekm classes.tsv --dry-run
   forebay dsort --spec spec.json --wait
 
-Exit codes: 1 the data is not as asked for (duplicates, missing keys), 2 usage
-or too few names, 4 no such bucket or no shards, 6 a shard exists already, 8 the
-job failed or was cancelled.")]
+Exit codes: 1 the data breaks a rule (duplicates, missing keys), 2 usage or too
+few names, 4 no such bucket or no shards, 6 a shard exists already, 8 the job
+failed or was cancelled."
+)]
 pub(crate) struct DsortArgs {
     /// The shards to read
     #[arg(value_name = "SRC", required_unless_present = "spec")]
     from: Option<String>,
-    /// The bucket for the shards, perhaps with a prefix of their names
+    /// The bucket for the shards, optionally with a prefix for their names
     #[arg(value_name = "DST", required_unless_present = "spec")]
     to: Option<String>,
-    /// All of it as AIStore writes it, in JSON: a file, or - for standard input
+    /// The whole request in AIStore's JSON form: a file, or - for standard input
     #[arg(long, value_name = "FILE", conflicts_with_all = ["from", "to"])]
     spec: Option<String>,
-    /// Names of the input shards, with commas between, instead of all in SRC
+    /// Names of the input shards in SRC, separated by commas [default: all shards in SRC]
     #[arg(long, value_delimiter = ',', value_name = "LIST")]
     names: Vec<String>,
     /// Format of the input shards, by their extension [default: any]
     #[arg(long, value_name = "EXT")]
     input_ext: Option<String>,
-    /// Format of the output shards, by their extension [default: that of the input]
+    /// Format of the output shards, by their extension [default: the format of the input]
     #[arg(long, value_name = "EXT")]
     output_ext: Option<String>,
     /// Names of the output shards: shard-%06d, shard-{0000..0999} or shard-@0999
@@ -64,57 +65,59 @@ pub(crate) struct DsortArgs {
     /// Bytes of members after which a shard is full
     #[arg(long, default_value = "128MiB", value_name = "BYTES")]
     size: String,
-    /// Order of the records: alpha, none, md5, shuffle[:SEED] or content:.EXT:int|float|string;
-    /// with :dec behind it downwards
+    /// Order of the records: alpha, none, md5, shuffle[:SEED] or content:.EXT:int|float|string; :dec
+    /// at the end reverses the order
     #[arg(long, default_value = "alpha", value_name = "ORDER")]
     sort: Sort,
-    /// Which records go into which shards: JSON, a file, an object or a URL of it
+    /// Map that assigns records to shards: JSON, or a file, an object or a URL that has it
     #[arg(long, value_name = "MAP", conflicts_with = "template")]
     ekm: Option<String>,
-    /// Between key and template on a line of the map [default: a tab]
+    /// Separator of key and template on a line of the map; only with --ekm [default: a tab]
     #[arg(long, requires = "ekm", default_value = "", value_name = "TEXT")]
     ekm_sep: String,
-    /// About lines of the map that are no key and template
+    /// What to do with malformed lines of the map: ignore, warn or abort
     #[arg(long, default_value = "abort", value_name = "ACTION")]
     ekm_malformed_line: Reaction,
-    /// About records that the map does not know; they are left out
+    /// What to do with records that the map does not name: ignore, warn or abort. They are left out
+    /// of the output
     #[arg(long, default_value = "abort", value_name = "ACTION")]
     ekm_missing_key: Reaction,
-    /// About two members of one name in one input shard: ignore, warn or abort
+    /// What to do with two members of the same name in one input shard: ignore, warn or abort
     #[arg(long, default_value = "abort", value_name = "ACTION")]
     duplicated_records: Reaction,
-    /// About names of the input that no object has
+    /// What to do with input shards that do not exist: ignore, warn or abort
     #[arg(long, default_value = "ignore", value_name = "ACTION")]
     missing_shards: Reaction,
-    /// Most memory for what is known of the records: of the node's, or bytes
+    /// Most memory for the index of records on one target: a percentage of its memory, or bytes
     #[arg(long, default_value = "80%", value_name = "MEMORY")]
     max_mem: Memory,
-    /// Input shards looked into at once; 0: as many as are good
+    /// Accepted for compatibility with AIStore; it has no effect
     #[arg(long, default_value_t = 0, value_name = "N")]
     extract_limit: u32,
-    /// Output shards that one target writes at once; 0: as many as are good
+    /// Most output shards that one target writes at once; 0: automatic
     #[arg(long, default_value_t = 0, value_name = "N")]
     create_limit: u32,
-    /// How long a shard is tried again without progress: 10m, 90s
+    /// How long to retry a shard without progress: 10m, 90s
     #[arg(long, value_name = "TIME")]
     shard_timeout: Option<String>,
-    /// Whether shards that exist may be replaced
+    /// Whether existing shards may be replaced
     #[arg(long, default_value = "never", value_name = "WHEN", value_parser = ["never", "always"])]
     overwrite: String,
-    /// Make the destination if it does not exist
+    /// Create the destination bucket if it does not exist
     #[arg(long)]
     create: bool,
-    /// What the job is for
+    /// Description of the job, shown in lists of jobs
     #[arg(long, default_value = "", value_name = "TEXT")]
     description: String,
-    /// Show what would be written, and write nothing; =keys shows every member with its record
+    /// Show the planned shards and write nothing; =keys shows every member with its record
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "shards",
         value_name = "WHAT")]
     dry_run: Option<DryRun>,
-    /// Wait until it is done
+    /// Wait until the job ends
     #[arg(long)]
     wait: bool,
-    /// While waiting: a bar on a terminal, nothing, or a line of JSON every second on standard error
+    /// Progress on standard error while waiting; auto shows a bar on a terminal, json writes one line
+    /// per second
     #[arg(long, value_enum, default_value_t, value_name = "FORM")]
     progress: Progress,
 }

@@ -32,13 +32,13 @@ pub(crate) struct GetArgs {
     /// A file, a folder, or - for standard output
     #[arg(value_name = "TO", default_value = ".")]
     to: String,
-    /// Only these bytes: 0-99, 100- or -5
+    /// Only these bytes: 0-99, 100- (from byte 100) or -5 (the last 5)
     #[arg(long, value_parser = parse_range, allow_hyphen_values = true, value_name = "A-B")]
     range: Option<RangeSpec>,
-    /// Get everything whose name starts so, into a folder
+    /// Download all objects with this prefix, into a folder
     #[arg(short, long, conflicts_with = "range")]
     recursive: bool,
-    /// How many objects to get at once
+    /// Number of objects to download at once, 1 to 256
     #[arg(short, long, default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=256))]
     jobs: u16,
 }

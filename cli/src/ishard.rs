@@ -17,11 +17,12 @@ use crate::session::Session;
 use crate::{job, uri};
 
 #[derive(Debug, Args)]
-#[command(after_help = "A sample is all files of one key: the file's name up to its first dot,
-without its folders, unless --key says otherwise. It is never split. In a shard
-its files are named key.extension, as WebDataset reads them. The same command
-over the same objects makes the same bytes on any cluster. Nothing is written
-before all of it is planned and checked.
+#[command(
+    after_help = "A sample consists of all files with the same key. By default the key is the
+file's name up to its first dot, without its folders (see --key). A sample is
+never split. In a shard, its files are named key.extension, as WebDataset reads
+them. The same command over the same objects makes the same bytes on any
+cluster. The whole output is planned and checked before the first write.
 
 Examples:
   forebay ishard ais://imagenet ais://shards --create --wait
@@ -31,24 +32,25 @@ Examples:
   forebay ishard ais://raw ais://out --key full_name --collapse --dry-run
   forebay ishard ais://raw ais://out --ekm '{\"cats-%04d\": [\"/cat/\"]}'
 
-Exit codes: 1 the data is not as asked for (duplicates, missing extensions),
-2 usage or too few names, 4 no such bucket or no objects, 6 a shard exists
-already, 8 the job failed or was cancelled.")]
+Exit codes: 1 the data breaks a rule (duplicates, missing extensions), 2 usage
+or too few names, 4 no such bucket or no objects, 6 a shard exists already,
+8 the job failed or was cancelled."
+)]
 pub(crate) struct IshardArgs {
-    /// The bucket to pack, perhaps with a prefix
+    /// The bucket to pack, optionally with a prefix
     #[arg(value_name = "SRC")]
     from: String,
-    /// The bucket for the shards, perhaps with a prefix of their names
+    /// The bucket for the shards, optionally with a prefix for their names
     #[arg(value_name = "DST")]
     to: String,
-    /// When a shard is full: a number of samples (1000), or bytes of files (64MiB)
+    /// Size of a full shard: a number of samples (1000), or bytes of files (64MiB)
     #[arg(long, default_value = "128MiB")]
     size: ShardSize,
-    /// What a sample's key is: base_file_name, full_name, collapse_all_dir, or a regular expression
-    /// whose group 1 is the key
+    /// Key of a sample: base_file_name, full_name, collapse_all_dir, or a regular expression
+    /// with the key as group 1
     #[arg(long, default_value = "base_file_name", value_name = "MODE")]
     key: KeyMode,
-    /// The dot at which the extension begins
+    /// The dot at which the extension starts
     #[arg(long, default_value = "first", value_parser = ["first", "last"], value_name = "DOT")]
     ext_mode: String,
     /// Names of shards: shard-%06d, shard-{0000..0999} or shard-@0999
@@ -57,54 +59,57 @@ pub(crate) struct IshardArgs {
     /// Format of the shards: .tar, .tgz, .tar.gz, .tar.lz4, .tar.zst or .zip
     #[arg(long, default_value = ".tar")]
     ext: String,
-    /// Extensions that every sample should have, with commas between
+    /// Extensions that every sample should have, separated by commas
     #[arg(long, value_delimiter = ',', value_name = "LIST")]
     exts: Vec<String>,
-    /// Let those extensions differ in upper and lower case
+    /// Ignore upper and lower case in --exts; only with --exts
     #[arg(long, requires = "exts")]
     ext_ignore_case: bool,
-    /// About samples that lack one of them, and files that have another
+    /// What to do with samples that lack one of --exts, and with files of other extensions; only
+    /// with --exts
     #[arg(long, default_value = "ignore", requires = "exts", value_name = "ACTION",
         value_parser = ["ignore", "warn", "abort", "exclude"])]
     missing: String,
-    /// Let samples of small folders share a shard with those of the folder above
+    /// Let samples of small folders share a shard with samples of the parent folder
     #[arg(long)]
     collapse: bool,
     /// Order of samples over all folders: alpha[:inc|dec] or shuffle[:SEED] [default: by folder,
-    /// each with shards of its own]
+    /// with separate shards for each]
     #[arg(long, value_name = "ORDER")]
     sort: Option<Sort>,
-    /// Which samples go into which shards, by rules: JSON, or a file of it
+    /// Map from shard names to patterns of keys, which assigns samples to shards: JSON, or a file
+    /// with it
     #[arg(long, value_name = "JSON")]
     ekm: Option<String>,
-    /// About samples that none of its patterns matches
+    /// What to do with samples that match no pattern of --ekm; only with --ekm
     #[arg(long, default_value = "skip", requires = "ekm", value_name = "ACTION",
         value_parser = ["skip", "abort", "template"])]
     ekm_unmatched: String,
-    /// About two files that would have one name in a sample
+    /// What to do with two files that get the same name in a sample
     #[arg(long, default_value = "abort", value_name = "ACTION",
         value_parser = ["abort", "keep-first", "rename"])]
     on_duplicate: String,
-    /// Whether shards that exist may be replaced
+    /// Whether existing shards may be replaced
     #[arg(long, default_value = "never", value_name = "WHEN", value_parser = ["never", "always"])]
     overwrite: String,
-    /// Make the destination if it does not exist
+    /// Create the destination bucket if it does not exist
     #[arg(long)]
     create: bool,
     /// Name of the list of shards, written last
     #[arg(long, default_value = ishard::DEFAULT_MANIFEST, value_name = "NAME")]
     manifest: String,
-    /// Write no such list
+    /// Write no list of shards
     #[arg(long, conflicts_with = "manifest")]
     no_manifest: bool,
-    /// Show what would be written, and write nothing; =keys shows every file with its key
+    /// Show the planned shards and write nothing; =keys shows every file with its key
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "shards",
         value_name = "WHAT")]
     dry_run: Option<DryRun>,
-    /// Wait until it is done
+    /// Wait until the job ends
     #[arg(long)]
     wait: bool,
-    /// While waiting: a bar on a terminal, nothing, or a line of JSON every second on standard error
+    /// Progress on standard error while waiting; auto shows a bar on a terminal, json writes one line
+    /// per second
     #[arg(long, value_enum, default_value_t, value_name = "FORM")]
     progress: Progress,
 }

@@ -18,10 +18,10 @@ use crate::{progress, uri};
 
 #[derive(Debug, Args)]
 pub(crate) struct SelectArgs {
-    /// A bucket, perhaps with a prefix
+    /// A bucket, optionally with a prefix
     #[arg(value_name = "URI")]
     what: String,
-    /// Wait until it is done
+    /// Wait until the job ends
     #[arg(long)]
     wait: bool,
 }
@@ -29,12 +29,12 @@ pub(crate) struct SelectArgs {
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   forebay prefetch s3://data/train/ --wait     before the first epoch
-  forebay prefetch s3://data/train/ --sync     also drops what the cloud lost
-  forebay job ls                               how far all jobs are")]
+  forebay prefetch s3://data/train/ --sync     drops outdated copies first
+  forebay job ls                               progress of all jobs")]
 pub(crate) struct PrefetchArgs {
     #[command(flatten)]
     select: SelectArgs,
-    /// First drop copies of what the backend has no more, or has in another version
+    /// First drop copies of objects that the backend no longer has, or has in another version
     #[arg(long)]
     sync: bool,
 }
@@ -44,31 +44,31 @@ pub(crate) struct PrefetchArgs {
   forebay write-back ais://ckpt/run-7/ s3://models     as s3://models/run-7/…
   forebay write-back ais://ckpt s3://models/backup     as s3://models/backup/…
 
-What is there already is not sent again. Exit code 8 when the cloud does not
-take all.")]
+Objects that the bucket holds already are not sent again. If the cloud rejects
+an object, the exit code is 8.")]
 pub(crate) struct WriteBackArgs {
     #[command(flatten)]
     select: SelectArgs,
-    /// A bucket of a cloud, perhaps with a folder for the names
+    /// A bucket of a cloud, optionally with a prefix for the names
     #[arg(value_name = "TO")]
     to: String,
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum JobCommand {
-    /// List jobs, latest first
+    /// List jobs, the latest first
     #[command(after_help = "Example:\n  forebay job ls -o json")]
     Ls,
-    /// Say how far a job is
+    /// Show the progress of a job
     #[command(after_help = "Example:\n  forebay job get prefetch-x7 -o json")]
     Get(IdArgs),
-    /// Wait until a job is over
-    #[command(after_help = "Exit code 8 when the job failed or was cancelled.
+    /// Wait until a job ends
+    #[command(after_help = "If the job failed or was cancelled, the exit code is 8.
 
 Example:
   forebay job wait prefetch-x7")]
     Wait(IdArgs),
-    /// Stop a job; what it has done stays done
+    /// Stop a job; its finished work is kept
     #[command(after_help = "Example:\n  forebay job cancel prefetch-x7")]
     Cancel(IdArgs),
 }

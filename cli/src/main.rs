@@ -4,6 +4,8 @@ mod allocator;
 mod backup;
 mod bucket;
 mod bucket_props;
+#[cfg(test)]
+mod cli_page;
 mod cluster;
 mod dev;
 mod disk;
@@ -52,10 +54,10 @@ use crate::session::{ClientArgs, Session};
     version,
     arg_required_else_help = true,
     after_help = "Buckets and objects are written as URIs: ais://bucket/object for the cluster's
-own (fb:// and forebay:// are the same), s3://, gs://, az:// for those of a
-cloud. - is a standard stream.
+own (fb:// and forebay:// mean the same), s3://, gs:// and az:// for those of a
+cloud. - stands for standard input or output.
 
-Exit codes: 0 done, 1 failed, 2 usage, 3 done in part, 4 not found, 5 denied,
+Exit codes: 0 done, 1 failed, 2 usage, 3 partly done, 4 not found, 5 denied,
 6 conflict, 7 cluster not available, 8 job failed or cancelled, 130 interrupted."
 )]
 struct Cli {
@@ -67,59 +69,59 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// List buckets, or the objects of one
+    /// List buckets, or the objects of one bucket
     #[command(alias = "list")]
     Ls(bucket::ListArgs),
-    /// Make a bucket
+    /// Create a bucket
     Mb(bucket::MakeArgs),
     /// Remove a bucket
     Rb(bucket::RemoveArgs),
-    /// Look at a bucket's properties and change them
+    /// Show and change the properties of a bucket
     #[command(subcommand)]
     Bucket(bucket_props::BucketCommand),
-    /// Put files into a bucket
+    /// Upload files to a bucket
     Put(put::PutArgs),
-    /// Get objects into files
+    /// Download objects into files
     Get(get::GetArgs),
     /// Write objects to standard output
     Cat(object::CatArgs),
     /// Remove objects
     Rm(object::RemoveArgs),
-    /// Show what is known of an object or bucket
+    /// Show the properties of an object or a bucket
     Stat(object::StatArgs),
-    /// Bring objects of a backend into the cluster before they are needed
+    /// Fetch objects from a backend into the cluster ahead of need, as a job
     Prefetch(job::PrefetchArgs),
-    /// Drop cached copies; the backend keeps the objects
+    /// Drop cached copies, as a job; the backend keeps the objects
     #[command(after_help = "Examples:
-  forebay evict s3://data/train/          drops the copies, not the objects
-  forebay evict s3://data --wait          until nothing of the bucket is cached")]
+  forebay evict s3://data/train/          drops copies, never objects
+  forebay evict s3://data --wait          returns when no copy is left")]
     Evict(job::SelectArgs),
-    /// Write native objects to a bucket of a cloud, and see that they are there
+    /// Copy native objects to a bucket of a cloud, and verify them there
     WriteBack(job::WriteBackArgs),
-    /// Compare what is stored of a bucket with its checksums, now
+    /// Compare the stored bytes of a bucket with their checksums, as a job
     #[command(after_help = "Example:
-  forebay scrub ais://results --wait      fails if an object is damaged for good")]
+  forebay scrub ais://results --wait      fails if damage cannot be repaired")]
     Scrub(job::SelectArgs),
     /// Pack the objects of a bucket into shards
     Ishard(Box<ishard::IshardArgs>),
     /// Sort or shuffle the records of shards into other shards
     Dsort(Box<dsort::DsortArgs>),
-    /// Watch and stop jobs
+    /// List, watch and stop jobs
     #[command(subcommand)]
     Job(job::JobCommand),
-    /// Look at the cluster
+    /// Show the cluster, rebalance it, back it up, attach other clusters
     #[command(subcommand)]
     Cluster(cluster::ClusterCommand),
-    /// Take targets out of use and back, let nodes leave the cluster
+    /// Drain targets, return them to use, remove nodes from the cluster
     #[command(subcommand)]
     Node(nodes::NodeCommand),
-    /// Look at the disks of targets, attach and detach them
+    /// List, attach and detach the disks of targets
     #[command(subcommand)]
     Disk(disk::DiskCommands),
-    /// Check what may be wrong between here and the cluster, or the cluster and a bucket's cloud
+    /// Check the cluster from this machine, or a cloud bucket from the cluster
     #[command(after_help = "Examples:
   forebay doctor --endpoint http://10.0.0.7:7400
-  forebay doctor gs://train/images/       may the cluster list and read it?")]
+  forebay doctor gs://train/images/       can the targets list and read it?")]
     Doctor(doctor::DoctorArgs),
     /// Run a gateway and a target in one process
     Serve(serve::ServeArgs),
@@ -129,7 +131,7 @@ enum Command {
     Gateway(node::GatewayArgs),
     /// Run one target
     Target(node::TargetArgs),
-    /// Say which version this is
+    /// Print the version
     Version,
 }
 

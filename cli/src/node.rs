@@ -79,7 +79,7 @@ impl From<Error> for Stopped {
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  forebay gateway --config /etc/forebay/gateway.toml")]
 pub(crate) struct GatewayArgs {
-    /// Settings of this node (TOML); FOREBAY_SECTION__KEY in the environment overrides them
+    /// Configuration file of this node (TOML). FOREBAY_SECTION__KEY in the environment overrides it
     #[arg(long, value_name = "FILE")]
     config: PathBuf,
 }
@@ -89,10 +89,10 @@ pub(crate) struct GatewayArgs {
   forebay target --config /etc/forebay/target.toml
   forebay target --config target.toml --rebuild-index    after damage")]
 pub(crate) struct TargetArgs {
-    /// Settings of this node (TOML); FOREBAY_SECTION__KEY in the environment overrides them
+    /// Configuration file of this node (TOML). FOREBAY_SECTION__KEY in the environment overrides it
     #[arg(long, value_name = "FILE")]
     config: PathBuf,
-    /// Make the index of objects again from the objects themselves before serving
+    /// Rebuild the index of every disk from the stored objects before serving
     #[arg(long)]
     rebuild_index: bool,
 }

@@ -13,26 +13,25 @@ use crate::session::Session;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum NodeCommand {
-    /// Take a target out of use: it owns nothing any more, and what it has moves to the others
+    /// Take a target out of use: its native objects move to the other targets
     #[command(after_help = "Examples:
-  forebay node drain target-02 --wait      before its machine is worked on
-  forebay node uncordon target-02          takes it back into use")]
+  forebay node drain target-02 --wait      before maintenance of its machine
+  forebay node uncordon target-02          returns it to use")]
     Drain(DrainArgs),
-    /// Take a drained target back into use
+    /// Return a drained target to use
     #[command(after_help = "Example:\n  forebay node uncordon target-02")]
     Uncordon(NodeArgs),
-    /// Drain a target; when nothing lies there any more it stops and is no member any more. A gateway
-    /// leaves at once
+    /// Drain a target, then stop it and remove it from the cluster. A gateway is removed at once
     #[command(after_help = "Examples:
   forebay node remove target-02 --wait
-  forebay node remove target-02 --lost     it is down for good: its data is lost
-  forebay node remove gateway-3            while a majority of the others lives")]
+  forebay node remove target-02 --lost     down for good; its data is lost
+  forebay node remove gateway-3            needs a majority of the others")]
     Remove(RemoveArgs),
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct NodeArgs {
-    /// The node's id, as `forebay cluster info` shows it
+    /// Id of the node, as in `forebay cluster info`
     #[arg(value_name = "NODE", value_parser = NodeId::new)]
     node: NodeId,
 }
@@ -41,10 +40,10 @@ pub(crate) struct NodeArgs {
 pub(crate) struct DrainArgs {
     #[command(flatten)]
     node: NodeArgs,
-    /// End its process when nothing lies there any more
+    /// Stop the target's process when the target is drained
     #[arg(long)]
     stop: bool,
-    /// Wait until all it has was moved
+    /// Wait until the target is drained
     #[arg(long)]
     wait: bool,
 }
@@ -53,10 +52,10 @@ pub(crate) struct DrainArgs {
 pub(crate) struct RemoveArgs {
     #[command(flatten)]
     node: NodeArgs,
-    /// It is down and will not come back: forget it, with the objects that only it has
+    /// Remove a node that is down for good. Objects that only this node holds are lost
     #[arg(long)]
     lost: bool,
-    /// Wait until it has left
+    /// Wait until the node has left the cluster
     #[arg(long, conflicts_with = "lost")]
     wait: bool,
 }

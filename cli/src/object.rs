@@ -36,7 +36,7 @@ pub(crate) struct CatArgs {
     /// Objects, for example ais://bucket/name
     #[arg(required = true, value_name = "URI")]
     objects: Vec<String>,
-    /// Only these bytes: 0-99, 100- or -5
+    /// Only these bytes: 0-99, 100- (from byte 100) or -5 (the last 5)
     #[arg(long, value_parser = parse_range, allow_hyphen_values = true, value_name = "A-B")]
     range: Option<RangeSpec>,
 }
@@ -77,15 +77,15 @@ fn in_part(session: &Session, what: &str, failed: usize, all: usize) -> Result<(
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   forebay rm ais://logs/old.txt
-  forebay rm -r ais://logs/2024/ --yes     all whose names start with 2024/
+  forebay rm -r ais://logs/2024/ --yes     all objects with the prefix 2024/
 
-Objects of a bucket with a backend are removed there too; `forebay evict` drops
-only the copies.")]
+Objects of a bucket with a backend are removed from the backend too;
+`forebay evict` drops only the cached copies.")]
 pub(crate) struct RemoveArgs {
     /// Objects; with -r, prefixes
     #[arg(required = true, value_name = "URI")]
     objects: Vec<String>,
-    /// Remove everything whose name starts so
+    /// Remove all objects with these prefixes
     #[arg(short, long)]
     recursive: bool,
 }

@@ -14,9 +14,9 @@ pub(crate) enum Format {
     Table,
     /// One JSON document
     Json,
-    /// One JSON document a line
+    /// One JSON document per line
     Jsonl,
-    /// Names only, one a line
+    /// Names only, one per line
     Name,
 }
 

@@ -29,21 +29,21 @@ const READ_SIZE: usize = 256 << 10;
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
-  forebay put photo.jpg ais://images/cat/        as cat/photo.jpg
+  forebay put photo.jpg ais://images/cat/        object cat/photo.jpg
   forebay put *.jpg ais://images/cat/            several files
-  forebay put -r ./dataset ais://images/train    all below, named train/...
+  forebay put -r ./dataset ais://images/train    a folder, as train/...
   tar c . | forebay put - ais://backup/today.tar")]
 pub(crate) struct PutArgs {
     /// Files, folders (with -r), or - for standard input
     #[arg(value_name = "FROM", required = true)]
     from: Vec<String>,
-    /// The object, or a name ending in / to keep the file's own name behind it
+    /// The object; a name that ends in / is a prefix for the file's own name
     #[arg(value_name = "URI")]
     to: String,
-    /// Put all files of a folder
+    /// Upload all files below a folder
     #[arg(short, long)]
     recursive: bool,
-    /// How many files to send at once
+    /// Number of files to send at once, 1 to 256
     #[arg(short, long, default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=256))]
     jobs: u16,
 }

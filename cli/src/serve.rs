@@ -35,30 +35,30 @@ const NEARBY: u16 = 50;
   forebay serve --dir ~/cache --size 100GiB
   forebay serve --dir /data/forebay --idle-stop 15m --folder-root /data/images")]
 pub(crate) struct ServeArgs {
-    /// Folder for all data; used again at the next start
+    /// Folder for all data; the next start uses it again
     #[arg(long)]
     dir: PathBuf,
-    /// Port for clients; the target listens on the next free one
+    /// Port for clients; the target listens on the next free port
     #[arg(long, default_value_t = 7400)]
     port: u16,
     /// Address to listen on
     #[arg(long, default_value = "127.0.0.1")]
     host: IpAddr,
-    /// Folder under which buckets of the folder backend may lie; may be given several times
+    /// Folder that may hold buckets of the folder backend; may be repeated
     #[arg(long, value_name = "PATH")]
     folder_root: Vec<PathBuf>,
-    /// Bytes of disk to use, for example 100GiB [default: 10 % of the file system or 20 GiB, the
+    /// Most bytes of disk to use, for example 100GiB [default: 10 % of the file system or 20 GiB, the
     /// smaller]
     #[arg(long, value_parser = ByteSize::parse)]
     size: Option<ByteSize>,
-    /// Stop when nobody has used it for so long, for example 15m. A request is a use, and so is a
-    /// shared lock on DIR/users
+    /// Stop after this time without use, for example 15m. Requests and shared locks on the file
+    /// `users` in --dir count as use
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     idle_stop: Option<Duration>,
-    /// Listen beyond this machine although there is no authentication
+    /// Allow an address beyond loopback although there is no authentication
     #[arg(long)]
     insecure: bool,
-    /// More settings (TOML)
+    /// Configuration file (TOML) with more settings
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
 }

@@ -18,21 +18,22 @@ use crate::output::Format;
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Client options")]
 pub(crate) struct ClientArgs {
-    /// URL of a gateway, or several with commas between [default: FOREBAY_ENDPOINT, else
-    /// AIS_ENDPOINT, else `endpoint` in ~/.config/forebay/config.toml (FOREBAY_CONFIG), else
-    /// http://127.0.0.1:7400]
+    /// URL of a gateway, or several separated by commas [default: FOREBAY_ENDPOINT, else
+    /// AIS_ENDPOINT, else `endpoint` in ~/.config/forebay/config.toml (or the file that
+    /// FOREBAY_CONFIG names), else http://127.0.0.1:7400]
     #[arg(long, global = true, value_name = "URL")]
     pub(crate) endpoint: Option<String>,
-    /// How long to try again what may pass, for example 30s
+    /// How long to retry after errors that may be temporary, for example 30s; a bare number is
+    /// seconds
     #[arg(long, global = true, value_name = "TIME", default_value = "60s", value_parser = seconds)]
     pub(crate) timeout: Duration,
-    /// Form of the output [default: FOREBAY_OUTPUT, else table]
+    /// Output format [default: FOREBAY_OUTPUT, else table]
     #[arg(short, long, global = true, value_enum, value_name = "FORM")]
     output: Option<Format>,
-    /// Say nothing but results and errors
+    /// Print results and errors only
     #[arg(short, long, global = true)]
     pub(crate) quiet: bool,
-    /// Do not ask before removing things
+    /// Remove without asking for confirmation
     #[arg(short, long, global = true)]
     pub(crate) yes: bool,
 }
