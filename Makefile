@@ -114,6 +114,12 @@ fix: ## Format, and apply the fixes of the lints
 	cargo fmt --all
 	cargo clippy --release $(CARGO_FLAGS) --workspace --all-targets --fix --allow-dirty --allow-staged
 
+.PHONY: docs
+docs: ## Generate docs/cli.md, docs/configuration.md and docs/metrics.md
+	FOREBAY_UPDATE_DOCS=1 cargo test --release $(CARGO_FLAGS) -p forebay-node --lib config_page
+	FOREBAY_UPDATE_DOCS=1 cargo test --release $(CARGO_FLAGS) -p forebay-gateway --lib metrics_page
+	FOREBAY_UPDATE_DOCS=1 cargo test --release $(CARGO_FLAGS) -p forebay-cli --bin forebay cli_page
+
 .PHONY: bench
 bench: shipped ## Measure beside the peers that are installed; JSON in build/bench
 	. ci/dist/build_env.sh && cargo build --profile dist $(CARGO_FLAGS) -p forebay-load
