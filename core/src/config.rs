@@ -93,8 +93,7 @@ pub struct DiskConfig {
     /// folder below it is not used in its place.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub mount: bool,
-    /// Rebuilds the index of the disk from the stored objects at start. Only the flag sets it: a value
-    /// in the file has no effect.
+    /// Rebuilds the index of the disk from the stored objects at start.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub rebuild_index: bool,
 }

@@ -8,8 +8,8 @@ use std::collections::BTreeSet;
 use std::fmt::Write;
 
 use forebay_core::bill::RequestClass;
-use forebay_core::intra::DiskState;
-use forebay_core::state::{NodeStanding, Role};
+use forebay_core::intra::DiskStatus;
+use forebay_core::state::{NodeStatus, Role};
 use forebay_node::metric_families::Family;
 use forebay_node::metrics::Metrics;
 
@@ -165,18 +165,18 @@ fn words<'a>(words: impl IntoIterator<Item = &'a str>) -> String {
 
 /// Each label with the families that have it, and its values.
 fn labels() -> Vec<(&'static str, &'static [&'static str], String)> {
-    let disk_states = DiskState::ALL.map(|state| {
+    let disk_states = DiskStatus::ALL.map(|state| {
         let meaning = match state {
-            DiskState::InUse => "",
-            DiskState::Leaving => " (its objects move to other disks)",
-            DiskState::Away => " (failed or missing)",
-            DiskState::Mending => " (its index is being rebuilt)",
-            DiskState::Disabled => " (by command)",
+            DiskStatus::InUse => "",
+            DiskStatus::Leaving => " (its objects move to other disks)",
+            DiskStatus::Away => " (failed or missing)",
+            DiskStatus::Mending => " (its index is being rebuilt)",
+            DiskStatus::Disabled => " (by command)",
         };
         format!("`{}`{meaning}", state.as_str())
     });
     let classes = words(RequestClass::ALL.map(RequestClass::as_str));
-    let standings = words(NodeStanding::ALL.map(NodeStanding::as_str));
+    let standings = words(NodeStatus::ALL.map(NodeStatus::as_str));
     vec![
         (
             "api",

@@ -49,11 +49,9 @@ enum ReadBy {
     Both,
     Gateway,
     Target,
-    /// No node reads it from the file.
-    Nobody,
 }
 
-use ReadBy::{Both, Gateway, Nobody, Target};
+use ReadBy::{Both, Gateway, Target};
 
 const RESTART: &str = "restart";
 
@@ -72,7 +70,7 @@ const NOTES: [(&str, ReadBy, &str, &str); 47] = [
     ("disk.path", Target, RESTART, "serve --dir, dev --dir, dev --disks"),
     ("disk.size", Target, RESTART, "serve --size, dev --size"),
     ("disk.mount", Target, RESTART, ""),
-    ("disk.rebuild_index", Nobody, RESTART, "target --rebuild-index"),
+    ("disk.rebuild_index", Target, RESTART, "target --rebuild-index"),
     ("cache.high", Target, RESTART, ""),
     ("cache.low", Target, RESTART, ""),
     ("cache.out_of_space", Target, RESTART, ""),
@@ -292,7 +290,6 @@ fn table(page: &mut String, keys: &[Key], defaults: &Table) {
             Both => "both",
             Gateway => "gateway",
             Target => "target",
-            Nobody => "none",
         };
         let mut others: Vec<String> = variable(&key.path).into_iter().collect();
         others.extend(flags.split(", ").filter(|flag| !flag.is_empty()).map(str::to_owned));
@@ -352,7 +349,7 @@ fn the_examples_are_valid_and_have_every_key_of_their_node() {
         load(Some(&file), &[]).unwrap_or_else(|e| panic!("{name}.toml: {e}"));
         let mut found = BTreeSet::new();
         paths(&text.parse().expect("it was loaded"), "", &mut found);
-        let of_node = |(_, by, ..): &&(&str, ReadBy, &str, &str)| *by != other && *by != Nobody;
+        let of_node = |(_, by, ..): &&(&str, ReadBy, &str, &str)| *by != other;
         let expected = NOTES.iter().filter(of_node).map(|(key, ..)| (*key).to_owned());
         assert_eq!(found, expected.collect::<BTreeSet<_>>(), "{name}.toml");
     }
