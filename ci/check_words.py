@@ -1,0 +1,83 @@
+#!/usr/bin/env python3
+"""Refuses retired words; part of `make check`. Changes nothing.
+
+Names use the field's terms, and comments and documents are plain sentences whose subject is a noun
+(docs/glossary.md). A retired identifier counts in code outside of strings, as a whole or as a part of a
+longer one in any case style. Patterns of prose count in comments and documents. Needs only the standard
+library.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+# Written anew with the engine of replication, which both will run; as of 2026-11-27.
+EXCEPTIONS = ("target/src/object/", "tests/sim/")
+IDENTIFIERS = frozenset(
+    """
+    heed heeded heeding unheeded desk knock standing lend_vote step_in find_place keep_place give_way
+    former_owner tell_others tell_as_owner tell_of_removal tellers who_may_know who_has_what_is_missing
+    knows_all unsettled unsettle settled is_settled untold_removal untold bury buried turn_over
+    told_by_slices newest_form sought unstray doom undoom evictor_bell tally companion spots left_behind
+    begun lingers upkeep second_asks fetched_ahead own_door patience told heard hears scene
+    """.split()
+)
+PROSE = {
+    "a machine does not speak": re.compile(r"\b(?:tells?|told|hears?|heard|vouch\w*)\b"),
+    "a relative clause as the subject": re.compile(
+        r"(?:^|[.!?:]\s+)(?:Who|What|Whoever|Whatever|Whose)\s+(?!is\s+\w+\?)[a-z]+ [^?]*$"
+    ),
+    "no noun": re.compile(r"\b[Ww]hoever\b"),
+}
+CODE = {".rs", ".py", ".pyi", ".sh", ".toml"}
+COMMENT = re.compile(r"\s*(?://[/!]?|#|\*|\"\"\")\s*")
+NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+STRING = re.compile(r'"[^"]*"')
+
+
+def parts(name: str) -> Iterator[str]:
+    """All sequences of up to five words of an identifier, in snake case."""
+    words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower().strip("_").split("_")
+    for begin in range(len(words)):
+        for end in range(begin + 1, min(len(words), begin + 5) + 1):
+            yield "_".join(words[begin:end])
+
+
+def problems_of(name: str, text: str) -> Iterator[str]:
+    """Each retired word of a file, with its line."""
+    is_code = Path(name).suffix in CODE
+    for number, line in enumerate(text.splitlines(), 1):
+        comment = COMMENT.match(line)
+        if is_code and not comment:
+            for word in NAME.findall(STRING.sub("", line)):
+                if retired := IDENTIFIERS & set(parts(word)):
+                    yield f"{name}:{number}: {word}: {min(retired)} is retired; see docs/glossary.md"
+            continue
+        prose = line[comment.end() :] if comment and is_code else line
+        for why, pattern in PROSE.items():
+            if found := pattern.search(prose):
+                yield f"{name}:{number}: {why}: {found[0][:40].strip()}"
+
+
+def main() -> int:
+    done = subprocess.run(["git", "-C", ROOT, "ls-files"], capture_output=True, text=True, check=True)
+    found = []
+    for name in done.stdout.splitlines():
+        path = ROOT / name
+        if name.startswith(EXCEPTIONS) or path == Path(__file__) or not path.is_file():
+            continue
+        if path.suffix in CODE or path.suffix == ".md":
+            found += problems_of(name, path.read_text(encoding="utf-8", errors="replace"))
+    for problem in found:
+        print(f"check_words: {problem}", file=sys.stderr)
+    print("check_words: ok" if not found else f"check_words: {len(found)} lines")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
