@@ -539,7 +539,7 @@ mod tests {
     }
 
     #[test]
-    fn disks_that_are_away_are_told_with_what_to_do() {
+    fn away_disks_are_reported_with_advice() {
         let disk = |state, why: &str| DiskUsage {
             path: format!("/{}", DiskStatus::as_str(state)),
             state,

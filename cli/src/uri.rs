@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn places_are_told_apart_by_their_form() {
+    fn places_are_distinguished_by_their_form() {
         let b = |provider, name| Bucket::new(provider, name).unwrap();
         let cases = [
             ("-", Place::Stream),

@@ -1,4 +1,4 @@
-//! A real Azurite: the Azure Blob Storage whose own log says how often a cluster read from it.
+//! A real Azurite (Azure Blob Storage emulator), whose log gives the number of reads.
 
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -72,13 +72,13 @@ impl Azurite {
         assert_eq!(answer.status, 201, "{}", answer.text());
     }
 
-    /// Puts an object past the cluster.
+    /// Puts an object directly into Azurite, not through the cluster.
     pub fn put(&self, container: &str, name: &str, bytes: impl Into<Vec<u8>>) {
         put(&self.url, container, name, bytes);
     }
 
-    /// What it answers to a GET of the object, which its log shows by another mark than the
-    /// cluster's.
+    /// Reads an object directly. Sends no range, so that [`Self::reads`] does not count this
+    /// request.
     pub fn get(&self, container: &str, name: &str) -> Option<http::Answer> {
         let answer = http::get(&self.at(&format!("{container}/{name}")));
         (answer.status == 200).then_some(answer)

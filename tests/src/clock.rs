@@ -53,7 +53,7 @@ pub struct ClockShift {
 }
 
 impl ClockShift {
-    /// Builds it in a folder. Rust links by the C compiler, so that there is one wherever this is built.
+    /// Builds the library in a folder with the C compiler, which Rust needs for linking anyway.
     pub fn build_in(dir: &Path) -> Self {
         let (source, library) = (dir.join("clock.c"), dir.join("libclock.so"));
         std::fs::write(&source, SOURCE).unwrap();
@@ -65,13 +65,13 @@ impl ClockShift {
         Self { library }
     }
 
-    /// Environment of a process whose clock is so many seconds ahead.
+    /// Environment of a process whose clock is this many seconds ahead.
     pub fn env(&self, seconds: i64) -> [(String, String); 2] {
         let library = self.library.display().to_string();
         [("LD_PRELOAD".into(), library), (SHIFT.into(), seconds.to_string())]
     }
 
-    /// Words before a command line that has it run with such a clock.
+    /// Prefix of a command line that runs the command with such a clock.
     pub fn words(&self, seconds: i64) -> String {
         let [preload, shift] = self.env(seconds).map(|(name, value)| format!("{name}='{value}'"));
         format!("env {preload} {shift}")

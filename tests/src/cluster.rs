@@ -21,7 +21,7 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 /// Lines of a panic that are shown.
 const PANIC_LINES: usize = 12;
 
-/// What kind of cluster a test wants.
+/// Options of a test cluster.
 #[derive(Clone, Debug)]
 pub struct Options {
     pub gateways: u16,
@@ -31,7 +31,8 @@ pub struct Options {
     pub folder_roots: Vec<PathBuf>,
     /// More settings of all nodes (TOML tables).
     pub settings: &'static str,
-    /// Environment of all nodes. Nothing of a cloud's or Forebay's comes from the test's own.
+    /// Environment of all nodes. Cloud and Forebay variables of the test's own environment are
+    /// removed.
     pub env: Vec<(String, String)>,
 }
 
@@ -42,7 +43,7 @@ impl Default for Options {
     }
 }
 
-/// A running cluster; everything of it ends with this value.
+/// A running cluster; all its processes end when this value is dropped.
 pub struct Cluster {
     options: Options,
     home: Home,
@@ -71,7 +72,7 @@ struct Home {
 impl Cluster {
     pub fn start(options: Options) -> Self {
         let home = Home { dir: tempfile::tempdir().unwrap() };
-        // Another test may take a port between the look and the start: then elsewhere.
+        // Another test may take a port between the check and the start: then try other ports.
         for _ in 0..5 {
             let port = ports::free(options.gateways + options.targets);
             let mut dev = spawn_dev(&options, home.dir.path(), port);
@@ -179,7 +180,7 @@ impl Cluster {
         fs::read_to_string(path).unwrap().trim().parse().unwrap()
     }
 
-    /// Ends a node as a power cut would, as far as the process goes.
+    /// Kills a node with SIGKILL.
     pub fn kill9(&self, id: &str) {
         let pid = self.pid(id);
         signal(pid, "KILL");
@@ -214,28 +215,28 @@ impl Cluster {
         });
     }
 
-    /// Starts a node by the command in its folder and waits for nothing.
+    /// Starts a node by the command in its folder; does not wait for it.
     pub fn launch(&self, node: &NodeHandle, more: &str) {
         let dir = self.dir().join(&node.id);
         let line = fs::read_to_string(dir.join("cmd")).unwrap();
         let log = OpenOptions::new().append(true).open(dir.join("log")).unwrap();
         let mut command = Command::new("sh");
-        // The shell becomes the node, so that who ends the one ends the other.
+        // The shell execs the node, so that a signal to the child reaches the node.
         command.arg("-c").arg(format!("exec {} {more}", line.trim_end())).stdin(Stdio::null());
         command.stdout(log.try_clone().unwrap()).stderr(log);
         set_env(&mut command, &self.options.env);
         self.again.lock().unwrap().push(command.spawn().unwrap());
     }
 
-    /// From its next start on, a node's wall clock is so many seconds ahead.
+    /// From its next start on, the node's wall clock is this many seconds ahead.
     pub fn shift_clock(&self, id: &str, shift: &ClockShift, seconds: i64) {
         let path = self.dir().join(id).join("cmd");
         let line = fs::read_to_string(&path).unwrap();
         fs::write(&path, format!("{} {line}", shift.words(seconds))).unwrap();
     }
 
-    /// Starts a gateway that was not there before, which knows of those at `known`, and waits until
-    /// it is ready. It is not in [`Self::gateways`].
+    /// Adds a gateway that knows the gateways at `known`, and waits until it is ready. It is not in
+    /// [`Self::gateways`].
     pub fn add_gateway(&self, id: &str, known: &[&str]) -> NodeHandle {
         let (model, to) = (&self.gateways[0], self.dir().join(id));
         let from = self.dir().join(&model.id);
@@ -258,8 +259,8 @@ impl Cluster {
         node
     }
 
-    /// Starts a target that was not there before, with the settings of the others, and waits until
-    /// the map has it alive. It is not in [`Self::targets`].
+    /// Adds a target with the settings of the others, and waits until the map has it alive. It is
+    /// not in [`Self::targets`].
     pub fn add_target(&self, id: &str) -> NodeHandle {
         let model = &self.targets[0];
         let (from, to) = (self.dir().join(&model.id), self.dir().join(id));
@@ -385,7 +386,7 @@ impl Home {
     }
 }
 
-/// A process that a failing test does not leave behind.
+/// A process that is killed when this value is dropped, also when the test fails.
 pub struct Process(pub Child);
 
 impl Drop for Process {
@@ -416,7 +417,7 @@ pub fn command<I: AsRef<std::ffi::OsStr>>(args: impl IntoIterator<Item = I>) -> 
     command
 }
 
-/// Takes out of a command's environment what is the test's own.
+/// Removes Forebay and cloud variables of the test's environment from a command's.
 pub(crate) fn set_env(command: &mut Command, env: &[(String, String)]) {
     for (name, _) in std::env::vars_os() {
         let name = name.to_string_lossy().into_owned();
@@ -437,7 +438,7 @@ pub(crate) fn set_env(command: &mut Command, env: &[(String, String)]) {
             command.env_remove(name);
         }
     }
-    // No look-up of credentials at an address of the machine's cloud, if it has one.
+    // No look-up of credentials at the metadata address of the machine's cloud, if it has one.
     command.env("AWS_EC2_METADATA_DISABLED", "true");
     command.envs(env.iter().cloned());
 }
@@ -525,7 +526,7 @@ pub fn azure(name: &str) -> Bucket {
     Bucket::new(Provider::Azure, name).unwrap()
 }
 
-/// What makes a native name a bucket over a folder.
+/// Backend settings of a bucket over a folder.
 pub fn folder_backend(root: &Path) -> BackendSpec {
     BackendSpec {
         kind: BackendKind::Folder,
@@ -535,7 +536,7 @@ pub fn folder_backend(root: &Path) -> BackendSpec {
     }
 }
 
-/// Runs a job to its end; says how many objects it worked on.
+/// Runs a job to its end; returns the number of objects that it processed.
 pub async fn run_job(
     cluster: &Cluster,
     kind: JobKind,

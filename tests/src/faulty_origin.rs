@@ -1,5 +1,5 @@
-//! A cloud that fails on demand, request by request: a proxy that understands HTTP stands before a
-//! real server and spoils what it answers to reads and writes of objects.
+//! An origin that fails on demand, request by request: an HTTP proxy in front of a real server that
+//! alters the responses to reads and writes of objects.
 
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -8,24 +8,24 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// How the answer to one read of an object is spoiled. Bytes are of its body.
+/// How the response to one read of an object is altered. Bytes are of its body.
 #[derive(Clone)]
 pub enum Spoil {
-    /// The server is not asked: this status, and seconds for `Retry-After`.
+    /// The server gets no request: this status, and seconds for `Retry-After`.
     Refuse(u16, Option<u32>),
-    /// The answer is this much later.
+    /// The response is delayed by this time.
     Late(Duration),
-    /// After so many bytes nothing comes any more, for as long as the client waits.
+    /// After this many bytes nothing follows, until the client closes the connection.
     Stall(u64),
-    /// The connection ends in order after so many bytes.
+    /// The connection is closed in order (FIN) after this many bytes.
     Truncate(u64),
-    /// The connection is reset after so many bytes.
+    /// The connection is reset (RST) after this many bytes.
     Reset(u64),
-    /// The answer says that it has so many bytes fewer than it has, and has no more.
+    /// The response announces this many bytes fewer than the object has, and sends no more.
     SayLess(u64),
     /// The ETag, and the generation, are those of another version.
     OtherVersion,
-    /// This happens before the server is asked.
+    /// This runs before the request goes to the server.
     First(Arc<dyn Fn() + Send + Sync>),
 }
 
@@ -39,7 +39,7 @@ pub struct Seen {
 
 #[derive(Default)]
 struct Plan {
-    /// For the reads that come next, in this order; `None` leaves one as it is.
+    /// For the next reads, in this order; `None` leaves one as it is.
     next: VecDeque<Option<Spoil>>,
     /// For every n-th read.
     every: Option<(u64, Spoil)>,
@@ -87,19 +87,19 @@ impl FaultyOrigin {
         Self { url, shared }
     }
 
-    /// Spoils the reads that come next.
+    /// Alters the next reads.
     pub fn next(&self, spoils: impl IntoIterator<Item = Option<Spoil>>) {
         self.shared.plan.lock().unwrap().next.extend(spoils);
     }
 
-    /// Spoils every n-th read from now on, or none any more.
+    /// Alters every n-th read from now on; `None` stops that.
     pub fn every(&self, every: Option<(u64, Spoil)>) {
         let mut plan = self.shared.plan.lock().unwrap();
         plan.next.clear();
         plan.every = every;
     }
 
-    /// Spoils all writes of objects from now on, or none any more.
+    /// Alters all writes of objects from now on; `None` stops that.
     pub fn writes(&self, spoil: Option<Spoil>) {
         self.shared.plan.lock().unwrap().writes = spoil;
     }
@@ -116,7 +116,7 @@ impl FaultyOrigin {
         plan.seen.iter().filter(|seen| seen.path.contains(name)).cloned().collect()
     }
 
-    /// Bytes of objects that were sent on.
+    /// Bytes of object data that the proxy forwarded.
     pub fn body_bytes(&self) -> u64 {
         self.shared.body_bytes.load(Ordering::SeqCst)
     }
@@ -176,14 +176,14 @@ impl Head {
 }
 
 impl Shared {
-    /// What becomes of a request, which is a read of an object or not.
+    /// Whether a request is a read of an object, and how its response is altered.
     fn judge(&self, request: &Head) -> (bool, Option<Spoil>) {
         let mut words = request.first.split(' ');
         let (method, path) = (words.next().unwrap_or(""), words.next().unwrap_or(""));
         let (name, query) = path.split_once('?').unwrap_or((path, ""));
         let in_google = query.contains("alt=media");
-        // In S3 an object has a slash behind its bucket, in Azure there is one more behind the
-        // account; and reads of objects are no listings.
+        // In S3, the path of an object has a slash behind its bucket; in Azure, one more behind the
+        // account. A listing is no read of an object.
         let elsewhere = name.trim_start_matches('/').contains('/')
             && !name.contains("/storage/v1/")
             && !["list-type", "comp=list", "restype="].iter().any(|word| query.contains(word));
@@ -277,7 +277,7 @@ impl Shared {
             left -= n as u64;
         }
         match spoil {
-            // Until the client has had enough.
+            // Until the client closes the connection.
             Some(Spoil::Stall(_)) => drop(client.read(&mut buffer)),
             Some(Spoil::Reset(_)) => reset(&client),
             _ => {}
@@ -294,7 +294,7 @@ fn refuse(mut client: TcpStream, status: u16, after: Option<u32>) {
     let _ = client.write_all(text.as_bytes());
 }
 
-/// Ends a connection by RST: what was sent and not yet read is lost, too.
+/// Closes a connection by RST, which discards bytes that were sent and not yet read.
 fn reset(client: &TcpStream) {
     let _ = socket2::SockRef::from(client).set_linger(Some(Duration::ZERO));
 }

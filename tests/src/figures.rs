@@ -1,5 +1,5 @@
-//! What a load shows of a fault: success, times and gaps; written to a file for each row of faults
-//! when `FOREBAY_FIGURES` names a folder. `bench/faults.py` makes a table of them.
+//! Measurements of a load during a fault: success rate, latencies and gaps. If `FOREBAY_FIGURES`
+//! names a folder, each row of faults writes a file there; `bench/faults.py` makes a table of them.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -32,13 +32,14 @@ impl Figures {
         self.add(name, (micros as f64 / 1e4).round() / 100.0);
     }
 
-    /// Success in percent, and the 99th percentile in milliseconds, of what began in this time.
+    /// Success in percent, and the 99th percentile in milliseconds, of requests that began in this
+    /// time.
     pub fn add_service(&mut self, name: &str, samples: &[Sample], within: &Range<Micros>) {
         self.add(&format!("{name} ok %"), success(samples, within));
         self.add(&format!("{name} p99 ms"), percentile(samples, within, 0.99) as f64 / 1e3);
     }
 
-    /// Prints them, and leaves them where the environment says.
+    /// Prints the figures, and writes them into the folder that `FOREBAY_FIGURES` names.
     pub fn write(&self) {
         eprintln!("{}: {}", self.row, json!(self.values));
         let Some(folder) = std::env::var_os("FOREBAY_FIGURES").filter(|v| !v.is_empty()) else {
@@ -66,7 +67,7 @@ pub fn success(samples: &[Sample], within: &Range<Micros>) -> f64 {
     if all == 0 { 100.0 } else { (ok as f64 * 1e5 / all as f64).round() / 1e3 }
 }
 
-/// The time below which this part of the requests ended, whether well or not.
+/// Returns this percentile (`part`) of the durations of requests, failed ones included.
 pub fn percentile(samples: &[Sample], within: &Range<Micros>, part: f64) -> Micros {
     let mut times: Vec<Micros> = began_in(samples, within).map(|s| s.end - s.begin).collect();
     times.sort_unstable();

@@ -1,6 +1,6 @@
-//! The door of a cloud: a proxy before a real server that looks at what a request proves, and
-//! answers itself where that is not enough. For clients that send tokens to their cloud's own name
-//! alone it is their HTTPS proxy, with a certificate of that name.
+//! An authenticating proxy in front of a real server. It checks the credentials of each request and
+//! rejects a request whose credentials are insufficient. For clients that send tokens only to their
+//! cloud's own host name it is the HTTPS proxy, with a certificate of that name.
 
 use std::io::{BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -15,7 +15,7 @@ use rustls::{ServerConfig, ServerConnection, StreamOwned};
 
 use crate::web::{self, Received, Reply};
 
-/// Lets a request pass, changed as the server wants it, or answers it.
+/// Lets a request pass, changed as the server needs it, or returns the rejection.
 type Check = dyn Fn(&mut Received) -> Result<(), Reply> + Send + Sync;
 
 /// The gate; its threads end with the test's process.
@@ -33,7 +33,7 @@ struct Keeper {
 }
 
 impl Gate {
-    /// Before `http://host:port`; with an identity also for HTTPS, by CONNECT.
+    /// Starts in front of `http://host:port`; with an identity also for HTTPS, by CONNECT.
     pub fn start(
         to: &str,
         identity: Option<&Identity>,
@@ -57,7 +57,7 @@ impl Gate {
         Self { url, turned_away }
     }
 
-    /// Requests that proved too little.
+    /// Requests that were rejected.
     pub fn turned_away(&self) -> u64 {
         self.turned_away.load(Ordering::SeqCst)
     }
@@ -90,7 +90,7 @@ impl Keeper {
         let mut server = TcpStream::connect(&self.to).ok()?;
         request.headers.insert("connection".into(), "close".into());
         request.write(&mut server)?;
-        // By hand, for a buffer that is flushed as bytes come.
+        // Copies in a loop of its own, which flushes each buffer as it arrives.
         let mut buffer = vec![0; 64 << 10];
         while let Ok(n @ 1..) = server.read(&mut buffer) {
             client.write_all(&buffer[..n]).ok()?;
@@ -140,7 +140,7 @@ impl Identity {
         self.folder.path().join(name)
     }
 
-    /// What clients have to trust.
+    /// Path of the certificate of the authority that clients must trust.
     pub fn authority(&self) -> PathBuf {
         self.file("ca.pem")
     }
@@ -155,7 +155,7 @@ impl Identity {
     }
 }
 
-/// The environment by which a process goes to `gate` for all HTTPS and trusts `identity`.
+/// Environment with which a process uses `gate` as its HTTPS proxy and trusts `identity`.
 pub fn through(gate: &Gate, identity: &Identity) -> Vec<(String, String)> {
     let authority = identity.authority();
     let authority = authority.to_str().unwrap();

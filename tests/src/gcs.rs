@@ -1,5 +1,4 @@
-//! A real fake-gcs-server: the Google Cloud Storage whose own log says how often a cluster read
-//! from it.
+//! A real fake-gcs-server (Google Cloud Storage emulator), whose log gives the number of reads.
 
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -56,20 +55,20 @@ impl FakeGcs {
         assert_eq!(answer.status, 200, "{}", answer.text());
     }
 
-    /// Puts an object past the cluster.
+    /// Puts an object directly into the emulator, not through the cluster.
     pub fn put(&self, bucket: &str, name: &str, bytes: impl Into<Vec<u8>>) {
         put(&self.url, bucket, name, bytes);
     }
 
-    /// What it holds under the name.
+    /// Content of an object; `None` if it does not exist.
     pub fn get(&self, bucket: &str, name: &str) -> Option<Vec<u8>> {
-        // Not as clusters read, so that this is none of their reads.
+        // Not the path that clusters read by, so that [`Self::reads`] does not count this request.
         let path = format!("/download/storage/v1/b/{bucket}/o/{}", encoded(name));
         let answer = http::get(&format!("{}{path}?alt=media", self.url));
         (answer.status == 200).then_some(answer.body)
     }
 
-    /// How many reads of objects of this bucket it has logged, those that found nothing left out.
+    /// Reads of objects of this bucket in its log, without those that found nothing.
     pub fn reads(&self, bucket: &str) -> u64 {
         let log = std::fs::read_to_string(self.folder.path().join("log")).unwrap();
         let start = format!("\"GET /storage/v1/b/{bucket}/o/");

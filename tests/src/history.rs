@@ -1,5 +1,5 @@
-//! What was written, and what of it was acknowledged: after a sudden end an object must be as the
-//! last acknowledged write left it, or as the one write did that nobody answered.
+//! A record of all writes and of those that were acknowledged. After a crash, an object must be as
+//! the last acknowledged write left it, or as the one unacknowledged write did.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -16,11 +16,11 @@ const KIB: u64 = 1024;
 /// One state of an object: the number of the write and its bytes; none when it was removed.
 pub type Value = Option<(u64, usize)>;
 
-/// What is known of one name.
+/// Record of one name.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Known {
     acknowledged: Value,
-    /// The write that was not answered.
+    /// The write that was not acknowledged.
     pending: Option<Value>,
 }
 
@@ -74,7 +74,7 @@ impl Writers {
         assert!(self.tasks.iter().all(|task| !task.is_finished()), "a write failed");
     }
 
-    /// Ends them; how many writes of each were acknowledged.
+    /// Stops the writers; returns the number of acknowledged writes of each.
     pub async fn stop(self) -> Vec<u64> {
         self.stop.store(true, Ordering::Relaxed);
         let mut counts = Vec::new();
@@ -86,7 +86,7 @@ impl Writers {
 }
 
 impl History {
-    /// Has a writer for each client at work, which needs a runtime.
+    /// Starts one writer for each client. Needs a runtime.
     pub fn writers(
         &self,
         clients: impl IntoIterator<Item = Client>,
@@ -138,7 +138,7 @@ impl History {
         count
     }
 
-    /// Compares everything with what a cluster has, and goes on from what it has.
+    /// Compares all objects with what the cluster has, and continues from that state.
     pub async fn check(&self, client: &Client, bucket: &Bucket, when: &str) {
         let names = self.names.lock().unwrap().clone();
         let mut there = Vec::new();
@@ -169,7 +169,8 @@ impl History {
     }
 }
 
-/// Reads objects of known content until `stop` is set; a failure is fine, a wrong byte is not.
+/// Reads objects of known content until `stop` is set. A failed read is accepted, a wrong byte is
+/// not.
 pub async fn read(
     client: Client,
     bucket: Bucket,

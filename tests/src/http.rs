@@ -1,5 +1,5 @@
-//! HTTP/1.1 as bare as it gets: one connection per request, no redirects followed, no retries, and
-//! nothing sent that the test did not ask for.
+//! A minimal HTTP/1.1 client: one connection per request, no redirects, no retries, and only the
+//! headers that the test sets.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -59,7 +59,7 @@ impl Request {
         self.header("content-type", "application/json").body(value.to_string())
     }
 
-    /// Gives up when no connection is made, or nothing comes, for so long.
+    /// Timeout of connecting and of each read.
     #[must_use]
     pub fn within(mut self, timeout: Duration) -> Self {
         self.within = Some(timeout);
@@ -77,7 +77,7 @@ impl Request {
         self.send_in_halves(|| {})
     }
 
-    /// Sends it, with something else done when half of the body is on its way.
+    /// Sends it, and calls `between` when half of the body is sent.
     pub fn send_in_halves(self, between: impl FnOnce()) -> std::io::Result<Answer> {
         let (address, path) = split(&self.url);
         let mut stream = match (self.within, address.parse()) {
@@ -105,7 +105,7 @@ impl Request {
         read_answer(stream, &self.method).or_else(|e| sent.and(Err(e)))
     }
 
-    /// Sends it, and once more to where a 301 or 307 points.
+    /// Sends it, and follows one redirect (301 or 307).
     #[track_caller]
     pub fn follow(self) -> Answer {
         let first = self.clone().send();

@@ -1,6 +1,6 @@
-//! Who hands out credentials: responders that speak as Amazon's STS and instance metadata, as
-//! Google's metadata server, and as Azure's managed identity do. What they hand out expires soon,
-//! their answers are late, and they refuse now and then.
+//! Servers that issue credentials as Amazon's STS and instance metadata, Google's metadata server,
+//! and Azure's managed identity do. The tokens expire after seconds, the responses are late, and
+//! some requests are refused.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -10,30 +10,30 @@ use forebay_core::date::format_iso;
 
 use crate::web::{Received, Reply, Web};
 
-/// Begins everything that must be shown to nobody.
+/// Prefix of every value that must not appear in logs and errors.
 pub const SECRET: &str = "hush-";
-/// The key that the cloud behind the gate knows, whatever session it is used in.
+/// The key that the cloud behind the gate knows, in every session.
 pub const ACCESS_KEY: &str = "forebay";
 pub const SECRET_KEY: &str = "forebaysecret";
-/// What a pod has to show to STS.
+/// The web identity token that a pod sends to STS.
 pub const WEB_IDENTITY: &str = "hush-web-identity";
-/// How late every answer is.
+/// Delay of every response.
 const LATENCY: Duration = Duration::from_millis(30);
-/// A clock that goes a little differently is forgiven, as clouds do.
+/// Clock skew that is accepted, as clouds do.
 const LEEWAY: Duration = Duration::from_secs(1);
 
-/// How askers are treated.
+/// How the issuer treats requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mood {
-    /// Every second one is told to come back later.
+    /// Every second request gets an error that says to retry later.
     Strained,
-    /// All are, with this status.
+    /// All requests get this status.
     Refusing(u16),
-    /// Nobody is answered for as long as an asker could wait.
+    /// No request gets a response before the client times out.
     Silent,
 }
 
-/// The tokens, and who may ask for them.
+/// The issued tokens, and how requests for them are treated.
 pub struct Issuer {
     life: Duration,
     state: Mutex<State>,
@@ -53,7 +53,7 @@ struct Token {
 }
 
 impl Issuer {
-    /// Hands out tokens of so many seconds; strained.
+    /// Issues tokens that are valid for this many seconds; begins as [`Mood::Strained`].
     pub fn new(life_s: u64) -> Arc<Self> {
         let state = State { mood: Mood::Strained, asked: 0, refused: 0, issued: HashMap::new() };
         Arc::new(Self { life: Duration::from_secs(life_s), state: Mutex::new(state) })
@@ -63,12 +63,12 @@ impl Issuer {
         self.state.lock().unwrap().mood = mood;
     }
 
-    /// Tokens handed out so far.
+    /// Number of tokens issued so far.
     pub fn issued(&self) -> usize {
         self.state.lock().unwrap().issued.len()
     }
 
-    /// How often one was refused.
+    /// Number of refused requests.
     pub fn refused(&self) -> u64 {
         self.state.lock().unwrap().refused
     }

@@ -1,10 +1,10 @@
-//! A network on one machine: each node has a namespace with an address of its own, all hang on one
-//! bridge, and links break on demand.
+//! A network on one machine: each node has a namespace with an address of its own. All namespaces
+//! are connected to one bridge, and links are cut on demand.
 //!
-//! It needs root, `ip` (iproute2), `nsenter` (util-linux) and python3; no firewall, no `netem`, no module beyond veth and
-//! bridge. A link is cut by the sender's entry for its neighbour: frames then go to an address that
-//! nobody has, without an error to either side, as with a pulled cable. Loss and delay come from
-//! a process that carries the frames of one node (`wire.py`).
+//! It needs root, `ip` (iproute2), `nsenter` (util-linux) and python3; no firewall, no `netem`, no
+//! module beyond veth and bridge. A link is cut by the sender's neighbour entry: frames then go to
+//! a MAC address that no device has, without an error on either side, as with a pulled cable. A
+//! process that forwards the frames of one node (`wire.py`) adds loss and delay.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
@@ -14,10 +14,10 @@ use crate::cluster::Process;
 
 const WIRE: &str = include_str!("lab/wire.py");
 
-/// The namespace that the test itself runs in, as a party of cuts.
+/// The namespace of the test itself, as a member of cuts.
 pub const HOST: u8 = 0;
 
-/// The network; it and everything in it end with this value.
+/// The network; it and everything in it are removed when this value is dropped.
 pub struct Lab {
     name: String,
     subnet: String,
@@ -25,18 +25,18 @@ pub struct Lab {
     wires: Mutex<Vec<(u8, Process)>>,
 }
 
-/// How a node's frames are carried.
+/// How a node's frames are forwarded.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Carry {
-    /// Of what the node sends.
+    /// Loss of frames that the node sends, in percent.
     pub lost_percent: u8,
-    /// Both ways, each in addition to a random part of `jitter_ms`.
+    /// Delay in both directions, each with a random part of up to `jitter_ms` added.
     pub delay_ms: u32,
     pub jitter_ms: u32,
 }
 
 impl Lab {
-    /// A network of nodes 1 to `nodes`; why not, if it cannot be had here.
+    /// A network of nodes 1 to `nodes`; an error with the reason if this machine cannot have one.
     pub fn up(nodes: u8) -> Result<Self, String> {
         let root = Command::new("id").arg("-u").output().is_ok_and(|out| out.stdout == b"0\n");
         if !root {
@@ -107,7 +107,7 @@ impl Lab {
     }
 
     /// A command that runs `program` in a node's namespace, in the same process. Not by `ip netns
-    /// exec`, which hides from it what is mounted later.
+    /// exec`, whose mount namespace would hide later mounts from it.
     pub fn command(&self, node: u8, program: &std::ffi::OsStr) -> Command {
         let mut command = Command::new("nsenter");
         command.arg(format!("--net=/run/netns/{}", self.space(node)));
@@ -115,7 +115,7 @@ impl Lab {
         command
     }
 
-    /// Nothing that `from` sends reaches `to` any more; the other direction stays as it is.
+    /// Drops all frames from `from` to `to`; the other direction stays as it is.
     pub fn cut_one_way(&self, from: u8, to: u8) {
         self.neighbour(from, to, "02:fb:ff:ff:ff:ff");
     }
@@ -128,7 +128,7 @@ impl Lab {
         }
     }
 
-    /// Takes all cuts back.
+    /// Restores all links.
     pub fn heal(&self) {
         for from in HOST..=self.nodes {
             let lines: String = (HOST..=self.nodes)
@@ -148,7 +148,7 @@ impl Lab {
         format!("neighbour replace {address} lladdr {mac} dev {device} nud permanent\n")
     }
 
-    /// From here on a process carries this node's frames, and not all of them, or late.
+    /// From now on a process forwards this node's frames, with this loss and delay.
     pub fn carry(&self, node: u8, how: Carry) {
         self.carry_well(node);
         let (switch, port) = (self.switch(), format!("p{node}"));
@@ -174,7 +174,7 @@ impl Lab {
         assert_eq!(line, "ready\n", "the wire of node {node}");
     }
 
-    /// The bridge carries this node's frames again.
+    /// The bridge forwards this node's frames again, without loss or delay.
     pub fn carry_well(&self, node: u8) {
         let mut wires = self.wires.lock().unwrap();
         if let Some(at) = wires.iter().position(|(of, _)| *of == node) {
@@ -205,7 +205,7 @@ fn mac(node: u8) -> String {
     format!("02:fb:00:00:00:{node:02x}")
 }
 
-/// Runs `ip` with one command a line, in a namespace or, with an empty name, in our own.
+/// Runs `ip` with one command per line, in a namespace; an empty name means the test's own.
 fn ip(space: &str, lines: &str) -> Result<(), String> {
     let mut command = Command::new("ip");
     if !space.is_empty() {

@@ -19,10 +19,10 @@ use crate::{http, wait};
 
 const PORT: u16 = 7400;
 const TIMEOUT: Duration = Duration::from_secs(30);
-/// A node that does not answer a question of the test within this time is cut off or paused.
+/// A node that does not respond to the test within this time is cut off or paused.
 const ANSWER: Duration = Duration::from_millis(400);
 
-/// What kind of cluster a test wants.
+/// Options of a test cluster.
 #[derive(Clone, Debug)]
 pub struct Shape {
     pub gateways: u8,
@@ -35,7 +35,7 @@ pub struct Shape {
     pub disk_size: &'static str,
     /// More settings of all nodes (TOML tables).
     pub settings: String,
-    /// What nodes run.
+    /// The program that nodes run.
     pub program: PathBuf,
 }
 
@@ -47,20 +47,20 @@ impl Default for Shape {
     }
 }
 
-/// A node: its place in the network, and its process while it has one.
+/// A node: its number in the network, and its process while it runs.
 pub struct LabNode {
     pub id: String,
     pub url: String,
     /// Its number in the lab.
     pub at: u8,
     process: Mutex<Option<Child>>,
-    /// Words before the program: `faketime -f +1d`.
+    /// Prefix of the program's command line: `faketime -f +1d`.
     before: Mutex<Vec<OsString>>,
     program: Mutex<PathBuf>,
 }
 
 pub struct LabCluster {
-    // Processes end before the network and the folder that they are in.
+    // Dropped in this order: processes end before their network and folder.
     pub gateways: Vec<LabNode>,
     /// Spare ones come last.
     pub targets: Vec<LabNode>,
@@ -69,7 +69,8 @@ pub struct LabCluster {
 }
 
 impl LabCluster {
-    /// A cluster that answers. `None`: not here, and the test's output says why.
+    /// Starts a cluster and waits until it responds. `None`: not possible on this machine; the
+    /// test's output has the reason.
     pub fn start(shape: &Shape) -> Option<Self> {
         let cluster = Self::prepare(shape)?;
         cluster.start_all(usize::from(shape.targets));
@@ -131,7 +132,7 @@ impl LabCluster {
         fs::write(home.join("forebay.toml"), text).unwrap();
     }
 
-    /// Starts all gateways and the first so many targets, and waits until they are a cluster.
+    /// Starts all gateways and the first `targets` targets, and waits until all are members.
     pub fn start_all(&self, targets: usize) {
         for node in self.gateways.iter().chain(&self.targets[..targets]) {
             self.spawn(node);
@@ -171,7 +172,7 @@ impl LabCluster {
         *node.process.lock().unwrap() = Some(command.spawn().unwrap());
     }
 
-    /// Waits until a node serves and all that answer have it alive.
+    /// Waits until a node serves requests and all reachable gateways have it alive.
     pub fn is_in(&self, node: &LabNode) {
         let ready = format!("{}/readyz", node.url);
         wait::until(&format!("{} is in", node.id), TIMEOUT, || {
@@ -186,14 +187,14 @@ impl LabCluster {
         self.is_in(node);
     }
 
-    /// Ends a process without a word.
+    /// Kills a process with SIGKILL.
     pub fn kill9(&self, node: &LabNode) {
         let mut child = node.process.lock().unwrap().take().expect("it runs");
         child.kill().unwrap();
         child.wait().unwrap();
     }
 
-    /// Ends a process as an operator does.
+    /// Stops a process as an operator does.
     pub fn stop(&self, node: &LabNode) {
         let mut child = node.process.lock().unwrap().take().expect("it runs");
         signal(child.id(), "TERM");

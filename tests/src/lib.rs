@@ -1,5 +1,5 @@
-//! What black-box tests stand on: a real `forebay dev` cluster, a real MinIO, a real
-//! fake-gcs-server, a real Azurite, HTTP without any client's manners, and data whose every byte is known.
+//! Fixtures of black-box tests: a real `forebay dev` cluster, a real MinIO, a real fake-gcs-server,
+//! a real Azurite, a minimal HTTP client, and data whose every byte is known.
 //!
 //! A test that needs no cluster of its own takes its file's [`Shared`] one. Nothing here sleeps to
 //! let things happen: [`wait::until`] asks for a condition and fails by its name.

@@ -1,6 +1,6 @@
-//! A load of reads, writes, removals and listings that goes on at its rate whatever the cluster
-//! does, as clients of no particular kind make it: redirects are followed, nothing is tried again.
-//! Beside it our own client reads some of the keys, in its own way.
+//! A load of reads, writes, removals and listings at a fixed rate, as a foreign client makes them:
+//! redirects are followed, nothing is retried. Beside it, Forebay's own client reads some of the
+//! keys with its retries.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -19,30 +19,30 @@ use crate::data::content;
 use crate::history::Random;
 use crate::ledger::{Act, Kind, Ledger, Listing, Micros, Observation};
 
-/// A request that is not answered by then has failed.
+/// A request without a response after this time has failed.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 const KIB: u64 = 1024;
-/// Characters of an answer that is no success, for whoever reads about it.
+/// Characters of a failed response that are kept for the test's output.
 const SAID: usize = 300;
-/// Reads of our own client, a second.
+/// Reads per second by Forebay's own client.
 const OWN_READS: u32 = 20;
 
-/// How many requests there are.
+/// The rate of requests.
 #[derive(Clone, Copy, Debug)]
 pub enum Pace {
-    /// So many a second, whatever becomes of them.
+    /// This many per second, however long each takes.
     PerSecond(u32),
-    /// So many clients, each of which asks again as soon as it is answered.
+    /// This many clients, each of which sends its next request after the previous response.
     Clients(u32),
 }
 
-/// What to ask of whom.
+/// Which requests go to which gateways.
 #[derive(Clone, Debug)]
 pub struct Plan {
     pub gateways: Vec<String>,
     pub bucket: Bucket,
     pub pace: Pace,
-    /// Keys that are written again and again.
+    /// Keys that are overwritten repeatedly.
     pub keys: u64,
     pub seed: u64,
 }
@@ -52,16 +52,16 @@ pub struct Plan {
 pub struct Sample {
     pub key: String,
     pub kind: Kind,
-    /// Which gateway was asked.
+    /// Position of the gateway that got the request.
     pub via: usize,
     pub begin: Micros,
     pub end: Micros,
-    /// 0: no answer.
+    /// 0: no response.
     pub status: u16,
-    /// Where it was answered, or failed to be; empty before a redirect.
+    /// The node that responded or failed to; empty before a redirect.
     pub by: String,
     pub retry_after: bool,
-    /// The begin of an answer that is no success; why there is none.
+    /// The first characters of a failed response, or the reason why there is none.
     pub said: String,
 }
 
@@ -78,11 +78,11 @@ pub struct Load {
     tasks: Vec<tokio::task::JoinHandle<()>>,
 }
 
-/// What came of it.
+/// The result of a load.
 #[derive(Clone, Debug, Default)]
 pub struct Outcome {
     pub samples: Vec<Sample>,
-    /// Reads by our own client; those that it gave up have the status 503.
+    /// Reads by Forebay's own client; one that failed has the status 503.
     pub own: Vec<Sample>,
     pub ledger: Ledger,
 }
@@ -92,12 +92,12 @@ struct World {
     http: Http<HttpConnector, Full<Bytes>>,
     began: Instant,
     values: AtomicU64,
-    /// Keys that were written and stay as they are.
+    /// Keys that were written once and are not overwritten.
     still: Mutex<Vec<String>>,
     outcome: Mutex<Outcome>,
 }
 
-/// The bytes of a value: they say which one it is.
+/// The bytes of a value; the first 8 bytes are its number.
 fn body(key: &str, value: u64) -> Vec<u8> {
     let mut random = Random::new(value);
     let size = match random.below(20) {
@@ -110,14 +110,14 @@ fn body(key: &str, value: u64) -> Vec<u8> {
     bytes
 }
 
-/// The value whose bytes these are; none if no write of this key has sent them.
+/// The value that has these bytes; `None` if no write of this key has sent them.
 fn value_of(key: &str, bytes: &[u8]) -> Option<u64> {
     let value = u64::from_le_bytes(bytes.get(..8)?.try_into().ok()?);
     (body(key, value) == bytes).then_some(value)
 }
 
 impl Load {
-    /// Starts it on the runtime of the caller; `client` is our own, which lists once a second and reads.
+    /// Starts the load on the runtime of the caller. `client` lists once a second and reads.
     pub fn start(plan: Plan, client: Client) -> Self {
         let mut connector = HttpConnector::new();
         connector.set_nodelay(true);
@@ -144,8 +144,8 @@ impl Load {
         self.world.now()
     }
 
-    /// Ends the load, waits for what is under way, and reads every key once more by a client that
-    /// waits for those who come back.
+    /// Ends the load, waits for requests in progress, and reads every key once more with a client
+    /// that waits for nodes that restart.
     pub async fn finish(self, client: &Client) -> Outcome {
         self.stop.store(true, Ordering::SeqCst);
         for task in self.tasks {
@@ -170,7 +170,7 @@ impl Load {
         std::mem::take(&mut *self.world.outcome.lock().unwrap())
     }
 
-    /// What is known so far.
+    /// The samples so far.
     pub fn so_far(&self) -> Vec<Sample> {
         self.world.outcome.lock().unwrap().samples.clone()
     }
@@ -231,7 +231,7 @@ async fn own_reads(world: Arc<World>, stop: Arc<AtomicBool>, client: Client) {
 }
 
 impl World {
-    /// Half of what our client reads is written all the time, half is not.
+    /// Half of the reads are of keys that are overwritten repeatedly, half of keys that are not.
     fn choose_own(&self, random: &mut Random) -> String {
         let still = self.still.lock().unwrap();
         match random.below(2) {
@@ -325,7 +325,7 @@ impl World {
         self.outcome.lock().unwrap().samples.push(sample);
     }
 
-    /// Status, body and whether the answer says when to come again, or why there is no answer.
+    /// Status, body and whether the response has `Retry-After`; or why there is no response.
     async fn follow(
         &self,
         method: &str,

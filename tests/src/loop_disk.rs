@@ -13,7 +13,7 @@ pub struct LoopDisk {
 }
 
 impl LoopDisk {
-    /// Makes one and mounts it at `at`. `None`: that is not possible here.
+    /// Creates one and mounts it at `at`. `None`: this machine does not support that.
     pub fn mount(image: PathBuf, at: &Path) -> Option<Self> {
         let file = std::fs::File::create(&image).unwrap();
         file.set_len(512 << 20).unwrap();
@@ -32,7 +32,7 @@ impl LoopDisk {
         run("mount", [Path::new("-o"), Path::new("loop"), &self.image], &self.at)
     }
 
-    /// From here on every call fails, and what was not synced is gone.
+    /// From now on every call fails, and data that was not synced is lost.
     pub fn cut(&self) {
         // Mode 2: the journal is not written either.
         let script = "import fcntl, os, struct, sys; \
@@ -40,7 +40,7 @@ impl LoopDisk {
         run("python3", ["-c", script].map(Path::new), &self.at).unwrap();
     }
 
-    /// Another disk, empty, in its place.
+    /// Mounts another, empty disk in its place.
     pub fn replace(&self) {
         self.unmounted();
         let made = run("mkfs.ext4", ["-q", "-F", "-m", "0"].map(Path::new), &self.image);
@@ -53,7 +53,7 @@ impl LoopDisk {
         });
     }
 
-    /// What a start after the cut finds.
+    /// Mounts the disk again, with the data that was synced before the cut.
     pub fn power_on(&self) {
         self.unmounted();
         self.mount_again().unwrap();

@@ -1,4 +1,4 @@
-//! A limit of memory that the kernel holds for processes: a cgroup, of either version.
+//! A memory limit for processes: a cgroup of version 1 or 2.
 
 use std::fs;
 use std::path::PathBuf;
@@ -10,7 +10,8 @@ use crate::wait;
 pub struct MemoryLimit(PathBuf);
 
 impl MemoryLimit {
-    /// A group for so many bytes; why not, if it cannot be had here.
+    /// A group with a limit of this many bytes; an error with the reason if this machine cannot
+    /// have one.
     pub fn new(name: &str, bytes: u64) -> Result<Self, String> {
         let name = format!("forebay-{}-{name}", std::process::id());
         let (first, second) = ("/sys/fs/cgroup/memory", "/sys/fs/cgroup");

@@ -1,4 +1,4 @@
-//! A real MinIO: the S3 whose own counters say how often a cluster read from it.
+//! A real MinIO (S3), whose counters give the number of requests.
 
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -59,7 +59,7 @@ impl Minio {
         env(&self.url, USER, PASSWORD)
     }
 
-    /// An S3 client that goes past the cluster.
+    /// An S3 client that connects to MinIO, not to the cluster.
     pub fn s3(&self) -> Client {
         let config = aws_sdk_s3::Config::builder()
             .behavior_version(BehaviorVersion::latest())
@@ -80,7 +80,7 @@ impl Minio {
         put.send().await.unwrap();
     }
 
-    /// What MinIO holds under the key.
+    /// Content of the key in MinIO; `None` if it does not exist.
     pub async fn get(&self, bucket: &str, key: &str) -> Option<Vec<u8>> {
         let answer = self.s3().get_object().bucket(bucket).key(key).send().await.ok()?;
         Some(answer.body.collect().await.unwrap().to_vec())

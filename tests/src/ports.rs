@@ -13,7 +13,7 @@ const PAST: u64 = 32_000;
 pub fn free(count: u16) -> u16 {
     static CALLS: AtomicU64 = AtomicU64::new(0);
     for _ in 0..1000 {
-        // Another place each time, so that tests in other processes seldom look at the same one.
+        // Starts at a random port, so that tests in other processes seldom try the same one.
         let mut hasher = RandomState::new().build_hasher();
         hasher.write_u64(CALLS.fetch_add(1, Ordering::Relaxed));
         let base = FIRST + hasher.finish() % (PAST - FIRST - u64::from(count));

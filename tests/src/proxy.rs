@@ -1,4 +1,4 @@
-//! A network that breaks on demand: stands between a target and its cloud.
+//! A TCP proxy between a target and its cloud that breaks connections on demand.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 const NEVER: u64 = u64::MAX;
 
-/// Passes bytes both ways, until it is told to cut connections.
+/// Forwards bytes in both directions, until the test requests cuts.
 pub struct Proxy {
     pub url: String,
     limit: Arc<AtomicU64>,
@@ -44,7 +44,7 @@ impl Proxy {
         proxy
     }
 
-    /// From now on a connection ends after so many bytes of answers.
+    /// From now on a connection ends after this many bytes of responses.
     pub fn cut_after(&self, bytes: u64) {
         self.limit.store(bytes, Ordering::SeqCst);
     }

@@ -1,4 +1,5 @@
-//! S3 signed by hand: unlike a client's, every part of a request can be made wrong.
+//! S3 requests signed by hand: unlike with a client library, every part of a request can be made
+//! wrong.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -64,7 +65,7 @@ pub fn hosted(method: &str, node: &str, host: &str, key: &str) -> S3Request {
     S3Request { path: format!("/{key}"), ..request }.header("host", host)
 }
 
-/// What a signature is made with, for chunks that are signed after it.
+/// The values that a signature is made of, for chunks that are signed after it.
 #[derive(Clone, Debug)]
 pub struct Signature {
     pub value: String,
@@ -195,7 +196,7 @@ impl S3Request {
         format!("{}{}{mark}{query}", self.node, self.path)
     }
 
-    /// Replaces a header that is there already, behind the signature's back.
+    /// Replaces a header after the request was signed.
     #[must_use]
     pub fn forge(mut self, name: &str, change: impl Fn(&str) -> String) -> Self {
         let (_, value) = self.headers.iter_mut().find(|(n, _)| n == name).unwrap();

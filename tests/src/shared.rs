@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-/// Started by the first test that asks, stopped when the last one that holds it ends. A plain
+/// Started by the first test that needs it, dropped when the last test that holds it ends. A plain
 /// `static` would never be dropped, and would leave processes behind.
 pub struct Shared<T>(Mutex<Weak<T>>);
 

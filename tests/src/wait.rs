@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-/// Asks again until `condition` holds; fails the test when it does not within `within`.
+/// Repeats `condition` until it holds; fails the test if that takes longer than `within`.
 pub fn until(what: &str, within: Duration, mut condition: impl FnMut() -> bool) {
     let deadline = Instant::now() + within;
     while !condition() {

@@ -16,7 +16,7 @@ pub struct Received {
     pub body: Vec<u8>,
 }
 
-/// What is answered.
+/// A response.
 #[derive(Clone, Debug)]
 pub struct Reply {
     pub status: u16,
@@ -85,14 +85,14 @@ impl Web {
     }
 }
 
-/// One request on one connection; a client that goes away is its own affair.
+/// Serves one request on one connection; an error of the client is ignored.
 fn serve(stream: TcpStream, answer: &dyn Fn(&Received) -> Reply) -> Option<()> {
     let mut reader = BufReader::new(stream.try_clone().ok()?);
     let received = read(&mut reader)?;
     answer(&received).write(&mut { stream })
 }
 
-/// Reads a request to its end; `None` when the client goes away before.
+/// Reads a whole request; `None` if the client closes the connection before its end.
 pub(crate) fn read(reader: &mut impl BufRead) -> Option<Received> {
     let mut line = String::new();
     reader.read_line(&mut line).ok()?;

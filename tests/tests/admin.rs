@@ -74,7 +74,7 @@ fn listed(answer: &http::Answer) -> Vec<String> {
 
 #[tokio::test]
 async fn the_configuration_is_set_by_one_gateway_read_at_another_and_reset() {
-    // A cluster of its own: new buckets of other tests shall have their defaults.
+    // A cluster of its own: it changes the defaults of new buckets.
     let cluster = Cluster::start(Options { gateways: 2, targets: 1, ..Options::default() });
     let w = World { cluster, root: tempfile::tempdir().unwrap() };
     let before = w.about_cluster(1, "cluster_config");
@@ -136,7 +136,7 @@ async fn a_targets_configuration_names_its_disks_and_the_clusters_settings() {
         let target = &w.cluster.targets[0].id;
         http::request("GET", &url).header("Ais-Node-Id", target).send().json()
     };
-    // A target tells of its disks with its next heartbeat.
+    // A target reports its disks with its next heartbeat.
     wait::until("its disks are known", TIMEOUT, || {
         config()["fspaths"].as_object().is_some_and(|disks| !disks.is_empty())
     });
@@ -200,7 +200,7 @@ async fn an_inventory_is_taken_shown_listed_from_and_destroyed() {
     );
     assert_eq!(w.act("POST", path, "create-inventory", &value).status, 409, "one a bucket");
 
-    // What came later is at the backend, not in the inventory.
+    // A file that was added later is at the backend, not in the inventory.
     std::fs::write(w.root.path().join("stock/zz-new"), "x").unwrap();
     let mut got = Vec::new();
     let mut token = String::new();
@@ -258,7 +258,7 @@ async fn a_comparison_shows_what_changed_and_what_is_gone() {
 }
 
 #[tokio::test]
-async fn all_buckets_are_summed_up_at_once_and_times_come_in_any_layout() {
+async fn one_request_summarizes_all_buckets_and_times_have_any_layout() {
     let w = world();
     let client = w.cluster.client();
     for name in ["sum-a", "sum-b"] {

@@ -1,4 +1,4 @@
-//! What cannot work is refused: with the right status or exit code, and a sentence that helps.
+//! Invalid input is refused with the right status or exit code, and a message that names the fault.
 
 use std::net::TcpListener;
 use std::path::Path;

@@ -187,7 +187,7 @@ async fn v1_batches_that_make_no_sense_are_400_and_unknown_buckets_404() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn cold_objects_of_a_batch_come_as_many_at_once_as_a_target_may_fetch() {
+async fn cold_objects_of_a_batch_are_fetched_concurrently_up_to_the_limit_of_a_target() {
     const OBJECTS: usize = 600;
     let (now, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
     let bytes = content("far away", 100 << 10);

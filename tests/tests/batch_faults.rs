@@ -1,4 +1,5 @@
-//! Batches while targets die and join: every entry with the right bytes, in order, whoever sends it.
+//! Batches while targets die and join: every entry with the right bytes, in order, whichever target
+//! sends it.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -11,16 +12,16 @@ use forebay_tests::data::{assert_same, content, fill_folder, names};
 use forebay_tests::{Cluster, Options, http};
 use futures::StreamExt;
 
-/// Enough that each target has still to send most of its part when a reader has seen a sixth of the
-/// batch: more than sockets and clients hold.
+/// So many entries that each target still has to send most of its part when a reader has received a
+/// sixth of the batch; sockets and clients buffer less than that.
 const COUNT: usize = 6000;
 const SIZE: usize = 30_000;
 
-/// A cluster over a folder: of what a batch asks for one in ten is cold, one in a hundred missing.
+/// A cluster over a folder. Of a batch's entries one in ten is cold, one in a hundred missing.
 struct World {
     cluster: Cluster,
     bucket: Bucket,
-    /// What is asked for, in no order of names; every hundredth is nowhere.
+    /// The names of the batch, unsorted; every hundredth does not exist.
     asked: Vec<String>,
     _root: tempfile::TempDir,
 }
@@ -59,14 +60,14 @@ fn batch(bucket: &Bucket, names: &[String]) -> BatchRequest {
 }
 
 impl World {
-    /// The target to kill: another than `spared`, that owns what comes at the end.
+    /// The target to kill: not `spared`, and one that owns entries at the end of the batch.
     fn victim(&self, spared: &str) -> String {
         let mut owners =
             self.asked.iter().rev().map(|name| self.cluster.owner(&self.bucket, name).id);
         owners.find(|id| id != spared).unwrap()
     }
 
-    /// Entries that all targets but one have answered.
+    /// Entries that all targets except `victim` have sent.
     fn answered_by_others(&self, victim: &str) -> f64 {
         let others = self.cluster.targets.iter().filter(|target| target.id != victim);
         let of = |target: &NodeHandle| {
@@ -76,7 +77,7 @@ impl World {
         others.map(of).sum()
     }
 
-    /// Entries that they own while all are there.
+    /// Entries that all targets except `victim` own while all are alive.
     fn share_of_others(&self, victim: &str) -> f64 {
         let map = self.cluster.map();
         let info = map.state.bucket(&self.bucket).unwrap();
@@ -84,7 +85,7 @@ impl World {
         self.asked.iter().filter(|name| owner(name) != victim).count() as f64
     }
 
-    /// What a reader who has seen so many entries brings about.
+    /// Kills and adds targets at certain numbers of received entries.
     fn act(&self, seen: usize, victim: &str) {
         if seen == COUNT / 6 {
             self.cluster.kill9(victim);
@@ -116,7 +117,7 @@ async fn a_native_batch_is_whole_while_a_target_dies_and_another_joins() {
         tokio::task::block_in_place(|| world.act(seen, &victim));
     }
     assert_eq!(seen, COUNT, "every entry once");
-    // The living sent theirs once: what was not lost is not asked for again.
+    // The other targets sent theirs once: entries that were not lost are not requested again.
     let answered = world.answered_by_others(&victim) - before;
     assert!(answered > own_share, "others answer what the dead one owed");
     assert!(answered <= COUNT as f64, "{answered} answers to {COUNT} entries");

@@ -38,7 +38,7 @@ fn request(bucket: &Bucket, names: &[String]) -> BatchRequest {
     BatchRequest { buckets: vec![bucket.clone()], entries, ordered: true }
 }
 
-/// A request that was sent, and nothing of its answer read.
+/// Sends a request and reads nothing of its response.
 fn sent(method: &str, url: &str, body: &str) -> TcpStream {
     let (address, path) = http::split(url);
     let mut to = TcpStream::connect(address).unwrap();
@@ -58,14 +58,14 @@ fn open_batches(cluster: &Cluster) -> f64 {
 async fn a_target_that_is_busy_says_429_and_when_to_come_again_and_clients_do() {
     let env = vec![("FOREBAY_LIMITS__BATCHES".to_owned(), "1".to_owned())];
     let cluster = Cluster::start(Options { targets: 1, env, ..Options::default() });
-    // More than lies between two sockets.
+    // More than the buffers of two sockets hold.
     let (bucket, names) = filled(&cluster, 60, 500_000).await;
     let asked = request(&bucket, &names);
     let body = serde_json::to_string(&asked).unwrap();
     let native = format!("{}/api/v1/batch", cluster.targets[0].url);
     let mut first = sent("POST", &native, &body);
     first.read_exact(&mut [0; 1000]).unwrap();
-    // It reads slowly: a client that does not read at all would lose its place to the next one.
+    // It reads slowly: the target would drop a client that does not read at all.
     let reads = Arc::new(AtomicBool::new(true));
     let going = reads.clone();
     let first = std::thread::spawn(move || {
@@ -191,7 +191,7 @@ async fn the_first_bytes_of_a_long_batch_come_before_its_end_is_read() {
     assert!(read < 2000.0, "a client that reads no further leaves the rest unread");
 }
 
-/// An S3 that has one bucket, and says what it has of an object only when it is let.
+/// An S3 server with one bucket, which responds to reads of objects only when the test permits it.
 fn slow_s3(port: u16) -> Arc<AtomicBool> {
     let (listener, open) = (TcpListener::bind(("127.0.0.1", port)).unwrap(), Arc::default());
     let let_go: Arc<AtomicBool> = open;

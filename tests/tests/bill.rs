@@ -1,4 +1,4 @@
-//! What clouds bill: requests by class and bytes, as many as the cloud itself has counted.
+//! The cost accounting of buckets: requests by class and bytes, equal to the cloud's own counts.
 
 use std::time::Duration;
 
@@ -89,10 +89,10 @@ async fn every_request_to_s3_is_on_the_bill_and_no_other() {
 
     let bill_now = bill(&cluster, &bucket).await;
     assert_eq!(requests(&bill_now, RequestClass::Free), 2, "deletes cost nothing");
-    // Behind the first range some bytes come before that request is given up.
+    // Beyond the first range, some bytes arrive before the request is cancelled.
     assert!(bill_now.bill.fetched_bytes >= 6 * 2000 + (80 << 20), "{bill_now:?}");
     assert_eq!(bill_now.bill.saved_bytes, 2 * 6 * 2000 + 3 * 1000 + 100);
-    // What asked for the bucket before the cluster knew it stands on a bill of its own.
+    // The request that looked up the bucket before the cluster knew it is accounted separately.
     let (a, b) = (requests(&bill_now, RequestClass::A), requests(&bill_now, RequestClass::B) + 1);
     assert_eq!((a, b), (exported(&cluster, "a"), exported(&cluster, "b")));
     let theirs = || (counted(&WRITES) - 7, counted(&READS));

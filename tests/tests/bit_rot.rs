@@ -29,7 +29,7 @@ enum Way {
 
 const WAYS: [Way; 5] = [Way::Whole, Way::Range, Way::Redirected, Way::Batch, Way::V1Batch];
 
-/// Any numbers, the same in every run.
+/// Pseudo-random numbers, the same in every run.
 struct Numbers(u64);
 
 impl Numbers {
@@ -39,7 +39,7 @@ impl Numbers {
     }
 }
 
-/// Files of a disk that hold objects, in whatever layout: all but its own folder's.
+/// Files of a disk that hold objects, in any layout: all except those in the disk's own folder.
 fn data_files(dir: &Path, found: &mut Vec<PathBuf>) {
     let mut entries: Vec<_> = std::fs::read_dir(dir).unwrap().map(|e| e.unwrap().path()).collect();
     entries.sort();
@@ -87,7 +87,7 @@ fn tar(seed: &str) -> Vec<u8> {
     builder.into_inner().unwrap()
 }
 
-/// Objects by name and size: some for each way to be the first to read them.
+/// Objects by name and size: for each way some that are read first by it.
 fn objects() -> Vec<(Way, String, usize)> {
     let named = |way: Way| {
         SIZES.iter().enumerate().map(move |(i, size)| (way, format!("{way:?}/{i}"), *size))
@@ -95,7 +95,7 @@ fn objects() -> Vec<(Way, String, usize)> {
     WAYS.into_iter().flat_map(named).collect()
 }
 
-/// Reads objects by one way; what came of each.
+/// Reads objects by one way; returns the result of each.
 async fn read(
     cluster: &Cluster,
     bucket: &Bucket,
@@ -116,7 +116,7 @@ async fn read(
             let got = client.batch_all(&request).await.unwrap();
             all.extend(got.into_iter().map(|one| one.map(|b| b.to_vec()).map_err(|e| e.code)));
         }
-        // One at a time: an entry that breaks off ends all of such a batch.
+        // One at a time: an entry that fails in the middle ends the whole v1 batch.
         Way::V1Batch => all.extend(names.iter().map(|(name, _)| moss(cluster, bucket, name))),
         Way::Redirected => {
             let get = |name: &str| {
@@ -126,7 +126,8 @@ async fn read(
                 match http::request("GET", &url).try_send() {
                     Ok(got) if got.status == 200 => Ok(got.body),
                     Ok(got) => Err(ErrorCode::from_status(got.status)),
-                    // Bytes went out before the damage was met; the answer is seen to be cut.
+                    // Bytes were sent before the damage was found; the client sees that the
+                    // response is cut.
                     Err(_) => Err(ErrorCode::Internal),
                 }
             };
@@ -170,7 +171,7 @@ fn wanted(way: Way, name: &str, size: usize) -> Vec<u8> {
     if way == Way::Range { all[size / 3..size - 1].to_vec() } else { all }
 }
 
-/// Reads every object first by the way that is its own, then by the next, and so on.
+/// Reads every object first by its own way, then by all other ways.
 async fn read_all(cluster: &Cluster, bucket: &Bucket, is_whole: bool) -> u64 {
     let (objects, mut failures) = (objects(), 0);
     for turn in 0..WAYS.len() {
@@ -274,7 +275,7 @@ async fn flipped_bits_never_reach_a_client_and_a_backends_objects_are_healed() {
             assert!(failures > 0, "bits were flipped in native objects, too");
             assert!(counted(&cluster, "lost", "read") > 0.0);
         } else {
-            // Found before anybody reads them.
+            // Found before a client reads them.
             let (state, checked, errors) = scrubbed(&cluster, &files).await;
             assert_eq!((state, checked, errors), (JobState::Done, count + shards, 0));
             assert!(counted(&cluster, "healed", "scrub") >= 10.0);
@@ -290,7 +291,7 @@ async fn flipped_bits_never_reach_a_client_and_a_backends_objects_are_healed() {
     }
 }
 
-/// Flips a bit of the first of these bytes, wherever on the disks they lie.
+/// Flips a bit of the first of these bytes on each disk that has them.
 fn damage(cluster: &Cluster, bytes: &[u8]) {
     let found = cluster.targets.iter().any(|target| damage_at(cluster, &target.id, bytes));
     assert!(found, "they are on no disk");

@@ -1,6 +1,6 @@
-//! What a cloud can do to a cold read, on a real MinIO, fake-gcs-server and Azurite behind a proxy that
-//! spoils answers: the reader gets the right bytes or an error, nothing wrong is kept, and the cloud
-//! is asked no more often than it takes.
+//! Faults of a cloud during a cold read, on a real MinIO, fake-gcs-server and Azurite behind a
+//! proxy that alters responses. The reader gets the right bytes or an error, wrong bytes are not
+//! cached, and the cloud gets no more requests than necessary.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -19,12 +19,12 @@ use tokio::sync::{Mutex, MutexGuard};
 
 const MIB: usize = 1 << 20;
 
-/// A cluster, its cloud, and what stands between them.
+/// A cluster, its cloud, and the proxy between them.
 struct World {
     cluster: Cluster,
     origin: FaultyOrigin,
     cloud: Cloud,
-    /// Held by every test: what is spoiled is spoiled for all.
+    /// Held by every test, because the proxy alters the reads of all tests.
     turn: Mutex<()>,
 }
 
@@ -38,7 +38,7 @@ static S3: Shared<Option<World>> = Shared::new();
 static GOOGLE: Shared<Option<World>> = Shared::new();
 static AZURE: Shared<Option<World>> = Shared::new();
 
-/// All clouds that are here; each says once when it is not.
+/// All clouds that this machine has; each reports once if it is missing.
 fn worlds() -> Vec<Arc<Option<World>>> {
     let world = |cloud: Cloud| {
         let url = match &cloud {
@@ -91,7 +91,7 @@ impl World {
         bucket
     }
 
-    /// Nobody else spoils anything meanwhile.
+    /// Takes the lock: no other test alters responses while it is held.
     async fn turn(&self) -> MutexGuard<'_, ()> {
         let turn = self.turn.lock().await;
         self.origin.every(None);
@@ -134,7 +134,7 @@ impl World {
         }
     }
 
-    /// Reads as a client without manners does: one try, and an error where the body is short.
+    /// Reads as a simple client does: one attempt, and an error if the body is short.
     fn read(&self, bucket: &Bucket, name: &str, retry: &str) -> std::io::Result<http::Answer> {
         let provider = bucket.provider;
         let url = self.cluster.object_url(&bucket.name, &format!("{name}?provider={provider}"));
@@ -149,7 +149,7 @@ impl World {
         }
     }
 
-    /// Reads what must come right.
+    /// Reads an object and asserts its bytes.
     #[track_caller]
     fn read_right(&self, bucket: &Bucket, name: &str, retry: &str, want: &[u8]) {
         let answer = self.read(bucket, name, retry).unwrap();
@@ -249,7 +249,7 @@ async fn a_body_that_breaks_off_goes_on_where_it_was() {
             world.read_right(&bucket, name, "", &bytes);
             assert_eq!(world.reads(name), 2, "{name}");
             let cost = world.origin.body_bytes() - before;
-            // What a reset takes with it comes once more.
+            // Bytes that a reset discards are fetched once more.
             assert!(cost <= 3 * MIB as u64 + 1_500_000, "{name}: {cost} bytes");
             world.read_right(&bucket, name, "", &bytes);
             assert_eq!(world.reads(name), 2, "{name} is kept");
@@ -267,7 +267,7 @@ async fn a_body_of_a_wrong_length_is_neither_served_nor_kept() {
             let (name, bytes) = (format!("short-{size}"), content("s", size));
             world.put(&bucket, &name, &bytes).await;
             world.origin.next([Some(Spoil::SayLess(10))]);
-            // Right after another try, or an error, or a body that breaks off.
+            // Either right after a retry, or an error, or a body that breaks off.
             match world.read(&bucket, &name, "") {
                 Ok(answer) if answer.status == 200 => assert_same(&name, &answer.body, &bytes),
                 Ok(answer) => assert!(answer.status >= 500, "{name}: {}", answer.status),
@@ -285,7 +285,7 @@ async fn versions_are_never_mixed() {
         let _turn = world.turn().await;
         let rules = json!({ "first_pause_ms": 10, "ranges_above": "1MiB" });
         let bucket = world.bucket("versions", rules).await;
-        // One of its ranges comes from something else.
+        // One of its ranges is of another version.
         let bytes = content("ranges", 6 * MIB);
         world.put(&bucket, "ranges", &bytes).await;
         world.origin.next([None, Some(Spoil::OtherVersion)]);
@@ -296,7 +296,8 @@ async fn versions_are_never_mixed() {
         }
         world.read_right(&bucket, "ranges", "", &bytes);
 
-        // It is replaced while it is read, before the rest of a body that broke off.
+        // The object is replaced during the read, before the rest of a body that broke off is
+        // fetched.
         let (old, new) = (content("old", 900_000), content("new", 900_000));
         world.put(&bucket, "replaced", &old).await;
         let replace = world.putting(&bucket, "replaced", new.clone());
@@ -312,7 +313,7 @@ async fn versions_are_never_mixed() {
 }
 
 #[tokio::test]
-async fn a_request_s_own_patience_governs_the_calls_to_the_cloud() {
+async fn the_retry_policy_of_a_request_governs_calls_to_the_cloud() {
     for world in worlds() {
         let Some(world) = world.as_ref() else { continue };
         let _turn = world.turn().await;
@@ -328,7 +329,7 @@ async fn a_request_s_own_patience_governs_the_calls_to_the_cloud() {
             seen.windows(2).map(|two| (two[1].at - two[0].at).as_millis()).collect();
         assert_eq!(pauses.len(), 3, "{pauses:?}");
         for (pause, wanted) in pauses.iter().zip([200, 300, 300]) {
-            // A busy machine adds to them.
+            // A busy machine makes the pauses longer.
             assert!((wanted..wanted + 3_000).contains(pause), "{pauses:?}");
         }
         let hasty = "attempts=9,first_pause_ms=300,multiplier=1,jitter=0,deadline_ms=700";
@@ -336,7 +337,7 @@ async fn a_request_s_own_patience_governs_the_calls_to_the_cloud() {
         let calls = world.reads("patience") - 4;
         assert!((1..=3).contains(&calls), "no call after the deadline: {calls}");
 
-        // A batch says it for all of its entries.
+        // In a batch the setting is valid for all entries.
         let before = world.reads("patience");
         let name = ObjectName::new("patience").unwrap();
         let entries = vec![BatchEntry::whole(0, name)];
@@ -374,8 +375,8 @@ async fn many_readers_of_one_large_object_cost_one_download() {
         }
         assert!(world.reads("many-readers") > 1, "by ranges");
         let cost = world.origin.body_bytes() - before;
-        // The answer that told the size may have sent more than its range before it was left: what
-        // the buffers of two connections hold.
+        // The response that reported the size may have sent more than its range before it was
+        // closed: as much as the buffers of two connections hold.
         let (size, most) = (24 * MIB as u64, 36 * MIB as u64);
         assert!((size..most).contains(&cost), "{cost} bytes for {size}");
         world.read_right(&bucket, "many-readers", "", &bytes);

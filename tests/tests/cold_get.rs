@@ -135,13 +135,13 @@ async fn a_fetch_that_breaks_leaves_nothing_and_the_next_one_is_whole() {
     let impatient = cluster.client_with_deadline(Duration::from_secs(2));
     assert_eq!(impatient.head(&bucket, "x").await.unwrap().size, 3 << 20);
 
-    // A connection that breaks now and then costs another request, not the object.
+    // An interrupted connection costs another request, not the object.
     proxy.cut_after(2 << 20);
     let got = cluster.client().get_bytes(&bucket, "resumed", None).await.unwrap();
     assert_same("resumed", &got, &bytes);
     assert!(proxy.cuts() > 0);
 
-    // The beginning comes, and then no more.
+    // The beginning arrives, and then nothing more.
     let before = proxy.cuts();
     proxy.cut_after(64 << 10);
     let reading = tokio::spawn({
@@ -155,7 +155,8 @@ async fn a_fetch_that_breaks_leaves_nothing_and_the_next_one_is_whole() {
     proxy.heal();
     assert!(!impatient.head(&bucket, "x").await.unwrap().present, "nothing of it is kept");
     proxy.cut_after(0);
-    // A foreign client sees an error or a body that ends early, never a short one that looks whole.
+    // A foreign client sees an error or a body that ends early, never a short body that looks
+    // complete.
     let url = cluster.object_url("breaks", "x?provider=aws");
     match http::request("GET", &url).send().header("location") {
         Some(there) => {
@@ -172,7 +173,8 @@ async fn a_fetch_that_breaks_leaves_nothing_and_the_next_one_is_whole() {
     proxy.cut_after(0);
     assert_same("cached", &client.get_bytes(&bucket, "x", None).await.unwrap(), &bytes);
 
-    // The cloud takes a PUT, but its answer is lost: refused here, and never older than there.
+    // The cloud accepts a PUT, but its response is lost: the PUT fails, and the cluster never
+    // serves an older version than the cloud.
     let refused = impatient.put(&bucket, "x", "other", None).await.unwrap_err();
     assert!(refused.code().status() >= 500, "{refused}");
     proxy.heal();
@@ -190,7 +192,7 @@ async fn a_put_is_written_through_and_a_delete_too() {
     let name = "dir/größe 1%+x?.bin";
     let bytes = content(name, 300_000);
     client.put(&bucket, name, bytes.clone(), None).await.unwrap();
-    // In this order: MinIO counts a read of ours some time after it has answered.
+    // In this order, because MinIO counts a read some time after its response.
     let before = on.minio.count("GetObject");
     assert_same("read back", &client.get_bytes(&bucket, name, None).await.unwrap(), &bytes);
     assert_eq!(on.minio.count("GetObject"), before, "what was put is cached");

@@ -106,7 +106,7 @@ async fn a_prefetch_reads_small_objects_together_and_a_listing_shows_no_other() 
     read_all(&client, &bucket, 320).await;
     assert_eq!(on.gcs.reads("ahead"), reads, "all of them are here");
 
-    // What a target that died has left goes with the job that cleans up.
+    // The cleanup job removes temporary objects that a dead target left.
     let url = format!("{}/v1/cluster", on.cluster.endpoint);
     let start = json!({"action": "start", "value": {"kind": "cleanup-store"}});
     let started = http::request("PUT", &url).json(&start).send();

@@ -15,9 +15,9 @@ use forebay_tests::{http, wait};
 
 use crate::bit_rot::{counted, damage_at, scrubbed};
 
-/// Rests and moves take their time on a busy machine.
+/// Repair and rebalance are slow on a busy machine.
 const MENDED: Duration = Duration::from_secs(120);
-/// Until a dead target is found out and others answer; far more than it should take.
+/// Limit for failover after a target's death; far more than it should take.
 const GAP: Duration = Duration::from_secs(20);
 const SIZE: usize = 3_000;
 
@@ -76,7 +76,7 @@ async fn check(client: &Client, bucket: &Bucket, names: &[String], when: &str) {
     assert_eq!(client.list_all(bucket, "").await.unwrap().len(), names.len(), "{when}");
 }
 
-/// Waits until nobody misses anything, and until targets report so many objects.
+/// Waits until no holder lacks a copy, and until targets report this many objects.
 async fn mended(cluster: &Cluster, client: &Client, objects: usize) {
     wait::until("nobody misses anything", MENDED, || cluster.map().state.is_quiescent());
     wait::until_async(&format!("{objects} copies in all"), MENDED, || {
@@ -89,7 +89,7 @@ async fn mended(cluster: &Cluster, client: &Client, objects: usize) {
     .await;
 }
 
-/// Targets with something of an object, by rank.
+/// Targets that hold something of an object, by rank.
 pub(crate) fn holders(cluster: &Cluster, bucket: &Bucket, name: &str) -> Vec<NodeId> {
     let state = cluster.map().state;
     let info = state.bucket(bucket).unwrap();
@@ -105,7 +105,7 @@ async fn with_two_copies_the_death_of_a_target_loses_nothing_and_is_a_short_gap(
     let busy = with_copies(&cluster, "busy", 2).await;
     let names = names(120);
     fill(&client, &bucket, &names).await;
-    // The promise is of a bucket whose copies were all made since it was told to have them.
+    // No loss is guaranteed once every object of the bucket has all its copies.
     mended(&cluster, &client, 2 * names.len()).await;
     let history = History::default();
     let clients = (0..3).map(|_| cluster.client_with_deadline(Duration::from_secs(60)));
@@ -134,7 +134,7 @@ async fn with_two_copies_the_death_of_a_target_loses_nothing_and_is_a_short_gap(
     history.check(&client, &busy, "when it is back").await;
     let there = names.len() + client.list_all(&busy, "").await.unwrap().len();
     mended(&cluster, &client, 2 * there).await;
-    // Another one dies: what the first missed is there by now.
+    // Another target dies: the first one has its missed copies by now.
     let next = cluster.targets.iter().find(|t| t.id != victim).unwrap().id.clone();
     cluster.kill9(&next);
     check(&client, &bucket, &names, "when another is dead").await;
@@ -160,7 +160,7 @@ async fn a_read_does_not_wait_for_a_target_that_hangs_where_there_is_another_cop
     assert_eq!(client.head(&bucket, name).await.unwrap().size, SIZE as u64);
     let now = cluster.map().state;
     assert_eq!(now.version, before.version, "nobody was taken for dead meanwhile");
-    // The copy of nobody else is asked: what is not there has one who can say so.
+    // Only the owner can answer that an object does not exist.
     signal(cluster.pid(&victim), "CONT");
     let e = client.get_bytes(&bucket, "nothing", None).await.unwrap_err();
     assert_eq!(e.code(), ErrorCode::ObjectNotFound, "{e}");
@@ -191,7 +191,7 @@ async fn a_target_that_missed_something_says_nothing_about_it_alone() {
     }
     assert!(impatient.list_all(&bucket, "").await.is_err());
     cluster.restart(ahead);
-    // Both are back, and both missed something, as far as anybody knows.
+    // Both are alive again, and both may have missed writes.
     let got = client.get_bytes(&bucket, &names[0], None).await.unwrap();
     assert_eq!(got, "newer");
     let e = client.get_bytes(&bucket, &names[1], None).await.unwrap_err();
@@ -208,7 +208,7 @@ async fn targets_that_were_away_one_after_the_other_list_nothing_that_was_remove
     let mut left = names(60);
     fill(&client, &bucket, &left).await;
     mended(&cluster, &client, 2 * left.len()).await;
-    // Nobody is repaired meanwhile: two of three have missed something in the end.
+    // Repair is off, so that two of three holders have missed writes in the end.
     cluster.configure("rebalance.enabled=false");
     let [first, second] = [0, 1].map(|n| cluster.targets[n].id.clone());
     let mut newer = Vec::new();
@@ -359,7 +359,7 @@ async fn a_damaged_copy_is_mended_from_another_target_in_the_request_that_meets_
     let read = |what: &str| counted(&cluster, what, "read");
     assert_eq!((read("damaged"), read("healed"), read("lost")), (count, count, 0.0));
 
-    // Damage where nobody reads is found by a scrub.
+    // A scrub finds damage of copies that no request reads.
     for (name, size) in &objects {
         damage(name, *size, 1);
     }
@@ -381,8 +381,7 @@ async fn a_damaged_copy_is_mended_from_another_target_in_the_request_that_meets_
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_write_that_the_other_holder_has_not_heard_of_is_not_shown_before_that_one_counts_as_dead()
- {
+async fn an_unreplicated_write_is_not_read_before_the_other_holder_counts_as_dead() {
     let cluster = Cluster::start(Options { targets: 2, ..Options::default() });
     let bucket = with_copies(&cluster, "unsettled", 2).await;
     let client = cluster.client();
@@ -404,7 +403,7 @@ async fn a_write_that_the_other_holder_has_not_heard_of_is_not_shown_before_that
         }
         assert_eq!(read, "old");
     }
-    // Nobody is left who could answer with what was before.
+    // No target that has the previous version is left to answer.
     assert!(!cluster.is_alive(&other.id));
     write.await.unwrap().unwrap();
     signal(paused, "CONT");

@@ -1,6 +1,6 @@
-//! Credentials that expire in the middle of a job: targets get theirs from responders that speak as
-//! the clouds' own, hand out tokens of a few seconds, answer late, and refuse every second call. A
-//! gate before a real server lets nobody in whose token has expired.
+//! Credentials that expire in the middle of a job. Targets get theirs from servers that imitate the
+//! clouds' own: tokens live a few seconds, responses are late, and every second request is refused.
+//! A gate in front of a real server rejects requests with expired tokens.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use serde_json::json;
 const OBJECTS: usize = 120;
 const PER_SECOND: usize = 8;
 
-/// Writes an object of the cloud's, past the cluster.
+/// Writes an object directly to the cloud, not through the cluster.
 type Put = Box<dyn Fn(&str, Vec<u8>)>;
 
 /// A cluster whose targets get their credentials from an issuer.
@@ -31,7 +31,7 @@ struct World {
     issuer: Arc<Issuer>,
     gate: Gate,
     bucket: Bucket,
-    /// Puts an object past the gate.
+    /// Puts an object directly, not through the gate.
     put: Put,
     _servers: Vec<Box<dyn Any>>,
 }
@@ -44,7 +44,8 @@ fn cluster(env: Vec<(String, String)>) -> Cluster {
     Cluster::start(Options { targets: 1, env, ..Options::default() })
 }
 
-/// S3 is another cluster's, which knows the key and checks signatures; the gate knows the sessions.
+/// The S3 server is another cluster, which checks signatures of the key; the gate checks the
+/// sessions.
 async fn amazon(issuer: Arc<Issuer>, mut env: Vec<(String, String)>) -> World {
     let far = cluster(Vec::new());
     far.client().create_bucket(&native("kept-safe"), None).await.unwrap();
@@ -117,7 +118,7 @@ async fn google_machine() -> Option<World> {
     let metadata = issuer.google_metadata();
     let mut env = through(&gate, &identity);
     env.push(set("GCE_METADATA_HOST", http::split(&metadata.url).0));
-    // Nothing of whoever runs the test.
+    // Nothing of the environment of the user that runs the test.
     env.push(set("HOME", "/nonexistent"));
     server.create_bucket("kept-safe");
     let url = server.url.clone();
@@ -128,8 +129,8 @@ async fn google_machine() -> Option<World> {
     Some(World { cluster, issuer, gate, bucket, put: Box::new(put), _servers: servers })
 }
 
-/// An app of Azure's with a managed identity. The gate shows the server a signature instead of the
-/// token, which that could not check.
+/// An app of Azure's with a managed identity. The gate replaces the token, which Azurite could not
+/// check, with a signature.
 async fn azure_app() -> Option<World> {
     let server = Azurite::start()?;
     let identity = Identity::of(&["forebaytest.blob.core.windows.net"])?;
@@ -163,14 +164,14 @@ async fn azure_app() -> Option<World> {
     Some(World { cluster, issuer, gate, bucket, put: Box::new(put), _servers: servers })
 }
 
-/// As if it had been sent to the server behind the gate, and without what proves anything.
+/// Redirects the request to the server behind the gate, and removes its credentials.
 fn send_to(request: &mut Received, url: &str) {
     request.headers.insert("host".into(), http::split(url).0.to_owned());
     request.headers.remove("authorization");
 }
 
 impl World {
-    /// One read of a cold object, as a client without patience of its own makes it.
+    /// One read of a cold object, without a retry.
     fn read(&self, name: &str) -> http::Answer {
         let provider = self.bucket.provider;
         let url = self.cluster.object_url("kept-safe", &format!("{name}?provider={provider}"));
@@ -183,7 +184,7 @@ impl World {
         bytes
     }
 
-    /// A cold read that must fail: with a status for later, and with words that help.
+    /// A cold read that must fail with a status that permits a retry, and with a helpful message.
     fn refused_for_now(&self, name: &str) -> http::Answer {
         self.put_new(name);
         let start = Instant::now();
@@ -237,7 +238,7 @@ async fn a_job_outlives_its_tokens(world: Option<World>) {
     let (issued, refused) = (world.issuer.issued(), world.issuer.refused());
     assert!(start.elapsed() > Duration::from_secs(12), "{:?}", start.elapsed());
     assert!(issued >= 2 && refused >= 1, "{issued} tokens, {refused} refusals");
-    // Amazon's SDK shows what it had last when it gets nothing new from a machine.
+    // When the metadata server issues no new credentials, Amazon's SDK sends its last ones.
     assert!(world.gate.turned_away() <= refused, "{} were turned away", world.gate.turned_away());
     for name in &names {
         let got = client.get_bytes(&world.bucket, name, None).await.unwrap();
@@ -245,7 +246,7 @@ async fn a_job_outlives_its_tokens(world: Option<World>) {
     }
 }
 
-/// Who hands out tokens goes silent, says no for good, and comes back each time.
+/// The issuer times out or refuses all requests, and recovers each time.
 async fn failures_to_get_tokens_pass(world: Option<World>) {
     let Some(world) = world else { return };
     world.comes_back("the start");
@@ -273,7 +274,7 @@ async fn failures_to_get_tokens_pass(world: Option<World>) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_machine_without_a_role_has_no_credentials_and_is_told_so_without_a_retry() {
+async fn a_machine_without_a_role_gets_an_error_without_a_retry() {
     let asked = Arc::new(AtomicUsize::new(0));
     let metadata = Web::start({
         let asked = Arc::clone(&asked);

@@ -1,4 +1,4 @@
-//! Clients that hold connections and do nothing: others are served as if they were not there.
+//! Clients that hold connections and do nothing do not affect other clients.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -11,7 +11,7 @@ use forebay_tests::data::content;
 use forebay_tests::{http, wait};
 
 const TIMEOUT: Duration = Duration::from_secs(30);
-/// What a client that is served waits for an answer at most.
+/// The longest time that a well-behaved client waits for a response.
 const ANSWER: Duration = Duration::from_secs(10);
 const LARGE: usize = 24 << 20;
 
@@ -21,7 +21,7 @@ fn connect(url: &str) -> TcpStream {
     stream
 }
 
-/// A connection on which this was sent, and nothing after it.
+/// A connection on which this text was sent, and nothing after it.
 fn sent(url: &str, text: &str) -> TcpStream {
     let mut stream = connect(url);
     stream.write_all(text.as_bytes()).unwrap();
@@ -49,8 +49,8 @@ fn put_at_owner(cluster: &Cluster, name: &str) -> String {
     format!("PUT {} HTTP/1.1\r\nhost: t\r\n", http::split(location).1)
 }
 
-/// Waits until the node has ended a connection: what is sent to it is refused then. Reading would
-/// have the node go on.
+/// Waits until the node has closed a connection, so that writes to it fail. Reads nothing, because
+/// a read would let the node continue.
 fn wait_for_end(stream: &mut TcpStream) {
     wait::until("the node ends a connection", TIMEOUT, || stream.write_all(b"x").is_err());
 }
@@ -69,7 +69,7 @@ async fn one_target(settings: &'static str) -> (Cluster, Bucket, String) {
     (cluster, bucket, target)
 }
 
-/// Serves one round of a client that does as it should.
+/// Serves one round of a well-behaved client.
 fn served(cluster: &Cluster, bucket: &Bucket, target: &str) {
     let get = http::request("GET", &format!("{target}/v1/objects/crowd/small")).within(ANSWER);
     assert_eq!(get.send().body, content("small", 1000));
@@ -92,7 +92,7 @@ async fn a_crowd_that_does_nothing_costs_others_neither_answers_nor_disks() {
     }
     let whole = batch(&bucket, "large", 20);
     for n in 0..300 {
-        // Bodies of which a part is missing: of batches, objects, and what a gateway is asked.
+        // Incomplete bodies: of batches, objects, and requests to a gateway.
         stalled.push(match n % 3 {
             0 => sent(&target, &post("/api/v1/batch", whole.len(), &whole[..5])),
             1 => {
@@ -103,7 +103,7 @@ async fn a_crowd_that_does_nothing_costs_others_neither_answers_nor_disks() {
         });
     }
     for n in 0..300 {
-        // Answers that are not read: batches take all places, and more.
+        // Responses that the client does not read: batches take all slots, and more wait.
         stalled.push(match n % 10 {
             0 => sent(&target, "GET /v1/objects/crowd/large HTTP/1.1\r\nhost: t\r\n\r\n"),
             _ => sent(&target, &post("/api/v1/batch", whole.len(), &whole)),

@@ -21,7 +21,7 @@ fn name(n: usize) -> String {
     format!("object-{n:03}")
 }
 
-/// Some for the log of a disk and some for files.
+/// Content that is in part stored in a disk's log and in part in files.
 fn bytes(n: usize) -> Vec<u8> {
     content(&name(n), 2_000 + n % 4 * 70_000)
 }
@@ -146,7 +146,7 @@ async fn a_disk_is_disabled_and_enabled_by_the_command_line() {
 }
 
 #[tokio::test]
-async fn a_disk_that_is_away_is_told_of_and_its_objects_are_not_said_to_be_missing() {
+async fn an_unplugged_disk_is_reported_and_its_objects_are_not_answered_with_404() {
     let cluster = one_target();
     let bucket = native("waiting");
     cluster.client().create_bucket(&bucket, None).await.unwrap();
@@ -209,7 +209,7 @@ async fn names_that_are_too_long_take_no_disk_out_of_use() {
     let bucket = native("long-names");
     cluster.client().create_bucket(&bucket, None).await.unwrap();
     put(&cluster, &bucket, 1).await;
-    // An append that is under way holds its disk.
+    // An append in progress keeps its disk in use.
     let append =
         format!("{}?append_type=append&append_handle=", cluster.object_url("long-names", "log"));
     assert_eq!(http::request("PUT", &append).body("begun").follow().status, 200);

@@ -118,7 +118,7 @@ fn one_object_is_fetched_and_not_again_while_it_is_the_same() {
 }
 
 #[test]
-fn many_objects_by_name_and_what_is_missing_is_told() {
+fn downloads_many_objects_by_name_and_reports_missing_ones() {
     let world = world();
     let url = &world.web.url;
     let objects = json!({"a/1": format!("{url}/1"), "b/2": format!("{url}/moved/2"), "c": format!("{url}/missing")});
@@ -194,7 +194,7 @@ fn a_download_is_a_job_as_others_are() {
 }
 
 #[tokio::test]
-async fn what_a_backend_has_is_brought_here() {
+async fn downloads_the_objects_of_a_backend_into_the_cluster() {
     let world = world();
     let root = world.root.path().join("dl-backend");
     std::fs::create_dir(&root).unwrap();
@@ -239,7 +239,7 @@ fn bad_requests_start_nothing() {
 #[test]
 fn private_networks_are_closed_unless_the_configuration_opens_them() {
     let world = world();
-    // The one that is open to private networks does not reach the link either.
+    // A download that may access private networks does not reach the link either.
     let id =
         world.start("dl-link", json!({"type": "single", "link": "http://169.254.169.254/meta"}));
     let status = world.finished(&id);

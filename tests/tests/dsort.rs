@@ -23,20 +23,20 @@ type Members = Vec<(String, Vec<u8>)>;
 /// Time and mode of a member.
 type Stat = (u64, u32);
 
-/// 2020-01-01, where the times of all members begin,
+/// 2020-01-01, the earliest time of members,
 const YEAR: u64 = 1_577_836_800;
-/// and how far they go: to the end of the month.
+/// and the length of their range: one month.
 const MONTH: u64 = 31 * 86_400;
 
-/// What an archive says of a member beside its bytes, another for each: an odd second, if all of it
-/// can tell one.
+/// Time and mode of a member, which differ for each; the time is odd if the format stores single
+/// seconds.
 fn stat(ext: &str, name: &str) -> Stat {
     let seed = name.bytes().fold(7u64, |all, b| all.wrapping_mul(31).wrapping_add(u64::from(b)));
     let odd = u64::from(ext != ".zip" || has_timestamp(name));
     (YEAR + seed % MONTH / 2 * 2 + odd, 0o400 + (seed % 0o400) as u32)
 }
 
-/// Whether a zip archive has the member's time in an extra field too, which DOS does not know.
+/// Whether a zip archive has the member's time also in an extra field, beside the DOS time.
 fn has_timestamp(name: &str) -> bool {
     name.ends_with(".cls")
 }
@@ -63,7 +63,7 @@ fn archive(ext: &str, members: &Members) -> Vec<u8> {
             let (mtime, mode) = stat(ext, name);
             let mut options = zip::write::FullFileOptions::default().unix_permissions(mode);
             if has_timestamp(name) {
-                // The time of DOS is that of another zone.
+                // The DOS time is in another time zone.
                 let other = if mtime < YEAR + 3600 { mtime + 3600 } else { mtime - 3600 };
                 options = options.last_modified_time(dos(other));
                 let field = [&[1][..], &(mtime as i32).to_le_bytes()].concat();
@@ -161,7 +161,8 @@ fn input(i: usize) -> Members {
         .collect()
 }
 
-/// The same with names that no other shard has: some readers of zip show one of two.
+/// The same with names that are unique over all shards: some readers of zip return one of two equal
+/// names.
 fn distinct(i: usize) -> Members {
     let named = |(name, data): (String, Vec<u8>)| (name.replace("d/", &format!("{i}/")), data);
     input(i).into_iter().map(named).collect()
@@ -357,7 +358,7 @@ async fn what_cannot_work_is_refused_and_nothing_is_written() {
     refused(&run(&["ais://in/in-", "ais://out", "--sort=beta"]), 2, "beta");
     assert_eq!(client.list_all(&native("out"), "").await.unwrap(), []);
 
-    // What is there is not written over, and input never without a word for it.
+    // Existing objects are not overwritten, and input shards only with `--overwrite`.
     client.put(&native("out"), "shard-000000.tar", b"mine".to_vec(), None).await.unwrap();
     refused(&run(&["ais://in/in-", "ais://out"]), 6, "ais://out/shard-000000.tar exists already");
     let within = ["ais://in/in-", "ais://in", "--template=in-{0..9}"];
@@ -413,7 +414,7 @@ async fn a_key_map_comes_from_a_file_or_from_an_object_by_its_url() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn duplicates_and_missing_shards_are_told_or_passed_over() {
+async fn duplicates_and_missing_shards_are_reported_or_ignored() {
     let cluster = with_shards(2).await;
     let client = cluster.client();
     let twice = vec![("x.jpg".to_owned(), vec![1]), ("x.jpg".to_owned(), vec![2])];
@@ -460,7 +461,7 @@ async fn many(cluster: &Cluster) -> DsortSpec {
     }
 }
 
-/// Files of parts that lie aside on any disk.
+/// Temporary files of parts on any disk.
 fn aside(dir: &Path) -> Vec<PathBuf> {
     let (mut found, mut folders) = (Vec::new(), vec![(dir.to_owned(), false)]);
     while let Some((folder, within)) = folders.pop() {
@@ -584,7 +585,7 @@ async fn v1_tells_what_each_target_did_and_forgets_a_job_when_asked() {
     assert_eq!(listed(""), 1);
     assert_eq!((listed("?regex=test$"), listed("?regex=^test")), (1, 0));
     assert_eq!(listed("?only_active=true"), 0);
-    // An abort comes too late without harm; what nobody knows is not found.
+    // An abort after the end does nothing; an unknown id is not found.
     let delete = |rest: &str| http::request("DELETE", &url(rest)).send().status;
     assert_eq!(delete(&format!("/abort?uuid={id}")), 200);
     assert_eq!(delete("/abort?uuid=srt-nobody"), 404);

@@ -1,4 +1,4 @@
-//! The edge of every request: which protocol it speaks, and what its sender may do by that.
+//! The entry of every request: its protocol, and the rights of its sender under it.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -57,7 +57,7 @@ fn behind_the_host_of_a_bucket_a_path_of_ours_is_a_key() {
         }
         let key = "v1/objects/edge-theirs/gone";
         assert_eq!(s3::hosted("DELETE", node, host, key).send_as(OWNER).status, 204, "{node}");
-        // No signature is asked of nobody.
+        // Without access control no request needs a signature.
         for method in ["GET", "PUT", "DELETE"] {
             let request = s3::hosted(method, node, "edge-theirs.s3.test", key).body("planted");
             let refused = request.send();
@@ -126,7 +126,7 @@ async fn a_redirect_is_followed_with_the_query_that_was_signed_and_at_one_target
         assert!(refused.message().contains("is expected to be redirected"), "{altered}");
     }
     assert_eq!(client.get_bytes(&bucket, "x", None).await.unwrap(), "bytes");
-    // A client may encode what it was given in another way.
+    // A client may encode the URL that it received in another way.
     let encoded = location.replace("provider=ais", "%70rovider=%61is");
     assert_eq!(http::request("PUT", &encoded).body("other").send().status, 200);
     assert_eq!(client.get_bytes(&bucket, "x", None).await.unwrap(), "other");
@@ -241,7 +241,7 @@ fn bodies_that_are_no_json_are_refused_in_the_form_of_all_errors() {
     }
 }
 
-/// What a node answers to these bytes, until it closes the connection.
+/// A node's response to these bytes, until the node closes the connection.
 fn raw(node: &str, request: &str) -> String {
     let mut stream = TcpStream::connect(node.trim_start_matches("http://")).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
@@ -252,7 +252,7 @@ fn raw(node: &str, request: &str) -> String {
 }
 
 #[test]
-fn requests_about_which_two_readers_would_disagree_are_refused_unread() {
+fn requests_with_ambiguous_framing_are_refused() {
     let cluster = cluster();
     let (length, chunked) = ("Content-Length: 5\r\n", "Transfer-Encoding: chunked\r\n");
     let many: String = (0..60).map(|n| format!("x-{n}: y\r\n")).collect();

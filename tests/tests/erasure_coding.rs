@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use crate::bit_rot::{damage_at, scrubbed};
 use crate::copies::holders;
 
-/// Rests and moves take their time on a busy machine.
+/// Repair and rebalance are slow on a busy machine.
 const MENDED: Duration = Duration::from_secs(120);
 /// Of small objects there are copies.
 const LIMIT: usize = 16 << 10;
@@ -56,7 +56,7 @@ fn records(objects: &Objects, data: usize, parity: usize) -> u64 {
     objects.iter().map(|(_, size)| of(*size) as u64).sum()
 }
 
-/// Waits until nobody misses anything, and until targets report so many records.
+/// Waits until no holder lacks a slice or copy, and until targets report this many records.
 async fn mended(cluster: &Cluster, client: &Client, records: u64) {
     wait::until("nobody misses anything", MENDED, || cluster.map().state.is_quiescent());
     there_are(client, records).await;
@@ -106,7 +106,7 @@ async fn what_was_acknowledged_survives_the_death_of_as_many_targets_as_there_ar
     there_are(&client, records(&objects, 2, 2)).await;
     let (name, size) = objects.iter().find(|(_, size)| *size > 1_000_000).unwrap();
     let of = holders(&cluster, &bucket, name);
-    // The owner, and the one that answers after it.
+    // The owner, and the next target that takes over its objects.
     cluster.kill9(of[0].as_str());
     cluster.kill9(of[1].as_str());
     let range = RangeSpec::From(700_001, Some(900_000));
@@ -123,7 +123,7 @@ async fn what_was_acknowledged_survives_the_death_of_as_many_targets_as_there_ar
     left.retain(|(name, _)| name != "o/0004");
     left.push(("z/written".into(), 200_000));
     mended(&cluster, &client, records(&left, 2, 2)).await;
-    // Two others die: what the first missed is there by now.
+    // Two others die: the first target has its missed slices by now.
     cluster.kill9(of[2].as_str());
     cluster.kill9(of[3].as_str());
     for (other, size) in &left {
@@ -151,7 +151,8 @@ async fn the_owner_and_as_many_slices_as_there_is_parity_may_be_lost_of_a_large_
         cluster.kill9(dies.as_str());
     }
     assert_same("x", &client.get_bytes(&bucket, "x", None).await.unwrap(), &content("x", size));
-    // One more, and there is an answer that says so; what is there comes back with one of them.
+    // One more target dies: reads fail with a clear error, and succeed again once one of them is
+    // back.
     cluster.kill9(of[2].as_str());
     wait::until("the map has it dead", MENDED, || !cluster.is_alive(of[2].as_str()));
     cluster.restart(of[3].as_str());
@@ -159,7 +160,7 @@ async fn the_owner_and_as_many_slices_as_there_is_parity_may_be_lost_of_a_large_
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn writers_go_on_while_a_target_dies_and_nothing_acknowledged_is_lost() {
+async fn writers_continue_while_a_target_dies_and_no_acknowledged_write_is_lost() {
     let cluster = targets(4);
     let client = cluster.client_with_deadline(Duration::from_secs(60));
     let bucket = coded(&cluster, "busy", "2+1").await;
@@ -209,7 +210,7 @@ async fn slices_are_made_again_when_a_target_is_lost_and_when_one_joins() {
     check(&client, &bucket, &objects, "while slices move").await;
     mended(&cluster, &client, all).await;
     check(&client, &bucket, &objects, "one target more").await;
-    // What was made again is as good as what was lost.
+    // Rebuilt slices and copies are as good as the lost ones.
     cluster.kill9(&cluster.targets[0].id);
     check(&client, &bucket, &objects, "another one is dead").await;
 }
@@ -236,7 +237,7 @@ async fn a_live_bucket_changes_its_scheme_and_nothing_is_left_over() {
         mended(&cluster, &client, wanted).await;
         check(&client, &bucket, &objects, change).await;
     }
-    // The job of v1 turns it on, and over, and looks again at what is there.
+    // The v1 job changes the scheme; without a value it checks all objects again.
     for value in
         [json!("{\"data_slices\":2,\"parity_slices\":2}"), json!({"data_slices": 1}), json!(null)]
     {
@@ -379,7 +380,7 @@ async fn a_damaged_slice_is_never_used_and_a_scrub_has_it_made_again() {
     }
     there_are(&client, 4 * names.len() as u64).await;
 
-    // A damaged whole is made again of slices in the read that meets it.
+    // A read that finds a damaged whole object rebuilds it from slices.
     let owner = holders(&cluster, &bucket, "whole")[0].to_string();
     assert!(damage_at(&cluster, &owner, &content("whole", size)[400_000..400_064]));
     let got = client.get_bytes(&bucket, "whole", None).await.unwrap();

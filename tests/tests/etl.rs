@@ -88,7 +88,7 @@ async fn a_service_changes_an_object_on_its_way_out() {
     assert_eq!(got.header("content-type"), Some("text/upper"));
     assert_eq!(got.header("content-length"), Some("17"));
     assert_eq!(world.get("etl-inline", "empty", "etl_name=upper-inline").body, b"");
-    // As it is stored, it is as it was.
+    // The stored object is unchanged.
     assert_eq!(world.get("etl-inline", "d/x%20y", "").text(), "some words");
 
     let missing = world.get("etl-inline", "none", "etl_name=upper-inline");
@@ -142,7 +142,7 @@ async fn a_command_is_one_of_the_configuration_and_none_other() {
 }
 
 #[tokio::test]
-async fn a_service_that_refuses_or_is_slow_fails_the_object_and_is_told_of() {
+async fn a_service_that_refuses_or_times_out_fails_the_object_and_is_reported() {
     let world = world();
     world.bucket("etl-fails", &[("bad", "x"), ("slow", "x"), ("good", "x")]).await;
     assert_eq!(world.init_image("upper-fails", &world.upper.url).status, 200);
@@ -226,7 +226,7 @@ async fn a_transform_lives_until_it_is_deleted() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_registered_is_refused_at_once() {
+async fn invalid_transforms_are_refused_on_registration() {
     let world = world();
     let image = world.init_image("with-image", "aistorage/runtime_python:3.11");
     assert_eq!(image.status, 501);
@@ -234,7 +234,7 @@ async fn what_cannot_be_registered_is_refused_at_once() {
     let away = world.init_image("nobody-there", "http://127.0.0.1:1");
     assert_eq!(away.status, 400);
     assert!(away.message().contains("does not answer"), "{}", away.message());
-    // Where a cloud hands out a machine's credentials.
+    // The address where a cloud issues a machine's credentials.
     let metadata = world.init_image("metadata", "http://169.254.169.254");
     assert_eq!(metadata.status, 403, "{}", metadata.text());
     for bad in [
@@ -267,7 +267,7 @@ async fn a_service_may_read_the_object_itself() {
     assert_eq!(world.init(&message).status, 200);
     let got = world.get("etl-pull", "d/x%20y", "etl_name=upper-pull");
     assert_eq!((got.status, got.text().as_str()), (200, "PULLED WORDS"));
-    // Some follow no redirects; any target will do for them.
+    // Some clients follow no redirects; for them any target serves the request.
     for target in &world.cluster.targets {
         let plain = |name: &str| {
             http::get(&format!("{}/v1/etl/_object/ais%2F@%23%2Fetl-pull%2F{name}", target.url))
@@ -316,7 +316,7 @@ impl World {
 }
 
 #[tokio::test]
-async fn a_bucket_is_transformed_into_another_and_failures_are_told_of() {
+async fn a_bucket_is_transformed_into_another_and_failures_are_reported() {
     let world = world();
     world
         .bucket("etl-from", &[("a.txt", "one"), ("b.txt", "two"), ("c.jpg", "three"), ("bad", "x")])

@@ -1,4 +1,4 @@
-//! Disks of a fixed budget: cached copies make room, objects that live only here never do.
+//! Disks of a fixed budget: cached copies are evicted, objects that exist only here never are.
 
 use std::path::Path;
 
@@ -30,14 +30,14 @@ async fn check_usage(cluster: &Cluster, when: &str) -> u64 {
     all
 }
 
-/// Bytes that object data takes on the disks, as the file system tells.
+/// Bytes that object data takes on the disks, as the file system reports.
 fn bytes_on_disk(cluster: &Cluster) -> u64 {
     fn walk(dir: &Path) -> u64 {
         let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
         entries
             .map(|entry| match entry.metadata() {
                 Ok(m) if m.is_dir() => walk(&entry.path()),
-                // The index is not object data; its journal is allocated ahead.
+                // The index is not object data; its journal is preallocated.
                 Ok(m) if m.len() < 16 << 20 => m.len(),
                 _ => 0,
             })
@@ -68,7 +68,7 @@ async fn a_bucket_larger_than_all_disks_is_read_twice_and_every_byte_is_right() 
             }
         }
     }
-    // Many readers at once, each from another place.
+    // Many readers at once, each at another position.
     let read = |n: usize| {
         let (client, bucket, names) = (client.clone(), bucket.clone(), &names);
         async move {
@@ -79,7 +79,7 @@ async fn a_bucket_larger_than_all_disks_is_read_twice_and_every_byte_is_right() 
     };
     futures::stream::iter(0..names.len()).map(read).buffer_unordered(12).collect::<Vec<_>>().await;
     check_usage(&cluster, "after many readers at once").await;
-    // Heartbeats bring the usage, so give them their time by asking until they have.
+    // Heartbeats report the usage: repeats the request until they have.
     let used = cluster.client().cluster_info().await.unwrap();
     let used: u64 = used.nodes.iter().map(|n| n.usage.bytes).sum();
     assert!(used > BUDGET, "the disks are in use: {used} bytes");
@@ -96,7 +96,7 @@ async fn an_object_larger_than_the_budget_is_still_read_right() {
     std::fs::write(root.path().join("huge"), content("huge", 20 << 20)).unwrap();
     match client.get_bytes(&bucket, "huge", None).await {
         Ok(got) => assert_same("huge", &got, &content("huge", 20 << 20)),
-        // To refuse it is honest, too; to send half of it is not.
+        // A refused read is accepted; half of an object is not.
         Err(e) => assert_eq!(e.code(), ErrorCode::OutOfSpace, "{e}"),
     }
     std::fs::write(root.path().join("small"), b"small").unwrap();
@@ -129,7 +129,7 @@ async fn native_objects_are_never_evicted_and_a_full_disk_is_507() {
         );
     }
     assert_eq!(client.list_all(&bucket, "").await.unwrap().len(), stored.len());
-    // Room can be made by hand.
+    // An operator can free space by evicting objects.
     for name in &stored {
         client.delete(&bucket, name).await.unwrap();
     }

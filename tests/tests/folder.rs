@@ -76,7 +76,7 @@ async fn a_folder_bucket_is_read_once_and_written_through() {
     assert!(!root.join("new/größe.bin").exists());
     assert_eq!(client.list_all(&bucket, "new/").await.unwrap(), []);
 
-    // Destroying the bucket forgets what is cached and leaves the files.
+    // Destroying the bucket drops cached copies and leaves the files.
     client.destroy_bucket(&bucket).await.unwrap();
     assert_eq!(std::fs::read(root.join(&names[0])).unwrap(), content(&names[0], 20_000));
 }

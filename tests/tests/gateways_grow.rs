@@ -34,12 +34,12 @@ fn grow(cluster: &Cluster) -> [NodeHandle; 3] {
     [first, second, third]
 }
 
-/// The status of the answer; 0 where none came.
+/// The status of the response; 0 without a response.
 fn create(gateway: &NodeHandle, bucket: &str) -> u16 {
     try_create(&gateway.url, bucket).map_or(0, |answer| answer.status)
 }
 
-/// Takes a gateway out through another one, as an operator does.
+/// Removes a gateway through another one, as an operator does.
 fn remove(through: &NodeHandle, id: &str) -> http::Answer {
     let body = serde_json::json!({"action": "decommission-node", "value": {"sid": id}});
     let asked = http::request("PUT", &format!("{}/v1/cluster", through.url)).json(&body);
@@ -52,7 +52,7 @@ fn gateways_of(cluster: &Cluster, gateway: &NodeHandle) -> Vec<String> {
     map.iter().flat_map(|state| state.gateways()).map(|node| node.id.to_string()).collect()
 }
 
-/// The one of `gateways` that all of them take for the leader.
+/// The one of `gateways` that all of them have as the leader.
 fn leader(cluster: &Cluster, gateways: &[&NodeHandle]) -> usize {
     let mut found = None;
     wait::until("the gateways agree on a leader", TIMEOUT, || {
@@ -124,7 +124,7 @@ async fn one_gateway_becomes_three_under_load_and_the_first_may_die() {
         assert!(names.iter().all(|name| read(&gateway.url, name).is_ok()));
         assert_eq!(create(gateway, &format!("by-{}", gateway.id)), 200);
     }
-    // A client that heard of all three needs the first one no more, and neither do targets.
+    // A client that has the addresses of all three works without the first one, and so do targets.
     let client = cluster.client();
     client.refresh_map().await.unwrap();
     cluster.kill9(&first.id);
@@ -138,7 +138,7 @@ async fn one_gateway_becomes_three_under_load_and_the_first_may_die() {
     });
     client.put(&native("after1"), "new", content("new", SIZE), None).await.unwrap();
     assert!(names.iter().all(|name| read(&second.url, name).is_ok()));
-    // It comes back with its own configuration, which names itself alone.
+    // It restarts with its own configuration, which names only itself.
     cluster.launch(&first, "");
     wait::until("the first is back", TIMEOUT, || is_alive(&cluster, &third, &first.id));
     wait::until("it knows what came meanwhile", TIMEOUT, || knows(&first.url, "after1"));
@@ -164,7 +164,7 @@ async fn the_leader_is_removed_and_another_one_leads() {
     let led = leader(&cluster, &all);
     let rest: Vec<&NodeHandle> = all.into_iter().filter(|g| g.id != all[led].id).collect();
     let pid = cluster.pid(&all[led].id);
-    // Asked of the one that goes itself.
+    // The request goes to the gateway that is removed.
     let answer = remove(all[led], &all[led].id);
     assert_eq!(answer.status, 200, "{}", answer.text());
     wait::until("its process ends", TIMEOUT, || !is_running(pid));
@@ -185,7 +185,7 @@ async fn a_dead_gateway_is_removed_and_replaced_and_its_return_disturbs_nothing(
     let (cluster, names) = one().await;
     let [first, second, third] = grow(&cluster);
     cluster.kill9(&third.id);
-    // Without a living one beside the dead one, nothing could be decided.
+    // With the other gateway dead, a removal of the living one would leave no majority.
     let refused = remove(&first, &second.id);
     assert_eq!(refused.status, 409, "{}", refused.text());
     assert!(refused.text().contains("cannot be taken out"), "{}", refused.text());
@@ -214,7 +214,7 @@ async fn a_dead_gateway_is_removed_and_replaced_and_its_return_disturbs_nothing(
     assert_eq!(term, after, "nobody asked for votes");
     assert_eq!(gateways_of(&cluster, &first).len(), 3);
 
-    // As a new one it may come again.
+    // It may join again as a new gateway.
     std::fs::remove_file(cluster.dir().join(&third.id).join("state/meta.redb")).unwrap();
     cluster.launch(&third, "");
     wait::until("it is one of four", TIMEOUT, || gateways_of(&cluster, &third).len() == 4);
@@ -232,7 +232,7 @@ async fn a_gateway_that_came_later_and_lost_its_disk_gets_all_of_it_again() {
     wait::until("it is ready", TIMEOUT, || is_ready(&third));
     assert!(is_alive(&cluster, &first, &third.id));
     assert!(names.iter().all(|name| read(&third.url, name).is_ok()));
-    // It votes when it is ready: with it, a majority is left.
+    // It votes once it is ready: with it, the rest is a majority.
     cluster.kill9(&second.id);
     wait::until("two agree", TIMEOUT, || create(&third, "by-two") == 200);
 }

@@ -1,4 +1,4 @@
-//! Objects of native buckets: what goes in comes out, or nothing does.
+//! Objects of native buckets: a read returns the written bytes, or nothing.
 
 use std::collections::BTreeSet;
 use std::io::Write;
@@ -237,7 +237,8 @@ async fn a_target_killed_in_the_middle_of_a_put_has_the_old_object_or_the_new_on
         let got = client.get_bytes(&bucket, "x", None).await.unwrap();
         assert_same("the old object, as the new one was never whole", &got, &old);
     }
-    // All bytes sent, no answer awaited: both are right, a mixture is not.
+    // All bytes are sent, the response is not awaited: the old and the new object are both right, a
+    // mixture is not.
     let mut stream = begin_put(&cluster, "kill", "x", new.len());
     stream.write_all(&new).unwrap();
     cluster.kill9(&owner);

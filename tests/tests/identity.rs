@@ -1,4 +1,4 @@
-//! Who a process is: ids that two processes claim, and disks that belong to somebody else.
+//! Identity of nodes: ids that two processes claim, and disks that belong to another node.
 
 use std::fs;
 use std::path::{Path, PathBuf};

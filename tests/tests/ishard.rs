@@ -1,4 +1,4 @@
-//! Packing a bucket into shards: what is planned is what is written, and nothing half.
+//! Packing a bucket into shards: planned shards are written, and no partial ones.
 
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -255,7 +255,7 @@ async fn what_cannot_work_is_refused_and_nothing_is_written() {
     let none = client.head_bucket(&native("new")).await.unwrap_err();
     assert_eq!(none.code(), ErrorCode::BucketNotFound, "a bad plan makes no bucket");
 
-    // A bucket is made for a good one, and what is there is not written over.
+    // A valid job may create its bucket, and existing objects are not overwritten.
     let made = ["ais://src/IN", "ais://new", "--size=1", "--create", "--wait", "-o", "json"];
     done(&run(&made));
     let before = all_objects(&client, &native("new")).await;
@@ -281,7 +281,7 @@ async fn what_cannot_work_is_refused_and_nothing_is_written() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_left_out_is_counted_and_told() {
+async fn excluded_samples_and_files_are_counted_and_reported() {
     let cluster = with_tree(2).await;
     let client = cluster.client();
     let spec = IshardSpec {

@@ -1,5 +1,5 @@
-//! Work on many objects as foreign clients ask for it: copies, renames, archives, and the
-//! questions about jobs.
+//! Jobs on many objects as foreign clients request them: copies, renames, archives, and queries
+//! about jobs.
 
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ fn control(action: &str, value: Value) -> http::Answer {
     http::request("PUT", &url).json(&json!({"action": action, "value": value})).send()
 }
 
-/// Asks every gateway about jobs; they must agree that there is an answer.
+/// Asks every gateway about jobs; all must have an answer.
 fn ask(what: &str, value: Value) -> Vec<http::Answer> {
     let cluster = cluster();
     let ask = |url: &str| {
@@ -37,7 +37,7 @@ fn ask(what: &str, value: Value) -> Vec<http::Answer> {
     cluster.gateways.iter().map(|g| ask(&g.url)).collect()
 }
 
-/// Waits for a job's end; what `status` says then.
+/// Waits for a job's end; returns its `status` reply.
 async fn ended(started: http::Answer) -> Value {
     assert_eq!(started.status, 200, "{}", started.text());
     let id = started.text();
@@ -120,7 +120,7 @@ async fn a_dry_run_counts_and_writes_nothing() {
 }
 
 #[tokio::test]
-async fn a_renamed_bucket_has_all_its_objects_at_once_and_its_old_name_is_free() {
+async fn a_renamed_bucket_has_all_its_objects_immediately_and_its_old_name_is_free() {
     let _running = cluster();
     let objects: Vec<String> = (0..30).map(|i| format!("dir/o-{i:02}")).collect();
     let refs: Vec<&str> = objects.iter().map(String::as_str).collect();
@@ -242,7 +242,7 @@ async fn a_job_that_idles_is_found_among_those_that_run() {
 }
 
 #[tokio::test]
-async fn upkeep_is_over_soon_and_known_everywhere() {
+async fn maintenance_jobs_end_soon_and_every_gateway_has_their_status() {
     let _running = cluster();
     for kind in ["lru", "cleanup", "rebalance", "load-lom-cache"] {
         let status = ended(control("start", json!({"ID": "", "Kind": kind, "Bck": null}))).await;

@@ -1,5 +1,6 @@
-//! Listings of clouds that are kept in the cluster: the next one costs the cloud nothing, what the
-//! cluster writes is seen at once, what others write after the age; and copies follow what is gone.
+//! Cached listings of cloud buckets. The next listing costs no request to the cloud, changes by the
+//! cluster are visible immediately, changes by others after the configured age. A sync removes
+//! cached copies of objects that the cloud no longer has.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -56,7 +57,7 @@ async fn the_second_listing_asks_the_cloud_nothing_and_has_what_we_wrote_since()
     let other = Client::new(ClientConfig::new(&cluster.gateways[1].url)).unwrap();
     assert_eq!(names(&other, &bucket, "").await, all);
     assert_eq!(names(&client, &bucket, "d/01").await, all[1000..2000]);
-    // What the cluster writes is seen at once, at either.
+    // Changes by the cluster are visible immediately, at both gateways.
     for (put, gone) in [("d/00000-new", 7), ("e", 2290), ("a", 0)] {
         client.put(&bucket, put, content(put, 50), None).await.unwrap();
         client.delete(&bucket, &all.remove(gone)).await.unwrap();
@@ -71,7 +72,7 @@ async fn the_second_listing_asks_the_cloud_nothing_and_has_what_we_wrote_since()
     assert!(page.entries.iter().all(|entry| entry.flags & 64 != 0), "all is cached by now");
     assert_eq!((lists(), minio.count("ListObjectsV2")), before, "nobody asked the cloud");
 
-    // Others' changes are seen by who asks for a fresh listing, or when it is too old.
+    // Changes by others are visible in a fresh listing, or when the cached one is too old.
     minio.put("kept", "d/00000-theirs", b"theirs".to_vec()).await;
     assert_eq!(names(&client, &bucket, "").await, all);
     let fresh = ClientConfig {
@@ -81,7 +82,7 @@ async fn the_second_listing_asks_the_cloud_nothing_and_has_what_we_wrote_since()
     let fresh = names(&Client::new(fresh).unwrap(), &bucket, "").await;
     assert!(fresh.contains(&"d/00000-theirs".to_owned()));
     minio.put("kept", "d/00001-theirs", b"theirs".to_vec()).await;
-    // The same by the command line.
+    // The same with the command line.
     let theirs = |args: &[&str]| {
         let (text, code) = cluster.cli(&[&["ls", "s3://kept/d/0000", "-o", "name"], args].concat());
         assert_eq!(code, 0, "{text}");
@@ -123,7 +124,7 @@ async fn a_hundred_thousand_names_in_one_hot_folder_are_listed_once_and_in_order
     assert!(names(&client, &bucket, "").await == all);
     assert_eq!(names(&client, &bucket, "é/").await.len(), 2000);
     assert_eq!(lists(), before);
-    // Whoever kept it is gone: it is made again.
+    // The targets that kept the listing restart: it is fetched again.
     for target in &cluster.targets {
         cluster.kill9(&target.id);
         cluster.restart(&target.id);
@@ -135,7 +136,7 @@ async fn a_hundred_thousand_names_in_one_hot_folder_are_listed_once_and_in_order
 async fn a_sync_drops_copies_of_what_is_gone_and_fetches_what_changed() {
     let Some((cluster, minio, bucket, all)) = kept("sync", 60).await else { return };
     let client = cluster.client();
-    // Nothing but the sync ever compares.
+    // Only the sync compares versions.
     client.set_bucket(&bucket, json!({"freshness": "never"})).await.unwrap();
     assert_eq!(run_job(&cluster, JobKind::Prefetch, &bucket, whole()).await, 60);
     for name in &all[..10] {

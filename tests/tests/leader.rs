@@ -1,4 +1,4 @@
-//! Three gateways, one of which leads: what goes on while gateways die, and what nobody forgets.
+//! Three gateways, one of which leads: requests while gateways die, and state that survives.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -66,7 +66,8 @@ pub(crate) fn knows(gateway: &str, bucket: &str) -> bool {
     asked.is_ok_and(|answer| answer.status == 200)
 }
 
-/// Whether an object of [`BUCKET`] comes back whole through this gateway; what came instead, if not.
+/// Whether a read of an object of [`BUCKET`] through this gateway returns the right bytes; else the
+/// failure.
 pub(crate) fn read(gateway: &str, name: &str) -> Result<(), String> {
     let answer = http::request("GET", &format!("{gateway}/v1/objects/{BUCKET}/{name}")).follow();
     match answer.status {
@@ -75,7 +76,7 @@ pub(crate) fn read(gateway: &str, name: &str) -> Result<(), String> {
     }
 }
 
-/// Reads all the time, through each of some gateways, until it is stopped.
+/// Reads continuously through some gateways, until stopped.
 struct Readers {
     stop: Arc<AtomicBool>,
     done: Arc<AtomicUsize>,
@@ -134,7 +135,7 @@ async fn the_death_of_the_leader_fails_no_read_and_another_takes_over() {
         assert!(urls.iter().all(|gateway| knows(gateway, &made)), "both know {made}");
     }
     assert_ne!(leader(&cluster, &others), killed);
-    // The new leader judges by what it hears itself: the dead gateway, and nobody else.
+    // The new leader uses its own heartbeats: only the killed gateway is dead.
     let dead = |gateway: &String| -> Vec<String> {
         let state = cluster.map_of(gateway).unwrap().state;
         state.nodes.values().filter(|n| !n.alive).map(|n| n.id.to_string()).collect()
@@ -153,14 +154,14 @@ async fn the_death_of_the_leader_fails_no_read_and_another_takes_over() {
     }
     assert_eq!(create(&back, "through-it").status, 200);
     assert!(urls.iter().all(|gateway| knows(gateway, "through-it")));
-    // It votes again: with it, a majority is left when another one dies.
+    // It votes again: with it, the rest is a majority when another one dies.
     cluster.kill9(&others[0]);
     wait::until("the two that are left agree", TIMEOUT, || create(&back, "by-two").status == 200);
     assert!(knows(&urls[1], "by-two"));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_bucket_made_through_any_gateway_is_at_once_known_to_all() {
+async fn a_bucket_made_through_any_gateway_is_immediately_visible_at_all() {
     let cluster = Cluster::start(Options { gateways: 3, ..Options::default() });
     for via in &cluster.gateways {
         for n in 0..5 {
@@ -182,7 +183,7 @@ async fn a_bucket_made_through_any_gateway_is_at_once_known_to_all() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_last_of_three_gateways_answers_reads_and_changes_nothing() {
     let (cluster, names) = three().await;
-    // The one that led is left: it must notice that nobody confirms it any more.
+    // The former leader is left: it must notice that no majority confirms it any more.
     let left = leader(&cluster, &all(&cluster));
     let gone = without(&all(&cluster), &left);
     for id in &gone {
@@ -211,7 +212,7 @@ async fn the_last_of_three_gateways_answers_reads_and_changes_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nothing_is_lost_when_all_gateways_die_at_once() {
+async fn nothing_is_lost_when_all_gateways_die_simultaneously() {
     let (mut cluster, names) = three().await;
     let acknowledged: Vec<String> = (0..10).map(|n| format!("b{n}")).collect();
     for (n, bucket) in acknowledged.iter().enumerate() {
@@ -247,7 +248,7 @@ async fn a_gateway_that_lost_its_metadata_gets_all_of_it_again() {
     for name in &names {
         read(&gateway, name).unwrap();
     }
-    // The leader has lived through it, and the log reaches the one that came back empty.
+    // The leader kept running, and replicates the log to the gateway that came back empty.
     assert_eq!(create(&gateway, "after").status, 200);
     assert_eq!(leader(&cluster, &all(&cluster)), leading);
     let third = without(&without(&all(&cluster), &leading), &lost)[0].clone();

@@ -40,7 +40,7 @@ async fn empty_disks_under_a_known_id_are_refused_until_what_it_had_is_given_up(
     assert!(!gone.is_empty() && !left.is_empty());
     lose_disks(&cluster, &lost.id);
 
-    // Twice: what the first start left on the disks makes no difference.
+    // Twice: files that the first start left on the disks make no difference.
     for _ in 0..2 {
         let config = cluster.dir().join(&lost.id).join("forebay.toml");
         let mut start = command(["target", "--config", config.to_str().unwrap()]);

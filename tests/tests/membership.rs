@@ -1,4 +1,5 @@
-//! Targets that die and come back: buckets with a backend go on, native ones say that they wait.
+//! Targets that die and come back: buckets with a backend stay available, native ones return an
+//! error that names the wait.
 
 use std::time::Duration;
 
@@ -46,7 +47,7 @@ async fn epoch(client: &Client, bucket: &Bucket, names: &[String], at_half: impl
 async fn survives_a_kill(cluster: &Cluster, bucket: &Bucket, names: &[String]) {
     let client = cluster.client();
     epoch(&client, bucket, names, || {}).await;
-    // The one that owns the last sample, so that some of its samples are still to come.
+    // The target that owns the last sample, so that some of its samples are still to come.
     let victim = cluster.owner(bucket, names.last().unwrap()).id;
     epoch(&client, bucket, names, || cluster.kill9(&victim)).await;
     wait::until("the map has it dead", TIMEOUT, || !cluster.is_alive(&victim));
@@ -114,7 +115,7 @@ async fn native_objects_of_a_dead_target_are_503_until_it_is_back() {
         assert_eq!(answer.status, 503, "{method}: {}", answer.text());
         assert!(answer.header("retry-after").is_some(), "{method}");
     }
-    // A name that never existed, but would belong to the dead one: nobody can know.
+    // A name that never existed, but would belong to the dead target: no target can answer for it.
     let unknown = (0..).map(|n| format!("unknown-{n}"));
     let state = cluster.map().state;
     let info = state.bucket(&bucket).unwrap();
@@ -130,7 +131,7 @@ async fn native_objects_of_a_dead_target_are_503_until_it_is_back() {
     let listed = listed.send();
     assert_eq!(listed.status, 503, "a listing is whole or refused: {}", listed.text());
     assert!(listed.header("retry-after").is_some());
-    // Our own client waits for the owner up to its deadline, and then says what it waited for.
+    // Forebay's own client waits for the owner up to its deadline, and then reports the wait.
     let impatient = cluster.client_with_deadline(Duration::from_secs(1));
     let error = impatient.get_bytes(&bucket, lost[0], None).await.unwrap_err();
     assert_eq!(error.code(), ErrorCode::Unavailable, "{error}");
@@ -162,7 +163,7 @@ async fn a_copy_that_a_stand_in_overtook_is_not_served_after_the_return() {
     let victim = cluster.owner(&bucket, "x").id;
     cluster.kill9(&victim);
     wait::until("the map has it dead", TIMEOUT, || !cluster.is_alive(&victim));
-    // A stand-in owner takes the write, and passes it on to the backend.
+    // A stand-in owner accepts the write, and forwards it to the backend.
     client.put(&bucket, "x", "newer", None).await.unwrap();
     assert_eq!(std::fs::read(root.path().join("x")).unwrap(), b"newer");
     cluster.restart(&victim);

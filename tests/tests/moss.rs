@@ -1,4 +1,4 @@
-//! GetBatch of v1 as a request sees it: buffered answers, refusals, and the job that a batch is.
+//! GetBatch of v1 from the client's view: buffered responses, refusals, and the job of a batch.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 static CLUSTER: Shared<Cluster> = Shared::new();
 
-/// More than a target keeps in memory of an answer, and than lies between two sockets.
+/// More than a target keeps in memory of a response, and than the buffers of two sockets hold.
 const COUNT: usize = 12;
 const SIZE: usize = 2 << 20;
 
@@ -65,7 +65,7 @@ fn files_in_work(folder: &Path, within: bool) -> Vec<PathBuf> {
 
 #[tokio::test]
 async fn a_buffered_batch_of_any_size_comes_whole_and_leaves_nothing_behind() {
-    // Alone, so that what lies in its folders is of this test.
+    // A cluster of its own, so that its folders have data of this test only.
     let cluster = Cluster::plain();
     let names = large(&cluster, "buffered").await;
     let body = batch(&names, json!({"mime": ".tar", "strm": false, "coer": true, "onob": true}));
@@ -160,7 +160,7 @@ async fn what_is_no_batch_is_400_and_names_the_reason() {
     }
 }
 
-/// What the targets tell of batches in this bucket.
+/// The jobs of batches in this bucket, as the targets report them.
 fn jobs(cluster: &Cluster, bucket: &str) -> Vec<Value> {
     let url = format!("{}/v1/cluster?what=qryxstats", cluster.endpoint);
     let answer = http::request("GET", &url).json(&json!({"kind": "get-batch"})).send();
@@ -191,7 +191,7 @@ async fn a_batch_is_a_job_that_idles_as_soon_as_it_is_answered() {
         assert_eq!(job["stats"]["loc-objs"], COUNT.to_string(), "{job}");
         assert_eq!(job["stats"]["loc-bytes"], (COUNT * SIZE).to_string(), "{job}");
         assert_eq!(job["aborted"], false, "{job}");
-        // A client may still abort what idles.
+        // A client may still abort an idle job.
         abort(&cluster, &job["id"]);
         let after = self::jobs(&cluster, "job");
         let after = after.iter().find(|other| other["id"] == job["id"]).unwrap();

@@ -1,5 +1,5 @@
-//! What v1 does with single objects beside reading and writing them: copy, rename, presence, locks,
-//! promotion of files, blob downloads, and the short way to write their URLs.
+//! Operations of v1 on single objects beside reads and writes: copy, rename, presence, locks,
+//! promotion of files, blob downloads, and the short form of their URLs.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -73,7 +73,7 @@ impl World {
         http::request("HEAD", &self.url(&format!("/v1/objects/{object}?{query}"))).follow()
     }
 
-    /// Waits until a job is over; its status as v1 tells it.
+    /// Waits until a job is over; returns its status in v1's form.
     fn job(&self, id: &str) -> serde_json::Value {
         let ask = || {
             let question = json!({"id": id, "kind": ""});
@@ -286,7 +286,7 @@ async fn files_under_the_root_become_objects_once() {
     let names: Vec<_> = listed.iter().map(|(name, _)| name.clone()).collect();
     assert_eq!(names, many.iter().map(|n| format!("p/{n}")).collect::<Vec<_>>());
 
-    // What exists stays, and so do its files, unless they are to replace it.
+    // Without `overwrite`, promotion leaves existing objects and their files as they are.
     write_files(&folder, &[("f00", "second")]);
     done(json!({"src": source, "obj": "p/", "rcr": true, "dls": true}));
     assert_eq!(client.get_bytes(&bucket, "p/f00", None).await.unwrap(), "first");

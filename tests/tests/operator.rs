@@ -1,4 +1,4 @@
-//! What an operator is told: by `doctor`, `cluster info`, `disk ls`, `/metrics` and commands that fail.
+//! Output for operators: `doctor`, `cluster info`, `disk ls`, `/metrics` and commands that fail.
 
 use std::process::Stdio;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use serde_json::Value;
 
 const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// What a command printed on both streams, and its exit code.
+/// The output of a command on both streams, and its exit code.
 fn run(cluster: &Cluster, args: &[&str]) -> (String, i32) {
     let output = command(args).env("FOREBAY_ENDPOINT", &cluster.endpoint).output().unwrap();
     let text = [output.stdout, output.stderr].concat();
@@ -127,7 +127,7 @@ fn a_command_finds_its_endpoint_in_the_file_and_gives_up_soon_where_nobody_liste
 fn a_wait_that_is_interrupted_says_that_the_job_goes_on_and_how_to_come_back() {
     let fetched = Arc::new(AtomicBool::new(false));
     let seen = fetched.clone();
-    // A cloud with one object, which takes its time.
+    // A cloud with one object, which responds slowly.
     let cloud = Web::start(move |request| {
         if request.target.contains("list-type=2") {
             let object = "<Contents><Key>slow</Key><Size>4</Size><ETag>\"e\"</ETag>\

@@ -39,7 +39,7 @@ impl Site {
             let bytes = file(path, &version);
             let etag = format!("\"{version}\"");
             if request.method == "HEAD" {
-                // This server cannot send a length without a body; it refuses to be asked.
+                // This server cannot send a length without a body, so it refuses HEAD.
                 return Reply::new(405, "");
             }
             let range = request.headers.get("range").and_then(|r| r.strip_prefix("bytes="));

@@ -1,5 +1,5 @@
-//! Large objects of which only ranges are read: no more than those come from the backend, and what
-//! came stays.
+//! Large objects of which only ranges are read: only these come from the backend, and fetched
+//! ranges stay cached.
 
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -12,7 +12,7 @@ use forebay_tests::{Cluster, Minio, Options, http};
 
 const MIB: u64 = 1 << 20;
 
-/// A sparse file of 10 GiB that has something to read at `starts` only.
+/// A sparse file of 10 GiB with content at `starts` only.
 fn huge_file(path: &Path, starts: &[u64]) {
     let file = std::fs::File::create(path).unwrap();
     file.set_len(10 << 30).unwrap();
@@ -21,7 +21,7 @@ fn huge_file(path: &Path, starts: &[u64]) {
     }
 }
 
-/// Places all over the object, at no boundary of anything.
+/// Positions all over the object, at no boundary of blocks.
 fn starts() -> Vec<u64> {
     (0..100u64).map(|n| n * 7_919_999_983 % ((10 << 30) - MIB)).collect()
 }
@@ -100,7 +100,7 @@ async fn a_range_of_a_large_cloud_object_does_not_wait_for_the_whole() {
     assert!(client.head(&bucket, "o").await.unwrap().present);
 }
 
-/// A file of 20 MiB, in place of what has its name, with these four bytes at 18 MiB.
+/// Replaces this file by one of 20 MiB, with these four bytes at 18 MiB.
 fn marked_file(path: &Path, mark: &[u8; 4]) {
     std::fs::create_dir_all(path.parent().unwrap()).unwrap();
     let new = path.with_extension("new");

@@ -1,5 +1,5 @@
-//! The power of a target's disk is cut under load: what was not synced is gone, and nothing that
-//! was acknowledged may be.
+//! The power of a target's disk is cut under load: data that was not synced is lost, and no
+//! acknowledged write may be.
 //!
 //! The disk is an ext4 image on a loop device, which `FS_IOC_SHUTDOWN` stops without writing its
 //! journal. That needs root and loop devices; elsewhere these tests say so and skip, unless
@@ -28,7 +28,7 @@ async fn a_power_cut_under_load_loses_nothing_that_was_acknowledged() {
     let cluster = Cluster::start(Options { targets: 1, size, ..Options::default() });
     let folder = disk_folder(&cluster);
     cluster.kill9("target01");
-    // It holds nothing yet: the target begins anew on the file system that is mounted over it.
+    // It holds nothing yet: the target starts empty on the file system that is mounted over it.
     let Some(disk) = LoopDisk::mount(cluster.dir().join("disk.img"), &folder) else { return };
     cluster.restart("target01");
     let client = cluster.client();

@@ -1,5 +1,5 @@
-//! Prefetches on a real MinIO behind a proxy that is slow: they leave turns to readers, tell how far
-//! they are, and go on where they stopped when nodes are killed.
+//! Prefetches on a real MinIO behind a slow proxy: they let foreground reads go first, report their
+//! progress, and resume when nodes are killed.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use serde_json::json;
 const TIMEOUT: Duration = Duration::from_secs(60);
 const SIZE: usize = 3000;
 
-/// A cluster whose cloud takes its time for every read.
+/// A cluster whose cloud delays every read.
 struct Slow {
     cluster: Cluster,
     origin: FaultyOrigin,
@@ -33,7 +33,7 @@ impl Slow {
         Some(Self { cluster, origin, minio })
     }
 
-    /// A bucket with so many objects, `p/0000` and on, that is asked by few calls at once.
+    /// A bucket with this many objects, `p/0000` and on, that few calls at once read from.
     async fn bucket(&self, name: &str, objects: usize, calls: u32) -> Bucket {
         self.minio.create_bucket(name).await;
         for n in 0..objects {
@@ -107,7 +107,7 @@ async fn a_prefetch_goes_on_where_it_stopped_when_nodes_are_killed() {
     .await;
     assert_eq!(status.total_bytes, (OBJECTS * SIZE) as u64, "known long before the end");
     assert!(!status.is_over() && status.objects < 200);
-    // Positions are noted once a second.
+    // Checkpoints are written once a second.
     let some = status.objects + 40;
     until(&client, &id, "some more is here", |s| s.objects >= some).await;
 
@@ -152,7 +152,7 @@ async fn a_prefetch_of_a_template_outlives_the_sudden_death_of_everything() {
     let again: usize = on.reads().values().map(|n| n - 1).sum();
     assert!(again <= 8, "{again} objects were read again");
 
-    // What is over stays over.
+    // A restart of a target does not start an ended job again.
     let ended = on.cluster.targets[1].id.clone();
     on.cluster.kill9(&ended);
     on.cluster.restart(&ended);
@@ -161,7 +161,7 @@ async fn a_prefetch_of_a_template_outlives_the_sudden_death_of_everything() {
 }
 
 #[tokio::test]
-async fn a_prefetch_that_was_stopped_meanwhile_does_not_go_on() {
+async fn a_prefetch_stopped_while_a_target_is_down_does_not_resume() {
     const OBJECTS: usize = 200;
     let Some(on) = Slow::start(2, Duration::from_millis(100)) else { return };
     let bucket = on.bucket("stopped", OBJECTS, 4).await;

@@ -12,7 +12,7 @@ use forebay_tests::data::{assert_same, content};
 use forebay_tests::history::{History, Random};
 use forebay_tests::{http, wait};
 
-/// Rests and moves take their time on a busy machine.
+/// Rebalances are slow on a busy machine.
 const MOVED: Duration = Duration::from_secs(90);
 const SIZE: usize = 3_000;
 
@@ -39,7 +39,7 @@ fn wait_rebalanced(cluster: &Cluster) {
     });
 }
 
-/// Objects on all targets, as they report it; the one that is named alone if it is.
+/// Objects on all targets, or on one of them if `only` names it, as they report.
 async fn held(client: &Client, only: Option<&str>) -> u64 {
     let info = client.cluster_info().await.unwrap();
     let nodes = info.nodes.iter().filter(|n| only.is_none_or(|only| n.id.as_str() == only));
@@ -116,7 +116,7 @@ async fn a_target_joins_under_load_without_a_failed_request_and_gets_its_share()
     .await;
 }
 
-/// What a test did last to each name: bytes, or nothing where it was deleted.
+/// The last change of each name: its bytes, or nothing if it was deleted.
 type Last = BTreeMap<String, Option<Vec<u8>>>;
 
 async fn check_one(client: &Client, bucket: &Bucket, last: &Last, name: &str, when: &str) {
@@ -170,7 +170,7 @@ async fn deletes_and_overwrites_while_objects_move_stay_as_they_were_done() {
             assert_eq!(again.code(), ErrorCode::ObjectNotFound, "{name}");
         }
     }
-    // Half of those that nobody touched are left to the rebalance.
+    // Half of the objects that no client touched are left to the rebalance.
     for (n, name) in names.iter().enumerate().filter(|(n, _)| n % 10 != 4) {
         check_one(&client, &bucket, &last, name, &format!("while objects move, {n}")).await;
     }

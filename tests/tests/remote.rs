@@ -8,7 +8,7 @@ use forebay_tests::cluster::{folder_backend, native, run_job};
 use forebay_tests::data::{assert_same, content, names};
 use forebay_tests::{Cluster, Options, http};
 
-/// A cluster that has the data, and one that reaches it as `far`.
+/// A cluster that has the data, and one that accesses it as `far`.
 struct Two {
     far: Cluster,
     near: Cluster,
@@ -99,7 +99,7 @@ async fn an_object_replaced_there_is_seen_where_freshness_is_always() {
     let url = format!("{}/v1/buckets/fresh?provider=ais&namespace=%40far%23", near.endpoint);
     let answer = http::request("PATCH", &url).json(&set).send();
     assert_eq!(answer.status, 200, "{}", answer.text());
-    // Made anew, its version there begins anew.
+    // A new object there begins with a new version.
     there.delete(&native("fresh"), "x").await.unwrap();
     there.put(&native("fresh"), "x", "new", None).await.unwrap();
     assert_eq!(here.get_bytes(&bucket, "x", None).await.unwrap(), "new");

@@ -112,7 +112,7 @@ async fn a_killed_gateway_comes_back_with_what_it_knew() {
     client.put(&bucket, "x", "bytes", None).await.unwrap();
     let before = cluster.map().state;
     cluster.kill9("gateway1");
-    // Who knows the map needs no gateway to read.
+    // A client that has the map needs no gateway to read.
     assert_eq!(client.get_bytes(&bucket, "x", None).await.unwrap(), "bytes");
     cluster.restart("gateway1");
     wait::until("all targets have found it again", TIMEOUT, || {
@@ -136,7 +136,7 @@ async fn a_node_can_be_started_the_moment_after_it_was_killed() {
     for id in ["target01", "gateway1", "target01", "target01", "gateway1"] {
         let killed = cluster.pid(id);
         cluster::signal(killed, "KILL");
-        // No wait: its port and its disks may not be free yet.
+        // No wait: the port and the disks of the old process may not be free yet.
         cluster.restart(id);
         wait::until("another process runs the node", TIMEOUT, || cluster.pid(id) != killed);
         assert_eq!(client.get_bytes(&bucket, "x", None).await.unwrap(), "bytes");
@@ -231,7 +231,7 @@ fn dev_describes_itself_and_is_ready_within_five_seconds() {
     let keys: Vec<_> = json["s3_keys"].as_array().unwrap().iter().collect();
     assert_eq!(keys[0]["access"], "forebay");
     assert_eq!(keys[1]["secret"], "forebaysecret2");
-    // At that moment all of it works.
+    // Now all of it works.
     for node in json["gateways"].as_array().unwrap().iter().chain(targets) {
         let url = node["url"].as_str().unwrap();
         for path in ["/healthz", "/readyz", "/metrics"] {
@@ -302,7 +302,7 @@ async fn serve_keeps_its_data_its_ids_and_its_secret_over_a_restart() {
     }
 }
 
-/// Starts it; what it says on standard output can be read.
+/// Starts it with its standard output piped.
 fn spawn(command: &mut Command) -> Process {
     Process(command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap())
 }

@@ -1,5 +1,5 @@
-//! S3 on every node: what is refused leaves nothing, keys are opaque, and an object is one whatever
-//! it came by.
+//! S3 on every node: a refused request leaves nothing, keys are opaque, and both protocols access
+//! the same objects.
 
 use std::sync::Arc;
 
@@ -31,7 +31,7 @@ fn get(cluster: &Cluster, what: &str) -> http::Answer {
     request("GET", &cluster.endpoint, what).send_as(OWNER)
 }
 
-/// All keys of a bucket, in the order told.
+/// All keys of a bucket, in the order of the listing.
 fn keys(cluster: &Cluster, bucket: &str) -> Vec<String> {
     let page = request("GET", &cluster.endpoint, bucket).query("list-type", "2").send_as(OWNER);
     texts(&page, "ListBucketResult", "Key")
@@ -246,7 +246,7 @@ async fn an_object_is_one_by_s3_and_by_v1() {
     assert_eq!(s3.header("etag"), by_v1.header("etag"));
     assert_eq!(s3.header("content-length"), Some("5"));
 
-    // What one front changes the other tells.
+    // A change by v1 is visible to S3.
     let patch = serde_json::json!({"action": "", "value": {"label": "dog"}});
     let url = format!("{}?provider=ais", cluster.object_url("one-truth", "by-s3"));
     let patched = http::request("PATCH", &url).json(&patch).follow();

@@ -1,4 +1,4 @@
-//! Who may do what over S3: owners, access control lists and policies, at whatever node is asked.
+//! Access control of S3: owners, access control lists and policies, the same on every node.
 
 use std::sync::Arc;
 
@@ -49,7 +49,7 @@ fn a_bucket_belongs_to_who_made_it() {
     let all = other("GET", "");
     let buckets = texts(&all, "ListAllMyBucketsResult", "Name");
     assert!(buckets.contains(&"yours".into()) && !buckets.contains(&"mine".into()), "{buckets:?}");
-    // Not by way of a copy either, wherever source and copy lie.
+    // A copy grants no access either, wherever source and copy are stored.
     for n in 0..8 {
         let copy = request("PUT", &cluster.endpoint, &format!("yours/copy-{n}"))
             .header("x-amz-copy-source", "/mine/k");
@@ -125,7 +125,7 @@ fn a_policy_judges_by_tags_and_by_address_at_whatever_node_it_is_asked() {
 }
 
 #[test]
-fn who_is_refused_hears_why_though_he_has_not_sent_all() {
+fn a_refused_upload_gets_its_error_before_its_body_is_sent() {
     let cluster = cluster();
     make(&cluster, "refusals");
     let big = vec![1; 4 << 20];

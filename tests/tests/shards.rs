@@ -146,7 +146,7 @@ async fn members_that_match_come_as_a_tar_in_the_archives_order() {
 }
 
 #[tokio::test]
-async fn a_format_may_be_told_or_found_out() {
+async fn a_shard_format_is_given_by_the_request_or_detected() {
     let cluster = cluster();
     let (client, bucket) = (cluster.client(), native("unnamed"));
     client.create_bucket(&bucket, None).await.unwrap();

@@ -93,7 +93,7 @@ fn an_object_is_uploaded_in_parts() {
     assert!(etag.starts_with(&format!("\"v1-{checksum}-")), "{etag}");
     assert!(head.header("last-modified").unwrap().ends_with(" GMT"));
     assert_eq!(bucket.head("dir/o", "props=size").header("ais-chunks-count"), None);
-    // What is written at once is not in parts.
+    // An object from a single PUT has no parts.
     ok(bucket.put("dir/o", "", "short"));
     assert_eq!(bucket.head("dir/o", "props=chunked").header("ais-chunks-count"), None);
 }
@@ -201,7 +201,7 @@ fn a_member_is_written_to_a_shard_of_any_format() {
         for (name, body) in [("a.txt", "changed"), ("dir/b.txt", "second"), ("c.txt", "third")] {
             assert_eq!(ok(member(name)).text(), body, "{name} in {shard}");
         }
-        // What the metadata say is what is there.
+        // The size in the metadata is the size of the content.
         let whole = ok(bucket.get(shard, ""));
         let head = ok(bucket.head(shard, "props=size"));
         assert_eq!(head.header("content-length"), Some(whole.body.len().to_string().as_str()));

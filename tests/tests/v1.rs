@@ -1,4 +1,5 @@
-//! What foreign clients of the v1 protocol see: redirects, refusals, and words they search for.
+//! Responses to foreign clients of the v1 protocol: redirects, refusals, and words that clients
+//! search for.
 
 use std::sync::Arc;
 

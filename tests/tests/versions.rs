@@ -1,5 +1,5 @@
-//! Versions of objects, read by their ids while targets come, go and die: the right bytes or 503, and
-//! once all is in its place none is missing and none that was deleted is back.
+//! Versions of objects, read by their ids while targets join, die and restart: the right bytes or
+//! 503. After the rebalance no version is missing, and no deleted one has come back.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -11,7 +11,7 @@ use forebay_tests::http::Answer;
 use forebay_tests::s3::{OWNER, code, request, texts};
 use forebay_tests::{Cluster, Options, wait};
 
-/// Rests and moves take their time on a busy machine.
+/// Rebalances are slow on a busy machine.
 const MOVED: Duration = Duration::from_secs(90);
 const BUCKET: &str = "versions";
 const OBJECTS: usize = 24;
@@ -24,7 +24,7 @@ struct Version {
     body: String,
 }
 
-/// What there is to read by its id, and what was deleted for good.
+/// The versions that are readable by their ids, and those that were deleted for good.
 #[derive(Debug, Default)]
 struct Known {
     live: Vec<Version>,
@@ -40,7 +40,7 @@ fn text(answer: &Answer) -> String {
     format!("{} {}", answer.status, answer.text())
 }
 
-/// Asks again for as long as the answer is 503.
+/// Retries for as long as the response is 503.
 fn patiently(what: &str, mut ask: impl FnMut() -> Answer) -> Answer {
     let mut last = ask();
     wait::until(what, MOVED, || {
@@ -175,7 +175,7 @@ impl Fixture {
         wait::until("the map has it dead", MOVED, || !self.cluster.is_alive(&target.id));
     }
 
-    /// Reads random versions from another thread while something is done.
+    /// Reads random versions from another thread while `work` runs.
     fn while_read(&self, when: &str, work: impl FnOnce()) {
         let (stop, reads) = (AtomicBool::new(false), AtomicUsize::new(0));
         std::thread::scope(|scope| {
@@ -221,7 +221,7 @@ async fn versions_are_read_by_id_while_a_target_joins_and_dies_before_they_moved
     fixture.cluster.add_target("target-03");
     assert!(!fixture.cluster.map().state.is_rebalance_complete());
     fixture.read_all("nothing moved", true);
-    // What is written now, where the object belongs by now, takes no version away that lies elsewhere.
+    // A write at the new owner removes no version that still lies on the old one.
     for n in 0..OBJECTS {
         fixture.put(&format!("o{n:02}"));
     }

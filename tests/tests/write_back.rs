@@ -1,5 +1,5 @@
-//! Native objects written back to a real MinIO: seen there, slow, refused, overtaken, and over the death
-//! of a target.
+//! Native objects written back to a real MinIO: readable there, with a slow and a failing cloud,
+//! overwritten meanwhile, and over the death of a target.
 
 use std::time::Duration;
 
@@ -92,7 +92,7 @@ async fn what_is_written_back_is_in_the_cloud_and_is_not_sent_twice() {
     let again = here.done(&here.write_back(&names, false).await).await;
     assert_eq!((again.objects, again.present, here.origin.written("run/").len()), (0, 4, sent));
 
-    // What the cluster had cached of the cloud's object does not outlive it.
+    // A write back invalidates the copy that the cluster had cached of the cloud's object.
     here.client.get_bytes(&here.to, "run/3.pt", None).await.unwrap();
     here.put("run/3.pt", "newer", 200).await;
     let all = Selection::Prefix("run/".into());
@@ -111,7 +111,7 @@ async fn a_write_back_goes_on_when_its_target_is_killed_in_its_middle() {
     for name in &names {
         here.put(name, name, 66 * MIB).await;
     }
-    // The cloud has what was there before until all parts of the new one are there.
+    // The cloud has the old object until all parts of the new one are uploaded.
     here.minio.put("backup", "run/0.pt", b"old".to_vec()).await;
     here.origin.writes(Some(Spoil::Late(Duration::from_millis(400))));
     let refs: Vec<&str> = names.iter().map(String::as_str).collect();
@@ -161,7 +161,7 @@ async fn what_is_removed_goes_from_the_cloud_too_unless_others_put_it_there() {
     assert!(here.minio.get("backup", "a.pt").await.is_none());
     here.is_there("b.pt", "b.pt", MIB).await;
     assert!(here.minio.get("backup", "others.pt").await.is_some());
-    // Without being told to, what is gone here is a failure, and stays there.
+    // Without the delete option, an object that is gone here is an error, and stays at the cloud.
     here.client.delete(&here.bucket, "b.pt").await.unwrap();
     let status = here.over(&here.write_back(&["b.pt"], false).await).await;
     assert_eq!((status.state, status.errors), (JobState::Failed, 1));

@@ -1,31 +1,33 @@
-//! Rules that can be broken on purpose, to see that the simulator finds what comes of it. Only tests
-//! and whoever asks for it by `--broken` break any.
+//! Rules that can be broken on purpose, to check that the simulator finds the consequences. Only
+//! tests and the option `--broken` break any.
 
-/// A rule that is not kept.
+/// A rule that the simulation breaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Broken {
-    /// The leader takes a silent target for dead while its lease lasts.
+    /// The leader counts a silent target as dead while the target's lease is still valid.
     DeadTooEarly,
-    /// A lease counts from the answer of a leader, whoever confirmed that leader last.
+    /// A lease starts at the response of a leader, not at the leader's last confirmation by a
+    /// majority.
     LeaseFromTheAnswer,
     /// A target answers without a lease.
     NoLease,
-    /// Tombstones go while somebody is away or objects move.
+    /// Tombstones are removed while a node is dead or objects move.
     TombstonesTooEarly,
-    /// A change is shown that not all holders have.
+    /// A read returns a change that not all holders have.
     ShownTooEarly,
     /// A write is acknowledged before the other holders have it.
     AckTooEarly,
-    /// A target that missed something answers alone.
+    /// A target that missed writes serves reads alone.
     LaggingAnswers,
-    /// A copy that belongs elsewhere is dropped before it is sent.
+    /// A misplaced copy is dropped before it is sent.
     DroppedTooEarly,
-    /// Copies are ordered by their versions, whatever the state was that they were written under.
+    /// Copies are ordered by their versions alone, without the epoch of the state that they were
+    /// written under.
     NoEpochs,
-    /// All counts as settled although some target was dead or restarted meanwhile.
+    /// A rebalance counts as complete although a target was dead or restarted during it.
     SettledTooEarly,
-    /// A target that lost a disk says of what was there that it never was.
+    /// A target that lost a disk reports the lost objects as nonexistent.
     LossForgotten,
-    /// A process that took the place of one that died a moment ago says nothing of that.
+    /// A process that restarts quickly does not report that its predecessor died.
     QuickRestartUnnoticed,
 }

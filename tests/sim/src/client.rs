@@ -1,5 +1,6 @@
-//! Clients: each does one thing after the other, at the target that its map says, and notes what it was
-//! told. A read whose target is silent asks the second holder too, as our own client does.
+//! Clients: each sends one request after the other, to the target that its map names, and records
+//! the response. A read without a response from the target goes to the second holder too, as the
+//! real client does.
 
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -14,12 +15,12 @@ use crate::object::missing_info;
 use crate::target::Key;
 use crate::world::{At, CLIENTS, W, World, at_of, info_in};
 
-/// After so much silence the second holder is asked, too.
+/// A read goes to the second holder too after this time without a response.
 const HEDGED_AFTER: Micros = 250 * MS;
 const ANSWERED_WITHIN: Micros = 8 * SECOND;
 const AGAIN_AFTER: Micros = 100 * MS;
 
-/// What a client does with one object.
+/// An operation of a client on one object.
 #[derive(Clone, Copy)]
 enum Wish {
     Get,
@@ -28,7 +29,7 @@ enum Wish {
 }
 
 impl World {
-    /// One client's life, until faults end.
+    /// Runs one client until faults end.
     pub(crate) async fn client(self: W, n: usize) {
         let owner = CLIENTS + n;
         let mut map = Rc::new(ClusterState::default());
@@ -103,7 +104,7 @@ impl World {
             let late = self.exec.now() - begin > ANSWERED_WITHIN;
             match answer {
                 Ok(observed) => break observed,
-                // Nothing was done: it may be asked again.
+                // The request had no effect: the client may send it again.
                 Err(_) if !late && (wrong || !changes) => {
                     self.exec.sleep(AGAIN_AFTER).await;
                     self.refresh(owner, map).await;
@@ -130,7 +131,7 @@ impl World {
         let info = info_in(map, key.0).ok_or_else(missing_info)?;
         let node = placement::owner(map, &info, &key.1);
         let (to, version) = (node.map(|n| at_of(&n.id)), map.version);
-        // Who asks a target that is dead by its map has done nothing.
+        // If the map has no living owner, no request was sent, and the operation had no effect.
         let to = to.map_err(|e| Error { code: ErrorCode::WrongOwner, ..e })?;
         let (world, asked) = (self.clone(), key.clone());
         match wish {

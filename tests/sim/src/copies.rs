@@ -1,5 +1,5 @@
-//! Copies between targets: what one has, sent to where it belongs, taken, told to be old, fetched again. What is newer and what may be taken is decided by the real [`CopyLook`], [`native`] and
-//! [`rebalance::duty`].
+//! Copies between targets: send, accept, supersede and fetch. The real [`CopyLook`], [`native`] and
+//! [`rebalance::duty`] decide which copy is newer and which may be accepted.
 
 use forebay_core::copies::{CopyLook, CopyRequest, Stamp};
 use forebay_core::native::{self, Arrival};
@@ -13,15 +13,15 @@ use crate::object::ASKED_WITHIN;
 use crate::target::{Key, Record};
 use crate::world::{At, W, World, at_of, info_in};
 
-/// Rest after objects were lost, and pause before those are fetched again that did not come.
+/// Rest after a loss of objects, and pause before a retry of those that could not be fetched.
 const LOST_SETTLING: Micros = 10 * SECOND;
 
 /// Why a copy is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sent {
-    /// It is written at this moment.
+    /// A client writes it now.
     Written,
-    /// It belongs there.
+    /// It belongs on the receiver.
     Moved,
 }
 
@@ -46,7 +46,7 @@ impl World {
         self.moment().await;
     }
 
-    /// Notes a removal.
+    /// Writes a tombstone.
     pub(crate) async fn bury(&self, at: At, key: &Key, stamp: Stamp) {
         self.disk().await;
         let target = self.target(at);
@@ -57,7 +57,7 @@ impl World {
         }
     }
 
-    /// Drops tombstones each time that nobody has anything older any more.
+    /// Drops tombstones whenever no node has an older copy any more.
     pub(crate) async fn watch_tombstones(self: W, at: At) {
         let target = self.target(at);
         let late = target.process().late_tombstones.clone();
@@ -80,7 +80,7 @@ impl World {
         }
     }
 
-    /// What lies at a target of an object, once those who change it now are done.
+    /// Returns what a target has of an object, after changes in progress have ended.
     pub(crate) async fn look(&self, at: At, key: Key, version: u64) -> Result<CopyLook> {
         self.caught_up(at, version).await?;
         self.info(at, &key)?;
@@ -95,7 +95,7 @@ impl World {
         CopyLook { there, removed: target.tombstone(key), ..CopyLook::default() }
     }
 
-    /// Another target says that what is older than the request's stamp was overtaken or removed.
+    /// Another target reports that a copy older than the request's stamp was superseded or removed.
     pub(crate) async fn overtaken(&self, at: At, key: &Key, request: &CopyRequest) -> Result<()> {
         let target = self.target(at);
         let _guard = target.process().locks.lock(key).await;
@@ -122,7 +122,7 @@ impl World {
         self.overtaken(at, key, &request).await
     }
 
-    /// Has a target send what it has of an object to `at`.
+    /// Requests a target's copy of an object, to be sent to `at`.
     pub(crate) async fn fetch_copy(self: &W, at: At, key: &Key, from: At) -> Result<Record> {
         let (world, asked, version) = (self.clone(), key.clone(), self.target(at).map().version);
         let sent = async move {
@@ -152,7 +152,7 @@ impl World {
         self.target(at).get(key)
     }
 
-    /// Drops a copy that is safe elsewhere, unless it was replaced meanwhile.
+    /// Drops a copy that other targets hold, unless it was replaced meanwhile.
     pub(crate) async fn drop_this(&self, at: At, key: &Key, record: Record) {
         let _guard = self.target(at).process().locks.lock(key).await;
         if self.target(at).get(key).is_some_and(|now| now.commit == record.commit) {
@@ -160,7 +160,7 @@ impl World {
         }
     }
 
-    /// Ends when `to` has the copy, or something newer.
+    /// Returns when `to` has the copy, or a newer one.
     pub(crate) async fn send(
         self: &W,
         at: At,
@@ -177,7 +177,7 @@ impl World {
         self.call_within(ASKED_WITHIN, (at, to), taken).await
     }
 
-    /// Takes a copy that belongs here, unless what is known here is as new.
+    /// Accepts a copy that belongs here, unless this target has one as new.
     async fn accept(
         self: &W,
         at: At,
@@ -188,7 +188,7 @@ impl World {
     ) -> Result<()> {
         let (target, info) = (self.target(at), self.info(at, key)?);
         self.check_arrival(at, from, key, why)?;
-        // The bytes come.
+        // The bytes arrive.
         self.moment().await;
         let _guard = target.process().locks.lock(key).await;
         self.check_arrival(at, from, key, why)?;
@@ -224,7 +224,7 @@ impl World {
         Ok(())
     }
 
-    /// What another target has at this moment, though it be changing.
+    /// Returns what another target has at this moment, without waiting for a change in progress.
     async fn peek_at(self: &W, at: At, node: &Node, key: &Key) -> Result<CopyLook> {
         if !node.alive {
             return Err(Error::unavailable("it is down"));
@@ -248,7 +248,7 @@ impl World {
         stays.then_some(()).ok_or_else(|| native::belongs_elsewhere(&info, &key.1))
     }
 
-    /// Has copies that went with a disk come again from others.
+    /// Fetches copies that were lost with a disk from other targets.
     pub(crate) async fn make_up_for_losses(self: W, at: At) {
         let target = self.target(at);
         let process = target.process();
@@ -291,7 +291,7 @@ impl World {
         Ok(all)
     }
 
-    /// What a target tells a gateway that lists a bucket.
+    /// A target's reply to a gateway that lists a bucket.
     pub(crate) async fn names_at(
         self: &W,
         at: At,
@@ -313,7 +313,7 @@ impl World {
             }
             names.push(key.1);
         }
-        // What was removed while this target stood still is among them.
+        // If this target was paused, its list may have names that were removed meanwhile.
         if info_in(&state, bucket).is_some_and(|info| info.has_copies()) {
             self.leased(at).await?;
         }
@@ -321,7 +321,8 @@ impl World {
         Ok(names)
     }
 
-    /// Whether the newest that others know of an object is its removal, after what lies here.
+    /// Whether the newest change that others know of an object is its removal, after this target's
+    /// copy.
     async fn is_removed(self: &W, at: At, key: &Key) -> Result<bool> {
         let (target, state) = (self.target(at), self.target(at).map());
         let mut removed = None;

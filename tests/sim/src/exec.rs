@@ -1,5 +1,5 @@
-//! Tasks, time and chance of a simulated run: one thread, a clock that jumps to the next event, and
-//! numbers that follow from the seed. Nothing here asks the machine for anything.
+//! Tasks, time and randomness of a simulated run: one thread, a clock that jumps to the next event,
+//! and random numbers that follow from the seed. It uses no clock or randomness of the machine.
 
 use std::cell::{Cell, RefCell};
 use std::cmp::Reverse;
@@ -14,7 +14,7 @@ use futures::future::{Either, select};
 
 /// Microseconds since the run began.
 pub type Micros = u64;
-/// Whose process a task belongs to: it ends, or stands still, with it.
+/// The process that a task belongs to; the task ends or pauses with it.
 pub type Owner = usize;
 
 pub const MS: Micros = 1_000;
@@ -22,7 +22,7 @@ pub const SECOND: Micros = 1_000 * MS;
 
 type Work = Pin<Box<dyn Future<Output = ()>>>;
 
-/// Tasks that can go on, in the order in which they were woken.
+/// Runnable tasks, in the order in which they were woken.
 type Ready = Arc<Mutex<VecDeque<u64>>>;
 
 struct Woken {
@@ -101,7 +101,7 @@ impl Exec {
         self.now() / MS
     }
 
-    /// How often a task went on so far.
+    /// Number of times that a task was polled so far.
     pub fn steps(&self) -> u64 {
         self.0.steps.get()
     }
@@ -119,7 +119,7 @@ impl Exec {
         from + self.below(to.saturating_sub(from) + 1)
     }
 
-    /// True in so many of a hundred times.
+    /// True with this probability, in percent.
     pub fn percent(&self, percent: u64) -> bool {
         self.below(100) < percent
     }
@@ -139,7 +139,7 @@ impl Exec {
         self.ready().push_back(task);
     }
 
-    /// Ends all tasks of an owner where they stand. Never called by one of them.
+    /// Drops all tasks of an owner. No task of the owner may call it.
     pub fn kill(&self, owner: Owner) {
         let mut gone = Vec::new();
         self.0.tasks.borrow_mut().retain(|_, (of, work)| {
@@ -153,7 +153,7 @@ impl Exec {
         drop(gone);
     }
 
-    /// From now on no task of an owner goes on, while the time passes.
+    /// From now on no task of an owner runs, while the time passes.
     pub fn pause(&self, owner: Owner) {
         self.0.paused.borrow_mut().insert(owner);
     }
@@ -168,7 +168,7 @@ impl Exec {
         Sleep { exec: self.clone(), at: self.now() + micros, set: false }
     }
 
-    /// `None` where the work did not end within that time; it is dropped then.
+    /// `None` if the work does not end within that time; it is dropped then.
     pub async fn within<T>(&self, limit: Micros, work: impl Future<Output = T>) -> Option<T> {
         match select(Box::pin(work), Box::pin(self.sleep(limit))).await {
             Either::Left((done, _)) => Some(done),
@@ -176,7 +176,8 @@ impl Exec {
         }
     }
 
-    /// Lets one task go on, after the clock if none can. False: nothing is left to do before `until`.
+    /// Polls one runnable task, after advancing the clock if there is none. False: no event is left
+    /// before `until`.
     pub fn step(&self, until: Micros) -> bool {
         loop {
             let next = self.ready().pop_front();
@@ -228,7 +229,7 @@ impl Exec {
     }
 }
 
-/// Ends at its time.
+/// A future that ends at its time.
 pub struct Sleep {
     exec: Exec,
     at: Micros,
@@ -251,7 +252,7 @@ impl Future for Sleep {
     }
 }
 
-/// Wakes all who wait for a change; cheap to clone.
+/// Wakes all tasks that wait for a change; cheap to clone.
 #[derive(Clone, Default)]
 pub struct Bell(Rc<(Cell<u64>, RefCell<Vec<Waker>>)>);
 
@@ -302,7 +303,7 @@ impl<K: Ord + Clone> Locks<K> {
         Locked { locks: self.clone(), key: key.clone() }
     }
 
-    /// Ends when all are free that are held now.
+    /// Returns when all locks that are held now have been released.
     pub async fn settled(&self) {
         let now: Vec<K> = self.held.borrow().iter().cloned().collect();
         for key in now {

@@ -1,6 +1,6 @@
-//! What goes wrong, as the seed decides: processes die and start again, at once or much later, stand
-//! still, leave and come back; disks are lost; links are cut, slow or lossy; operators drain targets and
-//! add some.
+//! Faults, as the seed decides: processes die and restart, immediately or much later, pause, leave
+//! and come back; disks are lost; links are cut, slow or lossy; operators drain targets and add
+//! some.
 
 use forebay_core::state::Command;
 
@@ -9,7 +9,7 @@ use crate::target::Key;
 use crate::world::{At, NEMESIS, W, World};
 
 impl World {
-    /// Puts faults in until the safety phase ends.
+    /// Injects faults until the safety phase ends.
     pub(crate) async fn break_things(self: W) {
         // The cluster forms first.
         self.exec.sleep(3 * SECOND).await;
@@ -39,7 +39,7 @@ impl World {
         there.get(n).copied()
     }
 
-    /// Ends a process where it stands.
+    /// Kills a process.
     pub(crate) fn kill(&self, at: At) {
         self.exec.kill(at);
         match self.is_gateway(at) {
@@ -133,7 +133,7 @@ impl World {
         });
     }
 
-    /// One disk of a target goes with all on it, while every object has a copy elsewhere.
+    /// A target loses one disk with all objects on it, while every object has a copy elsewhere.
     fn lose_disk(self: &W) {
         let Some(at) = self.any_target().filter(|_| self.plan.disks) else { return };
         if !self.group.newest().is_quiescent() || self.targets.iter().any(|t| t.may_have_lost()) {
@@ -189,7 +189,7 @@ impl World {
         self.operate(Command::SetMaintenance { id, on });
     }
 
-    /// Has the leader decide a command of an operator, if there is one.
+    /// Proposes an operator's command to the leader, if there is one.
     pub(crate) fn operate(self: &W, command: Command) {
         let leader =
             self.gateways().find(|at| self.gateways[*at].up.get() && self.leads_still(*at));
@@ -211,7 +211,7 @@ impl World {
                 || known.node(&self.target(at).id).is_some()
                 || at < self.gateways.len() + self.plan.targets;
             if !self.is_gateway(at) && self.is_up(at) && self.target(at).leaving.get() {
-                // What it said last is not on its way any more when another process starts.
+                // Kills it and restarts it later, when its last message has arrived.
                 self.kill(at);
                 self.start_later(at, SECOND);
             } else if member && !self.is_up(at) {

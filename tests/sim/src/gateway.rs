@@ -1,6 +1,6 @@
-//! What gateways do for nodes: the leader takes joins, reports and leaves, judges who is alive and tells
-//! all of each new state. Whom a silence makes dead is decided by the real [`Leases`], what a join comes
-//! to by the real [`membership::join`].
+//! The gateways' service for nodes: the leader handles joins, reports and leaves, decides who is
+//! alive, and publishes each new state to all nodes. The real [`Leases`] decide when a silent node
+//! is dead, the real [`membership::join`] the result of a join.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -18,37 +18,37 @@ use crate::group::Member;
 use crate::world::{At, W, World, at_of, bucket_of, id_of, info_in};
 
 const LOOK_EVERY: Micros = 100 * MS;
-/// A gateway that heard nothing for so long was itself away.
+/// A gateway that received nothing for this time, in milliseconds, was itself paused or cut off.
 const INATTENTIVE_MS: u64 = 1_500;
 const PUSHED_WITHIN: Micros = SECOND;
 const SETTLED_WITHIN: Micros = 2 * SECOND;
 const KNOCKED_WITHIN: Micros = 500 * MS;
 const ANSWERED_WITHIN: Micros = 2 * SECOND;
 
-/// A gateway; what does not outlive its process is in `lead`.
+/// A gateway; state that ends with its leadership is in `lead`.
 #[derive(Default)]
 pub(crate) struct Gateway {
     pub(crate) up: Cell<bool>,
     pub(crate) member: Member,
     pub(crate) turns: Locks<()>,
-    /// It knows of a newer state.
+    /// Rings when the gateway has a newer state.
     pub(crate) news: Bell,
     pub(crate) lead: RefCell<Option<Rc<Lead>>>,
 }
 
-/// One term of leading.
+/// One term of a leader.
 pub(crate) struct Lead {
     pub(crate) term: u64,
     leases: RefCell<Leases>,
     looked_ms: Cell<u64>,
-    /// Held from the decision who is alive until it is in the log.
+    /// Held from the decision which nodes are alive until the log has it.
     turn: Locks<()>,
-    /// Which version each node has.
+    /// The version of the state that each node has.
     record_heartbeat: RefCell<BTreeMap<NodeId, u64>>,
     observed: Bell,
 }
 
-/// What a node says to a gateway.
+/// A node's message to a gateway.
 #[derive(Clone, Debug)]
 pub(crate) enum Report {
     Join(JoinRequest),
@@ -71,7 +71,7 @@ impl World {
         self.gateways[me].lead.borrow().clone().filter(|lead| leads && lead.term == term)
     }
 
-    /// What only a leader does, as long as it leads in this term.
+    /// Runs a leader's duties while it leads in this term.
     pub(crate) async fn lead(self: W, me: At, term: u64) {
         let now = self.exec.now_ms();
         let lead = Lead {
@@ -83,7 +83,7 @@ impl World {
             observed: Bell::default(),
         };
         for node in self.state_at(me).nodes.values().filter(|n| n.alive) {
-            // An election never looks like a mass death.
+            // New leases for all: an election must not look like the death of many nodes.
             lead.leases.borrow_mut().assume(&node.id, now);
         }
         *self.gateways[me].lead.borrow_mut() = Some(Rc::new(lead));
@@ -113,7 +113,7 @@ impl World {
         }
     }
 
-    /// Takes those for dead that were silent for too long.
+    /// Marks targets as dead that were silent for too long.
     async fn judge(self: &W, me: At, term: u64) {
         let Some(lead) = self.lead_of(me, term) else { return };
         let state = self.state_at(me);
@@ -146,15 +146,15 @@ impl World {
         }
     }
 
-    /// Whether the machine of a node says that nobody listens there.
+    /// Whether the machine of a node refuses connections, because no process listens.
     async fn port_probe(self: &W, me: At, at: At) -> bool {
         let port_probe = self.call((me, at), async { Ok(()) });
-        // Who stands still takes connections.
+        // A paused process still accepts connections.
         self.exec.within(KNOCKED_WITHIN, port_probe).await.is_some_and(|taken| taken.is_err())
             && !self.is_up(at)
     }
 
-    /// Takes each new state to all nodes that are alive.
+    /// Sends each new state to all nodes that are alive.
     async fn publish(self: W, me: At, term: u64) {
         while let Some(lead) = self.lead_of(me, term) {
             let state = self.state_at(me);
@@ -184,7 +184,7 @@ impl World {
         }
     }
 
-    /// Waits until all who are alive act by `version`, or for as long as is reasonable.
+    /// Waits until all living nodes have `version`, or until a timeout.
     async fn settled(self: &W, me: At, lead: &Lead, version: u64) {
         let all = async {
             loop {
@@ -202,7 +202,7 @@ impl World {
         self.exec.within(SETTLED_WITHIN, all).await;
     }
 
-    /// A node's report, through any gateway.
+    /// Handles a node's report, through any gateway.
     pub(crate) async fn desk(self: &W, me: At, report: Report, passed_on: bool) -> Result<Reply> {
         let member = &self.gateways[me].member;
         if let Some(lead) = member.leads.get().and_then(|term| self.lead_of(me, term)) {
@@ -294,7 +294,7 @@ impl Lead {
     }
 }
 
-/// How the process at `at` asks to be let in.
+/// The join request of the process at `at`.
 pub(crate) fn join_of(at: At) -> JoinRequest {
     let url = format!("http://{at}");
     let (zone, cluster) = (String::new(), String::new());
@@ -302,7 +302,7 @@ pub(crate) fn join_of(at: At) -> JoinRequest {
 }
 
 impl Gateway {
-    /// A process starts: it knows what lies on the disk and nothing else.
+    /// Resets the state of a process that starts; it keeps only what is on disk.
     pub(crate) fn restart(&self, now: Micros) {
         self.member.restart(now);
         *self.lead.borrow_mut() = None;

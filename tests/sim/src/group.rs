@@ -1,6 +1,6 @@
 //! A model of the gateways' Raft group: one committed log, terms, votes and leases by messages. The
-//! real one is `openraft`, known only to the gateway; what every entry of the log does is the real
-//! [`ClusterState::apply`].
+//! real group is `openraft`, which only the gateway crate uses; the real [`ClusterState::apply`]
+//! applies every entry of the log.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -20,13 +20,13 @@ const LEADS_FOR: Micros = 1_000 * MS;
 const ANSWERED_WITHIN: Micros = 300 * MS;
 const DECIDED_WITHIN: Micros = 5 * SECOND;
 
-/// What is committed, whoever knows of it already.
+/// The committed log, independent of which members know of it yet.
 pub(crate) struct Group {
     /// The state after each entry, by index.
     log: RefCell<Vec<Rc<ClusterState>>>,
     /// Term of the last leader.
     pub(crate) term: Cell<u64>,
-    /// Entry of a leader that failed, which the next one may find at some other gateway.
+    /// Entry of a leader that failed; the next leader may find it at another gateway.
     left_over: RefCell<Option<Command>>,
 }
 
@@ -52,7 +52,7 @@ impl Group {
         self.log.borrow()[index].clone()
     }
 
-    /// Commits a command; the index it got.
+    /// Commits a command; returns its index.
     fn push(&self, command: Command) -> Result<u64> {
         let mut state = (*self.newest()).clone();
         let index = self.log.borrow().len() as u64;
@@ -68,26 +68,26 @@ impl Group {
     }
 }
 
-/// A gateway's part in the group.
+/// A gateway's membership in the group.
 #[derive(Default)]
 pub(crate) struct Member {
     /// Kept on disk.
     pub(crate) term: Cell<u64>,
     pub(crate) log_end: Cell<usize>,
-    /// Up to which entry it knows that the log is committed.
+    /// Index up to which the member knows that the log is committed.
     pub(crate) applied: Cell<usize>,
-    /// When a leader was heard.
+    /// Time of the leader's last message.
     record_heartbeat: Cell<Micros>,
-    /// Whom it takes for the leader.
+    /// The leader, as this member knows it.
     pub(crate) leader: Cell<Option<At>>,
-    /// It leads in this term.
+    /// The term in which this member leads.
     pub(crate) leads: Cell<Option<u64>>,
-    /// When a majority last said so; before that it acts in nothing.
+    /// Time of the last confirmation by a majority; without one it does not act as leader.
     pub(crate) confirmed: Cell<Option<Micros>>,
 }
 
 impl Member {
-    /// A process starts with what lies on the disk.
+    /// Resets the state of a process that starts; it keeps only what is on disk.
     pub(crate) fn restart(&self, now: Micros) {
         self.record_heartbeat.set(now);
         self.leader.set(None);
@@ -95,7 +95,7 @@ impl Member {
     }
 }
 
-/// What a member says to a candidate or to a leader.
+/// A member's response to a candidate or to a leader.
 struct Answer {
     yes: bool,
     /// Its own term.
@@ -116,7 +116,7 @@ impl World {
         self.group.state(self.member(at).applied.get())
     }
 
-    /// A follower's life: it asks for votes when no leader is heard.
+    /// Runs a follower: it starts an election when the leader is silent.
     pub(crate) async fn follow(self: W, me: At) {
         loop {
             let timeout = VOTED_AGAIN_AFTER + self.exec.between(ELECTION.0, ELECTION.1);
@@ -153,7 +153,7 @@ impl World {
             return;
         }
         self.note(|| format!("gateway {me} is elected in term {term}"));
-        // One that stood still hears of its election when another has been elected since.
+        // A candidate that was paused may receive its votes after another leader was elected.
         self.group.term.set(term.max(self.group.term.get()));
         member.leads.set(Some(term));
         member.leader.set(Some(me));
@@ -186,12 +186,13 @@ impl World {
         Answer { yes: votes, term: member.term.get() }
     }
 
-    /// Whether a majority confirmed the leader at `me` a moment ago.
+    /// Whether a majority confirmed the leader at `me` recently.
     pub(crate) fn leads_still(&self, me: At) -> bool {
         self.confirmed_within(me, LEADS_FOR)
     }
 
-    /// Whether a majority confirmed the leader at `me` so lately that it votes for nobody else.
+    /// Whether a majority confirmed the leader at `me` so recently that it must not vote for
+    /// another.
     pub(crate) fn is_sure_to_lead(&self, me: At) -> bool {
         self.confirmed_within(me, VOTED_AGAIN_AFTER)
     }
@@ -202,7 +203,7 @@ impl World {
         member.leads.get().is_some() && confirmed.is_some_and(|ago| ago < limit)
     }
 
-    /// A leader's messages to the others, until it leads no more.
+    /// Sends a leader's heartbeats to the others, while it leads.
     async fn beat(self: W, me: At, term: u64) {
         let (member, started) = (self.member(me), self.exec.now());
         let is_new = || member.confirmed.get().is_none() && self.exec.now() - started < LEADS_FOR;
@@ -225,7 +226,8 @@ impl World {
         }
     }
 
-    /// Whether a majority takes this gateway for the leader of the term; they have its log then.
+    /// Whether a majority accepts this gateway as the leader of the term; these members then have
+    /// its log.
     async fn hear_of(self: &W, me: At, term: u64, end: usize, within: Micros) -> bool {
         let applied = self.member(me).applied.get();
         let mut answers: futures::stream::FuturesUnordered<_> = self
@@ -241,7 +243,8 @@ impl World {
         while yes < self.majority() {
             match futures::StreamExt::next(&mut answers).await {
                 Some(Ok(answer)) if answer.term > term => {
-                    // Somebody who heard nobody asked for votes: it gets no further as a follower.
+                    // A member without a leader has started an election in a later term: this
+                    // leader steps down.
                     let member = self.member(me);
                     member.term.set(member.term.get().max(answer.term));
                     if member.leads.get() == Some(term) {
@@ -253,7 +256,7 @@ impl World {
                 None => return false,
             }
         }
-        // The slower ones hear of it all the same: the message is on its way.
+        // The slower members receive the message too: it is on its way.
         self.member(me).term.get() == term
     }
 
@@ -275,7 +278,7 @@ impl World {
         Answer { yes: true, term }
     }
 
-    /// Has a command decided by the leader at `me`.
+    /// Proposes a command to the leader at `me`.
     pub(crate) async fn propose(self: &W, me: At, command: Command) -> Result<u64> {
         let lost = || Error::unavailable("the change may or may not take effect");
         let gateway = &self.gateways[me];

@@ -1,5 +1,5 @@
-//! What the leader does so that objects lie where they belong. When all has settled is decided by the
-//! real [`rebalance::settled`].
+//! The leader's rebalance: it moves objects to where they belong. The real [`rebalance::settled`]
+//! decides when the rebalance is complete.
 
 use forebay_core::rebalance::{self, Lives, lives};
 use forebay_core::state::{ClusterState, Command};
@@ -11,11 +11,11 @@ use crate::exec::{MS, Micros, SECOND};
 use crate::world::{At, W, World, at_of};
 
 const LOOK_EVERY: Micros = 250 * MS;
-/// Rest after the places changed.
+/// Rest after a change of placement.
 const SETTLING: Micros = 5 * SECOND;
 const TRY_AGAIN_AFTER: Micros = 3 * SECOND;
 const LONGEST_PAUSE: Micros = 60 * SECOND;
-/// A job whose target says nothing for so long failed.
+/// A job whose target does not report for this time has failed.
 const WORKED_WITHIN: Micros = 60 * SECOND;
 
 impl World {
@@ -50,7 +50,7 @@ impl World {
         }
     }
 
-    /// Has all targets move what belongs elsewhere.
+    /// Starts a job on all targets that moves misplaced objects.
     async fn round(self: &W, me: At, state: &ClusterState) -> Result<()> {
         let (placed, before) = (state.targets_changed, lives(state));
         self.note(|| format!("gateway {me} has objects moved since version {placed}"));

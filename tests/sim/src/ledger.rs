@@ -1,15 +1,15 @@
-//! The history of many clients at once, and the rules that it must keep: what each key shows is
-//! linearizable, and listings have what must be there and nothing that cannot be.
+//! The history of many clients, and the rules that it must keep: reads and writes of each key are
+//! linearizable, and a listing has all names that it must have and none that it cannot have.
 //!
-//! Every write has a value of its own. A write that was refused, broke off or was not answered
-//! may have been done then, later or never.
+//! Every write has a value of its own. A write that was refused, interrupted or not answered may
+//! have been applied then, later or never.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 /// Microseconds since the load began.
 pub type Micros = u64;
 
-/// A request that may have been done at any time after it began.
+/// End of a request that may have been applied at any time after it began.
 pub const NEVER: Micros = u64::MAX;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -19,7 +19,7 @@ pub enum Kind {
     Delete,
 }
 
-/// What a client was told.
+/// The response that a client got.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Observation {
     /// The write is acknowledged.
@@ -28,7 +28,7 @@ pub enum Observation {
     Found(u64),
     /// There is no such object.
     Missing,
-    /// Nothing that can be relied on.
+    /// Nothing that can be relied on: an error or a timeout.
     Nothing,
 }
 
@@ -54,7 +54,7 @@ pub struct Listing {
 pub struct Ledger {
     pub keys: BTreeMap<String, Vec<Act>>,
     pub listings: Vec<Listing>,
-    /// Bytes that no write has sent, as they came.
+    /// Contents that no write has sent, as they were read.
     pub torn: Vec<String>,
 }
 
@@ -81,11 +81,11 @@ impl Listing {
         let deletes = || acts.iter().filter(is_delete);
         let reached = |act: &&Act| act.begin < self.end;
         let over = |act: &&Act| act.end < self.begin && act.observed != Observation::Nothing;
-        // A write was acknowledged before, and no removal can have come after it.
+        // A write was acknowledged before, and no removal can have been applied after it.
         let must = puts()
             .filter(over)
             .any(|put| !deletes().filter(reached).any(|delete| effect_end(delete) > put.begin));
-        // Never written, or removed before with no write that can have come after.
+        // Never written, or removed before with no write that can have been applied after.
         let removed = deletes()
             .filter(over)
             .any(|delete| !puts().filter(reached).any(|put| effect_end(put) > delete.begin));
@@ -104,20 +104,21 @@ fn effect_end(act: &Act) -> Micros {
     if act.observed == Observation::Nothing { NEVER } else { act.end }
 }
 
-/// A way in which the requests so far may have been done.
+/// A possible order of the requests so far.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Way {
     value: Option<u64>,
-    /// Requests that were done and are not answered yet.
+    /// Requests that were applied and have no response yet.
     done: BTreeSet<usize>,
-    /// How many of the deletes that nobody answered were done; which ones makes no difference.
+    /// How many of the unanswered deletes were applied; which of them makes no difference.
     lost_deletes: usize,
-    /// The same of the writes that nobody answered and nobody saw: what a delete found may be theirs.
+    /// The same for unanswered writes whose value no read returned; a delete may have found theirs.
     lost_puts: usize,
 }
 
 impl Way {
-    /// With all reads done that fit what is there: they change nothing, so none is better done later.
+    /// Applies all reads that fit the current value: they change nothing, so applying one later is
+    /// never better.
     fn with_reads(mut self, acts: &[Act], open: &BTreeSet<usize>) -> Self {
         let fits = |at: &&usize| {
             let act = &acts[**at];
@@ -128,8 +129,8 @@ impl Way {
     }
 }
 
-/// Whether some order of the requests, each at a moment between its begin and its end, explains all
-/// answers.
+/// Whether some order of the requests, each applied between its begin and its end, explains all
+/// responses.
 pub fn linearize(acts: &[Act]) -> Result<(), String> {
     let read: HashSet<u64> = acts
         .iter()
@@ -179,7 +180,7 @@ pub fn linearize(acts: &[Act]) -> Result<(), String> {
 
 const DELETED: (Kind, Observation) = (Kind::Delete, Observation::Done);
 
-/// The ways that are left when a request is answered: it was done by now.
+/// The orders that remain when a request is answered: it has been applied by now.
 fn answer(
     acts: &[Act],
     ways: HashSet<Way>,
@@ -224,12 +225,12 @@ fn answer(
     left
 }
 
-/// Whether a request may change what is there; all others read.
+/// Whether a request may change the value; all others read.
 fn writes(act: &Act) -> bool {
     act.kind != Kind::Get && act.observed != Observation::Missing
 }
 
-/// What is there after a request, if its answer fits what was there before.
+/// The value after a request, if its response fits the value before.
 fn apply(act: &Act, value: Option<u64>) -> Option<Option<u64>> {
     match (act.kind, act.observed) {
         (Kind::Put(new), _) => Some(Some(new)),

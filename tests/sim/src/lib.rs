@@ -1,11 +1,11 @@
-//! A whole cluster in one thread and in virtual time: nodes that die, stand still and lose disks, a
-//! network that cuts and delays, clients that write and read. Everything follows from a seed, so a seed
-//! that fails fails again, step by step.
+//! A whole cluster in one thread and in virtual time: nodes that die, pause and lose disks, a
+//! network that cuts and delays, clients that write and read. Everything follows from a seed, so a
+//! seed that fails can be replayed step by step.
 //!
-//! Real is what the cluster decides by, from `forebay-core`: the state and its commands, leases,
-//! placement, what moves and when all has settled, stamps, tombstones, who asks and tells whom.
-//! Modelled are the steps between those decisions (`object`, `tell`, `copies`, `moves`, `gateway`, `keeper`), the
-//! gateways' Raft group (`group`), disks and the network.
+//! The decisions are the real ones of `forebay-core`: the state and its commands, leases,
+//! placement, moves and their completion, stamps, tombstones, and the sets of nodes that a target
+//! queries or notifies. The steps between those decisions are models (the modules of this crate), as
+//! are the gateways' Raft group (`group`), disks and the network.
 
 pub mod broken;
 mod client;

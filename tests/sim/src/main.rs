@@ -1,4 +1,4 @@
-//! Runs seeds of the simulator and says which fail.
+//! Runs seeds of the simulator and prints those that fail.
 //!
 //!     cargo run --release -p forebay-sim -- --seeds 1..1000
 //!     cargo run --release -p forebay-sim -- --seed 17
@@ -17,19 +17,19 @@ use forebay_sim::run::{LAST, Outcome, run_and_tell};
 /// Runs the cluster's rules under a seeded simulator
 #[derive(Debug, Parser)]
 struct Args {
-    /// Runs this seed alone, and tells its last events
+    /// Runs this seed alone, and prints its last events
     #[arg(long)]
     seed: Option<u64>,
     /// The first and the last seed to run
     #[arg(long, value_name = "A..B", value_parser = range, default_value = "1..1000")]
     seeds: RangeInclusive<u64>,
-    /// Breaks a rule on purpose, to see that it is found
+    /// Breaks a rule on purpose, to check that the simulator finds it
     #[arg(long)]
     broken: Option<Broken>,
-    /// Goes on after a seed that fails
+    /// Continues after a seed that fails
     #[arg(long)]
     all: bool,
-    /// How many of the last events of a seed that fails are told
+    /// How many of the last events of a failed seed are printed
     #[arg(long, default_value_t = LAST)]
     last: usize,
     /// Prints JSON, one line for each seed

@@ -1,5 +1,5 @@
-//! The job of a target that has objects moved and copies made. What belongs where is decided by the real
-//! [`rebalance::duty`].
+//! A target's rebalance job, which moves objects and makes copies. The real [`rebalance::duty`]
+//! decides where an object belongs.
 
 use forebay_core::{Error, Result, rebalance};
 
@@ -15,7 +15,7 @@ const TRIES: u64 = 4;
 const PAUSE: Micros = 250 * MS;
 
 impl World {
-    /// The job of a target that has what lies there where it belongs.
+    /// Runs a target's job: sends every object that it holds to where the object belongs.
     pub(crate) async fn rebalance(self: &W, at: At, version: u64) -> Result<()> {
         self.caught_up(at, version).await?;
         let target = self.target(at);
@@ -58,7 +58,7 @@ impl World {
         Ok(())
     }
 
-    /// Has what lies here of an object where it belongs, and drops it here if it does not.
+    /// Sends an object to where it belongs, and drops it here if it does not belong here.
     async fn spread(self: &W, at: At, key: &Key) -> Result<()> {
         let (target, info) = (self.target(at), self.info(at, key)?);
         let state = target.map();

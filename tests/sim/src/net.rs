@@ -1,5 +1,5 @@
-//! The simulated network: messages are late, overtake each other, are lost and sent again, and wait
-//! where a link is cut. Who has died refuses; who stands still says nothing.
+//! The simulated network: messages are delayed, reordered, lost and resent, and wait at a link that
+//! is cut. A dead process refuses connections; a paused one does not respond.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
@@ -11,17 +11,17 @@ use futures::channel::oneshot;
 use crate::exec::{MS, Micros, SECOND};
 use crate::world::{At, NETWORK, W, World};
 
-/// How long a message waits for a link that is cut before the connection counts as broken.
+/// How long a message waits at a cut link before the connection counts as broken.
 const BROKEN_AFTER: Micros = 15 * SECOND;
 
-/// What is wrong with the links.
+/// Faults of the links.
 #[derive(Default)]
 pub(crate) struct Net {
     /// Pairs of nodes, the lower one first, that do not reach each other.
     cut: RefCell<BTreeSet<(At, At)>>,
-    /// Of a hundred messages, how many are lost and sent again.
+    /// Percentage of messages that are lost and resent.
     pub(crate) lossy: Cell<u64>,
-    /// What the longest usual delay is.
+    /// Longest usual delay.
     pub(crate) delay: Cell<Micros>,
 }
 
@@ -41,13 +41,13 @@ impl Net {
     }
 }
 
-/// The error of a connection that nobody takes, or that breaks.
+/// The error of a connection that is refused, or that breaks.
 pub(crate) fn refused() -> Error {
     Error::unavailable("the connection was refused or broke")
 }
 
 impl World {
-    /// False: the connection broke before the message was there.
+    /// Delivers a message. False: the connection broke before it arrived.
     async fn travel(&self, from: At, to: At) -> bool {
         let net = &self.net;
         let mut delay = self.exec.between(100, net.delay.get().max(200));
@@ -65,8 +65,8 @@ impl World {
         true
     }
 
-    /// Has `work` done by the process at `to`. A message that is on its way arrives even when nobody
-    /// waits for the answer any more.
+    /// Runs `work` in the process at `to`. A message that is on its way arrives even if the caller
+    /// has stopped waiting for the response.
     pub(crate) async fn call<T: 'static>(
         self: &W,
         (from, to): (At, At),
@@ -89,7 +89,7 @@ impl World {
         answered.await.unwrap_or_else(|_| Err(refused()))
     }
 
-    /// The same; an error when no answer came within that time.
+    /// The same; an error if no response arrives within that time.
     pub(crate) async fn call_within<T: 'static>(
         self: &W,
         limit: Micros,

@@ -1,6 +1,6 @@
-//! Reads, writes and removals of objects at a target, step by step as the target's object service does
-//! them. Who may, whom to ask and whom to tell, and what is newer, is decided by the real
-//! [`native`], [`placement`] and [`Stamp`].
+//! Reads, writes and removals of objects at a target, step by step as the target's object service
+//! does them. The real [`native`], [`placement`] and [`Stamp`] decide whether the target may act,
+//! which nodes it queries and notifies, and which copy is newer.
 
 use std::rc::Rc;
 
@@ -20,7 +20,7 @@ pub(crate) const ASKED_WITHIN: Micros = 5 * SECOND;
 
 type Answer = (Node, Result<CopyLook>);
 
-/// What became of an object.
+/// A change of an object.
 #[derive(Clone, Copy)]
 pub(crate) enum News {
     Written(Record),
@@ -90,7 +90,7 @@ impl World {
         !info.has_copies() || self.has_lease(at) && !self.is_unsettled(at, key) && !lags
     }
 
-    /// A read by a client, at the target that answers for the object.
+    /// A read by a client, at the owner of the object.
     pub(crate) async fn get(self: W, at: At, key: Key, version: u64) -> Result<Option<u64>> {
         self.caught_up(at, version).await?;
         let info = self.info(at, &key)?;
@@ -107,7 +107,7 @@ impl World {
         Ok(self.adopt(at, &info, &key).await?.map(|record| record.value))
     }
 
-    /// A read by a client that waits for the target that answers for the object.
+    /// A hedged read by a client, at the second holder.
     pub(crate) async fn stand_by(self: W, at: At, key: Key, version: u64) -> Result<Option<u64>> {
         self.caught_up(at, version).await?;
         let info = self.info(at, &key)?;
@@ -150,7 +150,7 @@ impl World {
         self.acknowledge(at, &info, &key, News::Written(record), guard).await
     }
 
-    /// A removal by a client; whether there was anything.
+    /// A removal by a client; returns whether the object existed.
     pub(crate) async fn delete(self: W, at: At, key: Key, version: u64) -> Result<bool> {
         self.caught_up(at, version).await?;
         let info = self.info(at, &key)?;
@@ -202,7 +202,7 @@ impl World {
         self.remove(at, &key).await;
         self.acknowledge(at, &info, &key, News::Removed(stamp), guard).await?;
         if !noted && !target.map().is_quiescent() {
-            // Somebody went away just now and may not have heard.
+            // A target died meanwhile and may have missed the removal.
             self.bury(at, &key, stamp).await;
         }
         Ok(true)
@@ -227,7 +227,7 @@ impl World {
         Ok(others)
     }
 
-    /// Has an object come here from whoever has it; `None` only when all others were asked.
+    /// Fetches an object from another holder; `None` only if all other holders were asked.
     pub(crate) async fn adopt(
         self: &W,
         at: At,
@@ -309,7 +309,7 @@ impl World {
         }
     }
 
-    /// What others know of an object; an error where one of them does not say.
+    /// The other holders' copies and tombstones of an object; an error if one does not respond.
     async fn told_by(
         self: &W,
         at: At,
@@ -343,7 +343,7 @@ impl World {
         join_all(asked).await
     }
 
-    /// Ends when a node does not count as alive any more, as this target knows.
+    /// Returns when this target's map has the node dead or removed.
     pub(crate) async fn death_of(&self, at: At, id: &NodeId) {
         let target = self.target(at);
         while target.map().node(id).is_some_and(|node| node.alive) {
@@ -360,7 +360,7 @@ fn newest(answers: &[Answer]) -> (Option<(Node, Stamp)>, Option<Stamp>) {
     (there.max_by_key(|(node, stamp)| (*stamp, !node.lagging)), removed)
 }
 
-/// What is to be said where nobody has an object and somebody did not answer.
+/// The error if no target has the object and one did not respond.
 fn silent(answers: &[Answer]) -> Option<Error> {
     answers.iter().find_map(|(_, answer)| answer.as_ref().err()).cloned()
 }

@@ -1,4 +1,4 @@
-//! What a seed makes of a run: how large the cluster is, its buckets, its clients and its faults.
+//! The parameters of a run, from its seed: cluster size, buckets, clients and faults.
 
 use crate::exec::{Exec, Micros, SECOND};
 
@@ -6,20 +6,20 @@ use crate::exec::{Exec, Micros, SECOND};
 #[derive(Clone, Debug)]
 pub struct Plan {
     pub gateways: usize,
-    /// Targets that are there from the begin.
+    /// Targets at the start.
     pub targets: usize,
-    /// With those that join later.
+    /// Including targets that join later.
     pub targets_at_most: usize,
     /// Copies of the objects of each bucket.
     pub copies: Vec<u32>,
     pub keys: u64,
     pub clients: usize,
-    /// How long faults are put in, and how long all may take to settle after that.
+    /// Duration of the phase with faults, and the limit for recovery after it.
     pub safety: Micros,
     pub liveness: Micros,
     /// Pause between two faults, on average.
     pub fault_every: Micros,
-    /// Disks are lost: then all objects have copies.
+    /// Whether disks are lost; if so, all objects have copies.
     pub disks: bool,
 }
 

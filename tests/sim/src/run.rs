@@ -1,5 +1,5 @@
-//! One run of a seed: faults and rules that hold at every step, then no faults and a cluster that has
-//! to settle.
+//! One run of a seed: a phase with faults and rules that hold at every step, then a phase without
+//! faults in which the cluster must recover.
 
 use forebay_core::state::ClusterState;
 use forebay_core::{Result, placement};
@@ -11,33 +11,33 @@ use crate::plan::Plan;
 use crate::target::Target;
 use crate::world::{CLIENTS, NEMESIS, W, World, at_of, info_in};
 
-/// How long nothing may change at the end.
+/// For how long nothing may change at the end.
 const STABLE: Micros = 15 * SECOND;
 
-/// What came of a seed.
+/// The result of a seed.
 #[derive(Clone, Debug, Serialize)]
 pub struct Outcome {
     pub seed: u64,
-    /// How often a task went on.
+    /// Number of polls of tasks.
     pub steps: u64,
     pub virtual_seconds: f64,
     pub faults: u64,
     /// Requests of clients, and those that were answered.
     pub requests: u64,
     pub answered: u64,
-    /// Changes that were acknowledged by one who was their objects' owner for a part of them.
+    /// Changes that were acknowledged although ownership moved while they were in progress.
     pub passed_on: u64,
     /// Entries of the gateways' log.
     pub versions: usize,
-    /// After the last fault, until all had settled.
+    /// Seconds from the last fault to full recovery.
     pub settled_after: f64,
     pub events: u64,
-    /// Of all events: equal runs have equal ones.
+    /// Digest of all events: equal runs have equal digests.
     pub digest: u64,
     pub failure: Option<Failure>,
 }
 
-/// A rule that did not hold.
+/// A rule that was broken.
 #[derive(Clone, Debug, Serialize)]
 pub struct Failure {
     pub step: u64,
@@ -45,7 +45,7 @@ pub struct Failure {
     pub last_events: Vec<String>,
 }
 
-/// Events that a failure tells, unless more are asked for.
+/// Events that a failure prints, unless more are requested.
 pub const LAST: usize = 40;
 
 /// Runs a seed to its end, or to the first rule that does not hold.
@@ -53,7 +53,7 @@ pub fn run(seed: u64, broken: Option<Broken>) -> Outcome {
     run_and_tell(seed, broken, LAST)
 }
 
-/// The same; a failure tells this many events.
+/// The same; a failure prints this many events.
 pub fn run_and_tell(seed: u64, broken: Option<Broken>, last: usize) -> Outcome {
     let world = World::new(Plan::of(seed), seed, broken, last);
     let mut settled_after = 0;
@@ -75,16 +75,16 @@ pub fn run_and_tell(seed: u64, broken: Option<Broken>, last: usize) -> Outcome {
         digest,
         failure,
     };
-    // Tasks know the world, and the world its tasks.
+    // Breaks the reference cycle between the world and its tasks.
     let owners = 0..world.gateways.len() + world.targets.len();
     owners.chain(NETWORK_AND_CLIENTS).for_each(|owner| world.exec.kill(owner));
     outcome
 }
 
-/// All owners that are no nodes.
+/// All owners that are not nodes.
 const NETWORK_AND_CLIENTS: std::ops::Range<usize> = 900..1_016;
 
-/// Goes on until `until`; the first rule that did not hold.
+/// Runs until `until`; returns the first rule that was broken.
 fn go_on(world: &World, until: Micros) -> Option<String> {
     while world.exec.step(until) {
         world.check_step();
@@ -124,7 +124,7 @@ fn liveness(world: &W, settled_after: &mut Micros) -> Option<String> {
         }
     }
     *settled_after = world.exec.now() - started;
-    // Who reads tells the others what a writer that gave up did not.
+    // Reads complete the replication of writes whose writer gave up.
     let read = std::rc::Rc::new(std::cell::RefCell::new(None));
     let (outcome, reader) = (read.clone(), world.clone());
     world.exec.spawn(CLIENTS, async move { *outcome.borrow_mut() = Some(reader.read_all().await) });
@@ -147,7 +147,7 @@ fn liveness(world: &W, settled_after: &mut Micros) -> Option<String> {
     (!wrong.is_empty()).then(|| wrong.join("\n"))
 }
 
-/// What has not settled.
+/// Returns the first thing that has not recovered yet; `None` if all has.
 fn unrest(world: &World) -> Option<String> {
     let state = world.group.newest();
     if !state.is_rebalance_complete() {
@@ -161,7 +161,7 @@ fn unrest(world: &World) -> Option<String> {
     if let Some(target) = world.targets.iter().find(away) {
         return Some(format!("target {} is not let in", target.at));
     }
-    // What an emptied one missed is made up for when it is given back.
+    // A drained target may keep missing writes: it makes up for them when it is enabled again.
     if let Some(node) = state.holding_targets().find(|n| !n.alive || n.lagging) {
         let what = if node.alive { "lags" } else { "is dead" };
         return Some(format!("target {} {what}", node.id));
@@ -170,7 +170,7 @@ fn unrest(world: &World) -> Option<String> {
     lost.map(|target| format!("target {} has not got again what it lost", target.at))
 }
 
-/// Objects that are not exactly where they belong, alike, and notes of removals that nobody needs.
+/// Objects whose copies are misplaced or differ, and tombstones that are not needed any more.
 fn misplaced(world: &World) -> Vec<String> {
     let state = world.group.newest();
     let mut wrong = Vec::new();
@@ -180,7 +180,8 @@ fn misplaced(world: &World) -> Vec<String> {
         let holders = placement::holders(&state, &info, digest);
         let mut belongs: Vec<usize> = holders.iter().map(|n| at_of(&n.id)).collect();
         belongs.sort_unstable();
-        // A writer that nobody heard any more shows nobody what it wrote, until it was told.
+        // A write whose writer got no response is not visible before it is replicated: skip such
+        // keys.
         let waits = |t: &&Target| t.process().unsettled.borrow().contains_key(&key);
         if world.targets.iter().any(|t| waits(&t)) {
             continue;
@@ -199,7 +200,8 @@ fn misplaced(world: &World) -> Vec<String> {
     wrong
 }
 
-/// Nodes that have another map than the newest, and a map that is another one after its way.
+/// Targets whose map is not the newest, and a map that differs after it is serialized and read
+/// again.
 fn other_maps(world: &World) -> Vec<String> {
     let state = world.group.newest();
     let behind = world.targets.iter().filter(|t| t.up.get() && *t.map() != *state);

@@ -1,5 +1,5 @@
-//! What clients saw, and the rules that hold at every step: no acknowledged write is gone from all
-//! disks, no target has a lease that the others take for dead, one gateway leads.
+//! The clients' observations, and the rules that hold at every step: no acknowledged write is
+//! missing from all disks, no target that the others count as dead has a lease, one gateway leads.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -13,25 +13,26 @@ use crate::world::World;
 pub(crate) struct Seen {
     /// By bucket.
     ledgers: RefCell<BTreeMap<usize, Ledger>>,
-    /// What of each object must be on some disk: the value of a write that was acknowledged, while no
-    /// change that began after it may have taken its place.
+    /// The value of each object that must be on some disk: that of an acknowledged write, while no
+    /// change that began after it may have replaced it.
     kept: RefCell<BTreeMap<Key, Kept>>,
     commits: Cell<u64>,
     values: Cell<u64>,
     pub(crate) acts: Cell<u64>,
     pub(crate) answered: Cell<u64>,
-    /// Changes whose object got another owner while others were told, and that were acknowledged.
+    /// Acknowledged changes whose object got another owner while they were replicated.
     pub(crate) passed_on: Cell<u64>,
 }
 
 #[derive(Clone, Copy, Default)]
 struct Kept {
-    /// Changes that were begun.
+    /// Number of changes that began.
     started: u64,
-    /// Removals that may still be done, and how many changes had begun when the last was answered.
+    /// Removals that may still be applied, and the number of changes that had begun when the last
+    /// removal was answered.
     deletes: u64,
     deleted: u64,
-    /// The value, and how many changes had begun when its write did.
+    /// The value, and the number of changes that had begun when its write began.
     value: Option<(u64, u64)>,
 }
 
@@ -47,7 +48,7 @@ impl Seen {
         self.values.get()
     }
 
-    /// A change of an object begins (`removes`: its removal); its number.
+    /// Records the begin of a change of an object (`removes`: a removal); returns its number.
     pub(crate) fn begins(&self, key: &Key, removes: bool) -> u64 {
         let mut all = self.kept.borrow_mut();
         let kept = all.entry(key.clone()).or_default();
@@ -57,7 +58,7 @@ impl Seen {
         kept.started
     }
 
-    /// A client has its answer, or gave up.
+    /// Records that a client got its response, or gave up.
     pub(crate) fn answered(&self, key: &Key, act: Act, started: u64) {
         self.acts.set(self.acts.get() + 1);
         if act.observed != Observation::Nothing {
@@ -88,7 +89,7 @@ impl Seen {
         self.ledgers.borrow_mut().entry(bucket).or_default().listings.push(listing);
     }
 
-    /// All that clients saw and that cannot be.
+    /// All observations of clients that break a rule.
     pub(crate) fn violations(&self) -> Vec<String> {
         let ledgers = self.ledgers.borrow();
         let found = ledgers.iter().flat_map(|(bucket, ledger)| {
@@ -107,9 +108,9 @@ impl Seen {
 }
 
 impl World {
-    /// After each change of a disk: the last acknowledged write of an object lies on some disk. An
-    /// earlier write that nobody answered may have come after it all the same, and then it is that
-    /// one which lies there.
+    /// Checked after each change of a disk: the last acknowledged write of an object is on some
+    /// disk. An earlier unacknowledged write may have been applied after it; then that write is on
+    /// some disk.
     pub(crate) fn check_kept(&self, key: &Key) {
         let kept = self.seen.kept.borrow().get(key).copied().unwrap_or_default();
         let Some((value, _)) = kept.value else { return };
@@ -121,13 +122,14 @@ impl World {
         }
     }
 
-    /// After each step.
+    /// Checked after each step.
     pub(crate) fn check_step(&self) {
         let newest = self.group.newest();
         let now = self.exec.now();
         for target in self.targets.iter().filter(|target| target.up.get()) {
             let dead = newest.node(&target.id).is_some_and(|node| !node.alive);
-            // Who takes its leave has its lease for a moment more, and answers nobody else's.
+            // A target that leaves may have its lease for a moment more; it serves no other
+            // target's objects.
             if dead && now < target.lease_until() && !target.leaving.get() {
                 self.fail(|| {
                     let (at, version) = (target.at, newest.version);

@@ -1,5 +1,5 @@
-//! A target: what lies on its disks and what its process knows, and how it becomes and stays a member.
-//! The lease is counted as nodes count it.
+//! A target: the content of its disks, the memory of its process, and its membership. Leases are
+//! counted as real nodes count them.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -22,7 +22,7 @@ const REPORT_AGAIN: Micros = 200 * MS;
 const LEFT_WITHIN: Micros = 3 * SECOND;
 const LEAVE_GRACE: Micros = 300 * MS;
 
-/// Number of a bucket, name of an object in it.
+/// An object: the number of its bucket, and its name.
 pub(crate) type Key = (usize, String);
 
 /// An object on a disk.
@@ -30,7 +30,7 @@ pub(crate) type Key = (usize, String);
 pub(crate) struct Record {
     pub(crate) stamp: Stamp,
     pub(crate) value: u64,
-    /// Tells commits of one object apart.
+    /// Distinguishes commits of one object.
     pub(crate) commit: u64,
 }
 
@@ -39,9 +39,9 @@ pub(crate) struct Target {
     pub(crate) at: At,
     pub(crate) id: NodeId,
     pub(crate) up: Cell<bool>,
-    /// It said goodbye.
+    /// It has sent its leave.
     pub(crate) leaving: Cell<bool>,
-    /// What its disks have: it outlives the process.
+    /// Content of its disks, which outlives the process.
     pub(crate) records: RefCell<BTreeMap<Key, Record>>,
     pub(crate) tombstones: RefCell<BTreeMap<Key, Stamp>>,
     pub(crate) process: RefCell<Process>,
@@ -50,13 +50,13 @@ pub(crate) struct Target {
     pub(crate) changed: Bell,
 }
 
-/// What ends with the process.
+/// State that ends with the process.
 #[derive(Clone, Default)]
 pub(crate) struct Process {
     pub(crate) locks: Locks<Key>,
-    /// Changes that not all holders are known to have, with the stamp of a removal.
+    /// Changes that may not have reached all holders, with the stamp of a removal.
     pub(crate) unsettled: Rc<RefCell<BTreeMap<Key, Option<Stamp>>>>,
-    /// How often objects went with a disk, and up to which time they came again.
+    /// How often objects were lost with a disk, and the count of losses that are restored.
     pub(crate) losses: Rc<Cell<u64>>,
     pub(crate) refilled: Rc<Cell<u64>>,
     pub(crate) moving: Locks<()>,
@@ -64,9 +64,9 @@ pub(crate) struct Process {
     leased: Bell,
     pub(crate) late_tombstones: Bell,
     pub(crate) lost: Bell,
-    /// It was let in.
+    /// It is a member.
     pub(crate) joined: Rc<Cell<bool>>,
-    /// It has said its last and reports no more.
+    /// It has sent its last report.
     silent: Rc<Cell<bool>>,
 }
 
@@ -90,7 +90,7 @@ impl Target {
         self.process.borrow().clone()
     }
 
-    /// A process starts: it knows what lies on the disks and nothing else.
+    /// Resets the state of a process that starts; it keeps only what is on disk.
     pub(crate) fn forget(&self) {
         *self.process.borrow_mut() = Process::default();
         *self.map.borrow_mut() = Rc::default();
@@ -101,7 +101,7 @@ impl Target {
         self.map.borrow().clone()
     }
 
-    /// Takes a state if it is newer than the one here.
+    /// Takes over a state if it is newer than the current one.
     pub(crate) fn offer(&self, state: &Rc<ClusterState>) {
         if state.version > self.map.borrow().version {
             *self.map.borrow_mut() = state.clone();
@@ -136,7 +136,7 @@ impl World {
         self.is_broken(Broken::NoLease) || self.exec.now() < self.target(at).lease_until()
     }
 
-    /// Waits a moment for a lease that ran out.
+    /// Waits a moment for a new lease if the old one has expired.
     pub(crate) async fn leased(&self, at: At) -> Result<()> {
         let comes = async {
             while !self.has_lease(at) {
@@ -149,7 +149,7 @@ impl World {
         self.exec.within(within, comes).await.ok_or_else(no)
     }
 
-    /// Before anything else a target gets the state that the sender acted by.
+    /// Fetches the state that the sender acted by, before the request is handled.
     pub(crate) async fn caught_up(&self, at: At, version: u64) -> Result<()> {
         let target = self.target(at);
         if target.map().version >= version {
@@ -176,7 +176,7 @@ impl World {
         self.exec.spawn(at, self.clone().make_up_for_losses(at));
     }
 
-    /// Joins and reports as long as the process runs.
+    /// Joins, and sends reports while the process runs.
     async fn report(self: W, at: At) {
         let target = self.target(at);
         let wake = target.process().wake.clone();
@@ -193,7 +193,8 @@ impl World {
                 Ok(reply) => {
                     joined.set(!reply.unknown);
                     target.offer(&reply.state);
-                    // Only now: the lease is for who acts by the state that came with it.
+                    // Only now: the lease is valid only for a target that has the state that came
+                    // with it.
                     if reply.lease {
                         pause = HEARTBEAT_MS * MS;
                         self.record_heartbeat(at, reported, &reply);
@@ -230,8 +231,8 @@ impl World {
         self.call_within(within, (at, gateway), taken).await
     }
 
-    /// A clean stop: others answer first for what they have copies of. The process is to be ended
-    /// after that.
+    /// A clean stop: other holders take over this target's objects first. The caller ends the
+    /// process after that.
     pub(crate) async fn leave(self: W, at: At) {
         let id = || self.target(at).id.clone();
         for yields in [true, false] {

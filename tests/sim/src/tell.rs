@@ -1,5 +1,5 @@
-//! What became of an object, told to all who have to hear of it, step by step as the target's object
-//! service does it. Who that is, is decided by the real [`native::replica_set`].
+//! Replication of a change to the other holders of an object, step by step as the target's object
+//! service does it. The real [`native::replica_set`] decides which targets these are.
 
 use std::collections::BTreeSet;
 
@@ -15,13 +15,13 @@ use crate::object::{ASKED_WITHIN, News};
 use crate::target::Key;
 use crate::world::{At, W, World, at_of};
 
-/// How long a write waits for a target that does not answer to be found dead.
+/// How long a write waits for a target that does not respond to count as dead.
 const HEARD_WITHIN: Micros = 6 * SECOND;
 const AGAIN_AFTER: Micros = 100 * MS;
-/// How long a reader waits for the writer that is at work.
+/// How long a read waits for a write in progress.
 const WRITTEN_WITHIN: Micros = 7 * SECOND;
 
-/// A failure that is not for the next owner to do once more: some may have heard.
+/// Makes the failure one that the next owner does not retry: some holders may have the change.
 fn for_others(e: Error) -> Error {
     match e.code {
         ErrorCode::WrongOwner => Error { code: ErrorCode::Unavailable, ..e },
@@ -30,7 +30,7 @@ fn for_others(e: Error) -> Error {
 }
 
 impl World {
-    /// Tells others what became of an object; ends when all that live have heard.
+    /// Replicates a change to the other holders; returns when all living ones have it.
     pub(crate) async fn tell_others(
         self: &W,
         at: At,
@@ -47,8 +47,8 @@ impl World {
         self.tell(at, info, key, news).await.map_err(for_others)
     }
 
-    /// As [`Self::tell_others`], whoever the object's owner is by the end. The lock is given back while
-    /// it is another target.
+    /// As [`Self::tell_others`], but completes also if ownership moves meanwhile. The lock is
+    /// released while another target is the owner.
     pub(crate) async fn acknowledge(
         self: &W,
         at: At,
@@ -84,7 +84,7 @@ impl World {
         Ok(())
     }
 
-    /// Has what was changed here where the object belongs by the state of this moment.
+    /// Forwards a change to where the object belongs by the current state.
     async fn pass_on(self: &W, at: At, info: &BucketInfo, key: &Key, news: News) -> Result<bool> {
         let target = self.target(at);
         let state = target.map();
@@ -129,7 +129,7 @@ impl World {
         });
         try_join_all(observed).await?;
         let News::Removed(stamp) = news else { return Ok(true) };
-        // Whether it was removed here, or there, or twice, nobody can tell who finds it changed since.
+        // If the object has changed since, nobody can decide which of several removals was applied.
         let (world, key, to) = (self.clone(), key.clone(), owner_at);
         let look = async move { world.look(to, key, state.version).await };
         Ok(!self.call_within(ASKED_WITHIN, (at, to), look).await?.is_after(stamp))
@@ -206,8 +206,8 @@ impl World {
         self.call_within(ASKED_WITHIN, (at, to), observed).await
     }
 
-    /// Before an object is shown: waits for the writer that is at work, and tells the others what one
-    /// that gave up did not.
+    /// Before a read returns an object: waits for a write in progress, and completes the
+    /// replication of a write whose writer gave up.
     pub(crate) async fn settle(self: &W, at: At, info: &BucketInfo, key: &Key) -> Result<()> {
         if !info.has_copies() || !self.is_unsettled(at, key) {
             return Ok(());

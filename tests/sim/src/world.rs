@@ -1,5 +1,5 @@
-//! Everything of one simulated run: the nodes, the network between them, what clients saw, and the last
-//! events.
+//! The state of one simulated run: the nodes, the network between them, the clients' observations,
+//! and the last events.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -23,15 +23,15 @@ use crate::target::Target;
 pub(crate) type At = usize;
 pub(crate) type W = Rc<World>;
 
-/// Owners of tasks that are no node's.
+/// Owners of tasks that belong to no node.
 pub(crate) const NETWORK: usize = 900;
 pub(crate) const NEMESIS: usize = 901;
 pub(crate) const CLIENTS: usize = 1_000;
 
-/// What happened, in its order.
+/// Events, in order.
 #[derive(Default)]
 struct Trace {
-    /// How many events a failure tells.
+    /// How many events a failure prints.
     keeps: usize,
     last: VecDeque<String>,
     digest: DefaultHasher,
@@ -47,7 +47,7 @@ pub(crate) struct World {
     pub(crate) gateways: Vec<Gateway>,
     pub(crate) targets: Vec<Target>,
     pub(crate) seen: Seen,
-    /// The first rule that was found broken.
+    /// The first rule that was broken.
     failed: RefCell<Option<String>>,
     trace: RefCell<Trace>,
     pub(crate) faults: Cell<u64>,
@@ -88,7 +88,7 @@ impl World {
         at < self.gateways.len()
     }
 
-    /// Whether a process runs there; one that stands still does.
+    /// Whether a process runs there, paused or not.
     pub(crate) fn is_up(&self, at: At) -> bool {
         match self.is_gateway(at) {
             true => self.gateways[at].up.get(),
@@ -100,7 +100,7 @@ impl World {
         0..self.gateways.len()
     }
 
-    /// Notes an event.
+    /// Records an event.
     pub(crate) fn note(&self, event: impl FnOnce() -> String) {
         let event = format!("{:>9.3} s  {}", self.exec.now() as f64 / 1e6, event());
         let mut trace = self.trace.borrow_mut();
@@ -112,7 +112,7 @@ impl World {
         trace.last.push_back(event);
     }
 
-    /// Notes that a rule does not hold.
+    /// Records that a rule is broken.
     pub(crate) fn fail(&self, why: impl FnOnce() -> String) {
         let mut failed = self.failed.borrow_mut();
         if failed.is_none() {
@@ -134,14 +134,14 @@ impl World {
         (trace.digest.finish(), trace.events)
     }
 
-    /// A moment in which others may do something: a read of a disk, a change of threads.
+    /// A point at which other tasks may run: a disk read, a change of threads.
     pub(crate) async fn moment(&self) {
         if self.exec.percent(50) {
             self.exec.sleep(self.exec.between(20, 400)).await;
         }
     }
 
-    /// A synced write.
+    /// Duration of a synced write.
     pub(crate) async fn disk(&self) {
         self.exec.sleep(self.exec.between(100, 4_000)).await;
     }

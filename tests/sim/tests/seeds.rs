@@ -1,5 +1,5 @@
-//! What the simulator must show: nothing on hundreds of seeds, the same again on the same seed, and each
-//! rule that is broken on purpose.
+//! The simulator finds no fault on hundreds of seeds, repeats a seed exactly, and finds each rule
+//! that is broken on purpose.
 #![allow(clippy::print_stdout)]
 
 use clap::ValueEnum;
@@ -8,8 +8,9 @@ use forebay_sim::run::run;
 
 /// Seeds of each test run; more by hand, with `make sim`.
 const SEEDS: u64 = 300;
-/// A broken rule must be found within so many. What leases prevent needs a target that stands still, or is
-/// cut off, while another one takes its place and a client still asks it: one seed in some 700.
+/// A broken rule must be found within this many seeds. Rules that leases enforce break only if a
+/// target is paused or cut off while another one replaces it and a client still reads from it: one
+/// seed in some 700.
 const FOUND_WITHIN: u64 = 2_500;
 
 #[test]
@@ -27,8 +28,8 @@ fn hundreds_of_seeds_keep_all_rules() {
     }
 }
 
-/// Each failed before its fault was mended: removals that two owners answered for, a listing by one who
-/// was dead, and elections that their winners heard of late.
+/// Each of these seeds failed before its fault was fixed: removals by two owners, a listing by a
+/// dead target, and candidates that received their votes late.
 #[test]
 fn seeds_that_found_faults_keep_all_rules() {
     for seed in [2_829, 6_646, 16_420, 18_058] {

@@ -30,8 +30,8 @@ fn knows(gateway: &LabNode, bucket: &str) -> bool {
     answer.is_ok_and(|answer| answer.status == 200)
 }
 
-/// Asks all gateways all the time who leads, until told to stop. Whoever still leads in an earlier term
-/// after another one led in a later is a second leader; the first that was seen is returned.
+/// Asks all gateways for the leader repeatedly, until stopped. Returns the first second leader: a
+/// gateway that still leads in an earlier term after another gateway led in a later one.
 fn second_leader(cluster: &LabCluster, stop: &AtomicBool) -> Option<String> {
     let latest = std::sync::Mutex::new((0, String::new()));
     let follow = |gateway: &LabNode| {
@@ -58,7 +58,7 @@ fn second_leader(cluster: &LabCluster, stop: &AtomicBool) -> Option<String> {
     })
 }
 
-/// Makes buckets through a gateway until one is made; how long that took.
+/// Tries to create a bucket through a gateway until it succeeds; returns the time that took.
 fn until_created(gateway: &LabNode, bucket: &str) -> Duration {
     let started = Instant::now();
     wait::until("a bucket can be made", TIMEOUT, || matches!(create(gateway, bucket).0, 200 | 409));
@@ -103,7 +103,7 @@ async fn row_04_the_death_of_the_leader_fails_nothing_that_goes_through_others()
     figures.add_service("others", &through_others, &(fault..scenario.end));
     figures.add_seconds("buckets again after s", micros(resumed));
     figures.write();
-    // A machine that is busy with other work may elect for longer than the leases of targets last.
+    // On a busy machine an election may take longer than the leases of targets last.
     assert!(success(&through_others, &(fault..scenario.end)) > 95.0);
 }
 
@@ -202,7 +202,7 @@ async fn row_19_a_gateway_that_loses_its_disk_under_changes_gets_all_of_them_aga
                     break;
                 }
                 let bucket = format!("change-{n}");
-                // What was refused may have been done: only what is acknowledged counts.
+                // A refused creation may have been applied: only acknowledged ones count.
                 if create(&cluster.gateways[n % 3], &bucket).0 == 200 {
                     made.push(bucket);
                 }

@@ -16,10 +16,10 @@ use futures::StreamExt;
 use super::{PATIENT, SECOND};
 
 const MIB: usize = 1 << 20;
-/// What each target may have.
+/// Memory limit of each target, in bytes.
 const MEMORY: u64 = 512 << 20;
 
-/// A crowd for a time, with its history checked.
+/// Runs many clients for a time, and checks their history.
 async fn crowd(cluster: &LabCluster, name: &str, clients: u32, time: Duration) -> Vec<Sample> {
     let bucket = cluster.bucket(name, 1).await;
     let gateways = cluster.gateways.iter().map(|gateway| gateway.url.clone()).collect();
@@ -32,7 +32,7 @@ async fn crowd(cluster: &LabCluster, name: &str, clients: u32, time: Duration) -
     samples
 }
 
-/// Answers a second that were of use.
+/// Successful responses per second.
 fn goodput(samples: &[Sample]) -> f64 {
     let end = samples.iter().map(|s| s.end).max().unwrap_or(1);
     samples.iter().filter(|s| s.is_ok()).count() as f64 * SECOND as f64 / end as f64
@@ -40,7 +40,7 @@ fn goodput(samples: &[Sample]) -> f64 {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs root; run by make faults"]
-async fn row_17_a_crowd_of_clients_is_served_or_told_to_come_again() {
+async fn row_17_a_crowd_of_clients_is_served_or_gets_retry_after() {
     let Some(cluster) = tokio::task::block_in_place(|| LabCluster::start(&Shape::default())) else {
         return;
     };
@@ -73,7 +73,7 @@ fn piece(number: usize) -> Vec<u8> {
     piece
 }
 
-/// Sends a head; what comes after is up to the caller.
+/// Sends the head of a request; the caller sends the rest.
 fn connect(url: &str, method: &str, more: &str) -> BufReader<TcpStream> {
     let (address, path) = http::split(url);
     let mut to = TcpStream::connect(address).unwrap();
@@ -90,7 +90,7 @@ fn head(from: &mut BufReader<TcpStream>) -> (u16, String) {
     (text.split(' ').nth(1).unwrap().parse().unwrap(), text)
 }
 
-/// Where a gateway sends a reader or writer of this object.
+/// Address of the target that a gateway redirects this request to.
 fn owner_url(cluster: &LabCluster, method: &str, object: &str) -> String {
     let url = format!("{}/v1/objects/{object}", cluster.gateways[0].url);
     let answer = http::request(method, &url).send();

@@ -70,7 +70,7 @@ async fn row_10_a_dead_disk_is_noticed_and_another_in_its_place_is_used_without_
     drop(disk);
 }
 
-/// Words before a program whose clock is what `file` says.
+/// Command prefix of a program whose clock is set by `file`.
 fn with_clock(library: &str, file: &Path) -> Vec<String> {
     let file = file.display();
     vec![
@@ -104,7 +104,7 @@ async fn row_16_clocks_that_jump_break_no_rule() {
     set(["+10s", "-10s"]);
     fixture.until_quarter(2).await;
     let fault = fixture.load.now();
-    // Nobody believes the signatures of a node whose clock is a day off: it is as if cut off.
+    // No node accepts the signatures of a node whose clock is a day off: it is as if cut off.
     set(["-1d", "+1d"]);
     tokio::time::sleep(super::length() / 8).await;
     set(["+1d", "-1d"]);

@@ -27,7 +27,7 @@ use forebay_tests::ledger::Micros;
 use forebay_tests::load::{Load, Outcome, Pace, Plan, Sample};
 use forebay_tests::{LabCluster, Shape};
 
-/// For what a client does that waits for those who come back.
+/// Deadline of requests that have to wait for nodes that restart.
 const PATIENT: Duration = Duration::from_secs(60);
 const SECOND: Micros = 1_000_000;
 
@@ -46,8 +46,8 @@ struct Fixture {
 }
 
 impl Fixture {
-    /// With a bucket of so many copies, and the load as it is without a fault for a quarter of the
-    /// time. `None`: not here.
+    /// Starts with a bucket of this many copies, and runs the load without a fault for a quarter of
+    /// the time. `None`: not possible on this machine.
     async fn quiet(shape: &Shape, copies: u32) -> Option<Self> {
         let cluster = tokio::task::block_in_place(|| LabCluster::start(shape))?;
         Self::quiet_on(cluster, copies).await
@@ -69,7 +69,7 @@ impl Fixture {
         Some(Self { cluster, bucket, load, watch })
     }
 
-    /// Lets it go on until so many quarters of the time are over.
+    /// Lets the load run until this many quarters of the time are over.
     async fn until_quarter(&self, quarters: u32) {
         let due = length() * quarters / 4;
         let now = Duration::from_micros(self.load.now());
@@ -91,19 +91,19 @@ impl Fixture {
     }
 }
 
-/// Numbers that the load follows from.
+/// The seed of the load.
 fn seed() -> u64 {
     std::env::var("FOREBAY_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(1)
 }
 
-/// A load that is over, and whose history was right.
+/// A load that has ended, and whose history was right.
 struct Scenario {
     cluster: Arc<LabCluster>,
     bucket: Bucket,
     samples: Vec<Sample>,
-    /// Reads by our own client.
+    /// Reads by Forebay's own client.
     own: Vec<Sample>,
-    /// Who was alive by the newest map, time after time.
+    /// The nodes that were alive by the newest map, one entry for each look.
     seen: Vec<BTreeSet<String>>,
     end: Micros,
 }
@@ -147,7 +147,7 @@ fn gaps(samples: &[Sample], within: &Range<Micros>) -> (Micros, Micros) {
     (longest_gap(samples.iter(), within, true), longest_gap(samples.iter(), within, false))
 }
 
-/// Asks the gateways all the time.
+/// A thread that polls the gateways' maps.
 struct Watch {
     stop: Arc<AtomicBool>,
     thread: Option<std::thread::JoinHandle<Vec<BTreeSet<String>>>>,
@@ -179,7 +179,7 @@ impl Watch {
 }
 
 impl Drop for Watch {
-    // A test that fails leaves no thread that keeps the cluster.
+    // A test that fails leaves no thread that keeps the cluster running.
     fn drop(&mut self) {
         self.stop.store(true, Ordering::SeqCst);
         if let Some(thread) = self.thread.take() {
@@ -188,7 +188,7 @@ impl Drop for Watch {
     }
 }
 
-/// How often somebody came or went.
+/// How often nodes became alive or dead.
 fn changes(seen: &[BTreeSet<String>]) -> usize {
     let known: Vec<_> = seen.iter().filter(|alive| !alive.is_empty()).collect();
     known.windows(2).filter(|pair| pair[0] != pair[1]).count()

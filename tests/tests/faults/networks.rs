@@ -8,7 +8,7 @@ use forebay_tests::lab::Carry;
 
 use super::{Fixture, Scenario};
 
-/// Brings something about for half of the time, takes it back, and ends.
+/// Causes a fault for half of the time, ends the fault, and ends the load.
 async fn while_it_lasts(
     copies: u32,
     begin: impl FnOnce(&Fixture),

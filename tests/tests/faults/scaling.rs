@@ -59,7 +59,8 @@ async fn row_03_a_fifth_target_gets_a_fifth_of_the_copies_and_nobody_notices() {
     let info = client.cluster_info().await.unwrap();
     let copies: u64 = info.nodes.iter().map(|node| node.usage.objects).sum();
     let scenario = fixture.end().await;
-    // Nothing moves but to the fifth (`core/src/rebalance.rs`): what it has is what moved.
+    // Objects move only to the fifth target (`core/src/rebalance.rs`): its objects are those that
+    // moved.
     let fifth = info.nodes.iter().find(|node| node.id.as_str() == scenario.cluster.targets[4].id);
     let moved = fifth.unwrap().usage.objects as f64 * 100.0 / copies as f64;
     let mut figures = scenario.figures("3 a fifth target joins", fault);
@@ -83,7 +84,7 @@ async fn a_rolling_upgrade_from_an_older_program_keeps_every_object_and_serves_m
     let Some(fixture) = Fixture::quiet(&shape, 2).await else { return };
     let started = fixture.load.now();
     let cluster = fixture.cluster.clone();
-    // Followers first: the leader is the last to learn a new version's words.
+    // Followers first: the leader is the last to be upgraded and to use new commands.
     let leader = tokio::task::block_in_place(|| cluster.leader());
     let mut order: Vec<_> = cluster.targets.iter().collect();
     order.extend(cluster.gateways.iter().enumerate().filter(|(at, _)| *at != leader).map(|g| g.1));

@@ -137,7 +137,7 @@ async fn row_03_no_request_fails_while_a_target_joins_and_leaves_and_all_nodes_r
     };
     tokio::task::block_in_place(|| remove(&fifth.id));
     let left = fixture.load.now();
-    // A gateway that does not listen answers nobody: whoever asks it meanwhile should ask another one.
+    // A gateway that is stopped does not respond: clients should use another one meanwhile.
     let mut shut = Vec::new();
     for (at, node) in cluster.gateways.iter().chain(&cluster.targets[..4]).enumerate() {
         let begin = fixture.load.now();
@@ -193,7 +193,7 @@ async fn row_11_a_paused_target_stales_nothing_and_holds_nobody_up_for_long() {
     let scenario = fixture.end().await;
     let (own, others) = scenario.by_owner(0);
     let away = fault..back;
-    // Nobody writes these: of others a write may be under way that the silent one has to hear of.
+    // These keys are not overwritten. A write of other keys may still wait for the paused target.
     let still: Vec<_> =
         scenario.own.iter().filter(|sample| sample.key.starts_with("once/")).cloned().collect();
     let mut figures = scenario.figures("11 a target is paused", fault);

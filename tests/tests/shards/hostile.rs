@@ -1,4 +1,4 @@
-//! Archives that are broken or mean harm: a clear refusal, and a server that goes on.
+//! Archives that are broken or hostile: a clear refusal, and the server keeps running.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -25,7 +25,7 @@ fn refusal(cluster: &Cluster, bucket: &str, shard: &str) -> String {
     assert!((400..500).contains(&refused.status), "{shard}: {} {}", refused.status, refused.text());
     let message = refused.message();
     assert!(message.contains(&format!("ais://{bucket}/{shard}")), "{message}");
-    // Whatever came, the server is alive and says the same again.
+    // After each of them the server runs and gives the same response again.
     let again = http::request("GET", &format!("{url}?archpath=x")).follow();
     assert_eq!((again.status, again.message()), (refused.status, message.clone()));
     message
