@@ -1,4 +1,4 @@
-//! Tells the program which commit it is built from, where there is a repository to ask.
+//! Passes the commit to the program, if it is built in a git checkout.
 
 use std::path::Path;
 use std::process::Command;

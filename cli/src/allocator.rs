@@ -1,22 +1,23 @@
-//! The allocator of all processes, and for how long it keeps what was freed.
+//! The allocator of all processes, and how long it keeps freed memory.
 #![allow(unsafe_code)]
 
 use std::ffi::c_int;
 
-/// What one thread allocates is freed by another all the time here: bodies come by a connection's
-/// thread and go by a disk's.
+/// Memory is often freed by another thread than the one that allocated it: a connection's thread
+/// allocates a body, and a disk's thread frees it.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// `mi_option_purge_delay` of `mimalloc.h`, which the bindings leave out.
 const PURGE_DELAY: c_int = 15;
-/// By which users set the same.
+/// The environment variable by which users set the same option.
 const PURGE_DELAY_ENV: &str = "MIMALLOC_PURGE_DELAY";
-/// Milliseconds for which freed memory stays with a server. Under load it is wanted again soon: given
-/// back every second, as is the default, it comes back page by page, one fault for each write of 16 KiB.
+/// Milliseconds for which a server keeps freed memory. Under load it is needed again soon. With the
+/// default of one second it would be returned to the system, and each write of 16 KiB would cost
+/// page faults to get it back.
 const KEEP_MS: std::ffi::c_long = 10_000;
 
-/// Has freed memory stay with this process for as long as suits a server.
+/// Keeps freed memory in this process for [`KEEP_MS`].
 pub(crate) fn keep_freed_memory() {
     if std::env::var_os(PURGE_DELAY_ENV).is_none() {
         // SAFETY: takes two numbers and stores one in a table of the allocator.

@@ -1,4 +1,4 @@
-//! `forebay cluster backup` and `restore`: what the gateways know, outside of the cluster and back.
+//! `forebay cluster backup` and `restore`: saves the gateways' metadata to a file, and restores it.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -53,7 +53,7 @@ pub(crate) struct RestoreArgs {
     dry_run: bool,
 }
 
-/// Writes the newest state of the cluster to a file, whole or not at all.
+/// Writes the newest state of the cluster to a file, atomically.
 pub(crate) async fn backup(session: &Session, args: &BackupArgs) -> Result<(), Failure> {
     let map = session.client.refresh_map().await?;
     let backup = Backup { taken_ns: unix_ns(), state: map.state.clone() };
@@ -68,7 +68,7 @@ pub(crate) async fn backup(session: &Session, args: &BackupArgs) -> Result<(), F
     shown(session, &backup, "written", &args.file, what)
 }
 
-/// Makes a gateway's metadata from a backup.
+/// Creates a gateway's metadata from a backup.
 pub(crate) fn restore(session: &Session, args: &RestoreArgs) -> Result<(), Failure> {
     let bytes = read(&args.file).map_err(|e| Failure::local(args.file.display(), &e))?;
     let backup = Backup::decode(&bytes)?;
@@ -123,7 +123,7 @@ fn read(file: &Path) -> std::io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// A file that is there is replaced only by a whole one.
+/// Replaces the file by rename, so that it is never incomplete.
 fn write(file: &Path, bytes: &[u8]) -> std::io::Result<()> {
     let part = Part::beside(file);
     let mut to = File::create_new(part.path())?;

@@ -1,4 +1,4 @@
-//! `forebay mb`, `rb`, `ls`: buckets and what is in them.
+//! `forebay mb`, `rb`, `ls`: create, remove and list buckets.
 
 use std::path::{Path, PathBuf};
 
@@ -39,7 +39,7 @@ pub(crate) struct MakeArgs {
     url: Option<String>,
 }
 
-/// Makes a bucket.
+/// Creates a bucket.
 pub(crate) async fn make(session: &Session, args: &MakeArgs) -> Result<(), Failure> {
     let origin = args.url.as_deref().map(Origin::parse).transpose()?;
     let bucket = match &origin {
@@ -72,7 +72,8 @@ fn folder_backend(bucket: &Bucket, folder: &Path) -> Result<BackendSpec, Failure
             format!("name it ais://{}", bucket.name),
         ));
     }
-    // The targets open it, so it need not exist here; but a relative path means one from here.
+    // The targets open the folder, so it need not exist here; but a relative path is relative to
+    // here.
     let path = std::path::absolute(folder)
         .map_err(|e| Failure::local(format!("--folder {}", folder.display()), &e))?;
     let Some(root) = path.to_str() else {
@@ -177,7 +178,7 @@ fn object_row(name: &str, size: u64, present: bool) -> Row {
     Row { name: name.to_owned(), cells, json }
 }
 
-/// All objects, as one stream: a cloud is listed by many calls at once for it.
+/// All objects, as one stream: requests many pages of a cloud's listing concurrently.
 async fn list_objects(
     session: &Session,
     bucket: &Bucket,

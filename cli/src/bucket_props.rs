@@ -1,4 +1,4 @@
-//! `forebay bucket show`, `set`, `reset`: what the cluster promises for a bucket.
+//! `forebay bucket show`, `set`, `reset`: the properties of a bucket.
 
 use clap::{Args, Subcommand};
 use forebay_core::Error;
@@ -16,7 +16,7 @@ use crate::output;
 use crate::session::Session;
 use crate::uri;
 
-/// What can be set.
+/// Properties that `set` accepts.
 const KEYS: [&str; 9] =
     ["freshness", "class", "copies", "ec", "checksum", "pin", "share", "ttl", "admission"];
 
@@ -101,7 +101,7 @@ pub(crate) async fn run(session: &Session, command: &BucketCommand) -> Result<()
     }
 }
 
-/// The changes as the gateway takes them.
+/// The changes in the form of the gateway's API.
 fn parse(changes: &[String]) -> Result<Value, Failure> {
     let (mut props, mut cache, mut cloud) = (Map::new(), Map::new(), Map::new());
     for change in changes {
@@ -129,7 +129,7 @@ fn parse(changes: &[String]) -> Result<Value, Failure> {
     }
     if !cache.is_empty() {
         let cache = Value::Object(cache);
-        // Single values that are wrong are refused here; what depends on the others, there.
+        // Checks single values here; the gateway checks those that depend on others.
         CacheRules::default().apply(&cache)?;
         props.insert("cache".into(), cache);
     }
@@ -156,7 +156,8 @@ fn copies(value: &str) -> Result<Value, Failure> {
     }
 }
 
-/// `D+P`, with the size up to which objects are copied instead behind a comma; or `off`.
+/// Parses `D+P`, optionally with a comma and the size up to which objects are copied instead; or
+/// `off`.
 fn erasure(value: &str) -> Result<Value, Failure> {
     if value == "off" {
         return Ok(json!({ "enabled": false }));
@@ -189,7 +190,7 @@ fn freshness(value: &str) -> Result<Value, Failure> {
     }
 }
 
-/// The properties that people ask for, of those that a gateway shows.
+/// The properties to print, of those that a gateway returns.
 pub(crate) fn lines(props: &Value) -> Vec<(&'static str, String)> {
     let text = |key: &str| props.get(key).and_then(Value::as_str).map(str::to_owned);
     let mut lines = Vec::new();
@@ -227,7 +228,7 @@ pub(crate) fn lines(props: &Value) -> Vec<(&'static str, String)> {
     lines
 }
 
-/// What a cloud bills, for people.
+/// The costs at a cloud, as lines to print.
 pub(crate) fn bill_lines(kind: BackendKind, bill: &BucketBill) -> Vec<(&'static str, String)> {
     let mut lines = Vec::new();
     let BucketBill { bill, targets, away } = bill;

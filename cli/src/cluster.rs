@@ -14,7 +14,7 @@ use crate::job;
 use crate::output::{self, Column, Format, Row, Rows};
 use crate::session::Session;
 
-/// What is wrong where no gateway leads.
+/// Message if no gateway leads.
 pub(crate) const NO_MAJORITY: &str = "no majority of the gateways replies: nothing can be changed, \
     and what is shown was known before";
 
@@ -154,8 +154,8 @@ async fn info(session: &Session) -> Result<(), Failure> {
 
 fn cells(node: &NodeInfo) -> Vec<String> {
     let usage = &node.usage;
-    // A gateway holds no objects: zeroes would say that it could. Nor are zeroes true of a target that
-    // has not reported.
+    // A gateway holds no objects, and a target that has not reported has no known usage: zeroes
+    // would be wrong for both.
     let of_target = |text: String| match node.role {
         Role::Target if usage.is_known() => text,
         Role::Target => "unknown".into(),
@@ -179,7 +179,7 @@ fn cells(node: &NodeInfo) -> Vec<String> {
 async fn map(session: &Session) -> Result<(), Failure> {
     let map = session.client.refresh_map().await?;
     if session.format.is_json() {
-        // The grant is a secret of sorts, and no part of the map.
+        // Without the grant, which is a secret and no part of the map.
         let json = json!({ "state": map.state, "primary": map.primary });
         return output::one(session.format, &map.state.cluster_id, &[], &json);
     }
@@ -212,7 +212,7 @@ pub(crate) fn role(role: Role) -> &'static str {
     }
 }
 
-/// What an operator has to know of a node.
+/// The status of a node for operators.
 pub(crate) fn status_of(node: &NodeInfo) -> NodeStatus {
     NodeStatus::of(node.alive, node.maintenance, node.emptied)
 }

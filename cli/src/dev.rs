@@ -23,11 +23,11 @@ use crate::home::Home;
 use crate::node::{Signals, Stopped, check_port, exit, finish};
 use crate::{home, probe};
 
-/// A cluster that is not complete by then has failed.
+/// Timeout of the start of the whole cluster.
 const READY_WITHIN: Duration = Duration::from_secs(60);
-/// Nodes that have not stopped by then are killed.
+/// Timeout of the stop of the nodes; the rest are killed then.
 const STOP_WITHIN: Duration = Duration::from_secs(10);
-/// How often to ask nodes that are starting.
+/// Interval of probes of nodes that are starting.
 const ASK_EVERY: Duration = Duration::from_millis(25);
 
 #[derive(Debug, clap::Args)]
@@ -83,7 +83,7 @@ fn start(args: DevArgs) -> Result<(), Stopped> {
         port: args.port,
         size: args.size,
     };
-    // Nothing is written before it is known that this can work.
+    // Checks all of this before it writes anything.
     let program = std::env::current_exe().map_err(|e| home::failed(Path::new("forebay"), &e))?;
     for node in plan::nodes(&args.dir, &program, &shape)? {
         if !args.node_cmd {
@@ -135,7 +135,7 @@ async fn supervise(
     lived
 }
 
-/// Starts the nodes, waits for them, and goes on until cancelled. Ends only by an error.
+/// Starts the nodes, waits for them, and runs until cancelled. Returns only errors.
 async fn live(
     nodes: &[NodePlan],
     base: &NodeConfig,
@@ -200,7 +200,7 @@ async fn is_ready(node: &NodePlan, nodes: &[NodePlan]) -> bool {
     nodes.iter().all(|n| alive.iter().any(|a| a.id.as_str() == n.id && a.url == n.url()))
 }
 
-/// Why the cluster cannot start, from what the node that ended said last.
+/// Why the cluster cannot start: the last lines in the log of the node that ended.
 fn died(node: &NodePlan, status: ExitStatus) -> Stopped {
     let log = fs::read_to_string(node.log_file()).unwrap_or_default();
     let said: Vec<&str> = log.lines().rev().take(4).collect();
@@ -253,7 +253,7 @@ pub(crate) fn folder_root(root: &Path) -> Result<String, Stopped> {
     })
 }
 
-/// Prints for a person; a closed standard output is no reason to stop.
+/// Prints a line for people; a closed standard output is not an error.
 pub(crate) fn say(text: &str) {
     let mut out = std::io::stdout();
     let _ = writeln!(out, "{text}");

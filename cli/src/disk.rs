@@ -1,4 +1,4 @@
-//! `forebay disk`: the disks of targets, and taking them in and out of use while all goes on.
+//! `forebay disk`: lists the disks of targets, and attaches and detaches them at run time.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::failure::{Failure, exit};
 use crate::output::{Column, Row, Rows};
 use crate::session::Session;
 
-/// How often a disk that is emptied is looked at.
+/// Polling interval while a disk is drained.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
 #[derive(Debug, Subcommand)]

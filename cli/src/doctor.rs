@@ -1,4 +1,5 @@
-//! `forebay doctor`: what may be wrong between here and the cluster, a line each, with what to do.
+//! `forebay doctor`: checks the connection and the cluster for faults; prints a line with advice
+//! for each.
 
 mod clocks;
 
@@ -24,13 +25,13 @@ use crate::output::{Column, Format, Row, Rows};
 use crate::probe::{self, Answer};
 use crate::session::Session;
 
-/// A check that takes longer than this has found something.
+/// A check that takes longer than this is reported as a failure.
 const CHECK_TIMEOUT: Duration = Duration::from_secs(5);
 /// Open files that a client of a busy cluster may need.
 const OPEN_FILES: u64 = 4096;
-/// Open files that a node needs: connections, and a few for each object under way.
+/// Open files that a node needs: connections, and a few for each object in progress.
 const NODE_FILES: u64 = 8192;
-/// Buckets with a backend that are looked into.
+/// Maximum number of buckets with a backend that are checked.
 const BACKENDS: usize = 16;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -187,7 +188,7 @@ fn targets(map: &MapReply) -> Finding {
     }
 }
 
-/// How many targets may be away before objects of a native bucket cannot be read.
+/// How many targets may be unavailable before objects of a native bucket cannot be read.
 fn spare_targets(info: &BucketInfo) -> usize {
     let copies = (info.copies as usize).saturating_sub(1);
     info.erasure.map_or(copies, |slices| usize::from(slices.parity).max(copies))
@@ -200,7 +201,7 @@ fn some_of(names: &[String]) -> String {
     format!("{}{more}", names[..names.len().min(SHOWN)].join(", "))
 }
 
-/// `gateway_s`: what the gateway's clock said a moment ago.
+/// Checks a node. `gateway_s`: the gateway's clock a moment ago, unix seconds.
 async fn health(node: &Node, gateway_s: u64) -> Finding {
     let check = format!("{} {}", role(node.role), node.id);
     let address = node.url.strip_prefix("http://").unwrap_or(&node.url).trim_end_matches('/');
@@ -210,7 +211,7 @@ async fn health(node: &Node, gateway_s: u64) -> Finding {
             let took = started.elapsed().as_millis();
             Finding::ok(check, format!("{} is healthy, in {took} ms", node.url))
         }
-        // Nothing that a node signs counts with others while their clocks are so far apart.
+        // Other nodes reject a node's signatures while their clocks differ by this much.
         Ok(Answer { status: 200, date_s: Some(date_s), .. })
             if date_s.abs_diff(gateway_s) > CLOCK_TOLERANCE_S =>
         {
@@ -252,7 +253,7 @@ async fn health(node: &Node, gateway_s: u64) -> Finding {
     }
 }
 
-/// Whether the targets may look into what stands behind a bucket.
+/// Whether the targets can access a bucket's backend.
 async fn backend(client: &Client, info: &BucketInfo) -> Finding {
     let check = format!("bucket {}", info.bucket);
     let shown = info.backend.as_ref().map(show_backend).unwrap_or_default();
@@ -266,7 +267,7 @@ async fn backend(client: &Client, info: &BucketInfo) -> Finding {
     }
 }
 
-/// Whether the gateways can decide anything.
+/// Whether the gateways have a majority, so that changes are possible.
 fn majority(info: &ClusterInfo) -> Option<Finding> {
     let gateways = info.nodes.iter().filter(|node| node.role == Role::Gateway).count();
     match info.led? {
@@ -280,7 +281,7 @@ fn majority(info: &ClusterInfo) -> Option<Finding> {
     }
 }
 
-/// Nodes that an operator takes out of use.
+/// Nodes that an operator has drained.
 fn drained(info: &ClusterInfo) -> Vec<Finding> {
     let nodes = info.nodes.iter().filter_map(|node| {
         let check = format!("{} {}", role(node.role), node.id);
@@ -325,7 +326,7 @@ fn budgets(info: &ClusterInfo) -> Vec<Finding> {
         .collect()
 }
 
-/// Disks that are not in use as they should be.
+/// Disks that are unavailable, or not used as configured.
 fn disks(info: &ClusterInfo) -> Vec<Finding> {
     let targets = info.nodes.iter().filter(|n| n.role == Role::Target && n.alive);
     let disks = targets.flat_map(|node| node.usage.mountpaths.iter().map(move |d| (node, d)));
@@ -389,7 +390,7 @@ fn disks(info: &ClusterInfo) -> Vec<Finding> {
     found.collect()
 }
 
-/// Nodes that may open too few files for their work.
+/// Nodes whose limit of open files is too low.
 fn node_files(info: &ClusterInfo) -> Vec<Finding> {
     let low = |n: u64| n > 0 && n < NODE_FILES;
     let nodes = info.nodes.iter().filter(|n| n.alive && low(n.usage.machine.open_files));
@@ -403,7 +404,7 @@ fn node_files(info: &ClusterInfo) -> Vec<Finding> {
         .collect()
 }
 
-/// Objects of which stored bytes are damaged for good.
+/// Objects of which stored bytes are damaged permanently.
 fn lost(info: &ClusterInfo) -> Vec<Finding> {
     let damaged = info.nodes.iter().filter(|n| n.usage.lost > 0);
     damaged

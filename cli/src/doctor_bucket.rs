@@ -1,4 +1,5 @@
-//! `forebay doctor BUCKET`: as whom the targets call a bucket's cloud, and what they may do there.
+//! `forebay doctor BUCKET`: the identity of the targets at a bucket's cloud, and their permissions
+//! there.
 
 use forebay_core::backend_access::{Access, BackendAccess, BucketAccess};
 use serde_json::json;
@@ -8,10 +9,10 @@ use crate::output::{Column, Format, Row, Rows};
 use crate::session::Session;
 use crate::uri;
 
-/// A thing that was looked at.
+/// The result of one check.
 struct Line {
     check: &'static str,
-    /// `ok`, `warn` or `fail`; empty for what is neither good nor bad.
+    /// `ok`, `warn` or `fail`; empty for information.
     result: &'static str,
     found: String,
     hint: Option<String>,
@@ -22,7 +23,7 @@ impl Line {
         Self { check, result: "", found: found.to_owned(), hint: None }
     }
 
-    /// `failure` is the result if it may not be done.
+    /// `failure` is the result if access is denied.
     fn of(check: &'static str, access: &Access, failure: &'static str) -> Self {
         let (result, found, hint) = match access {
             Access::Ok { found } => ("ok", found.clone(), None),
@@ -56,7 +57,7 @@ pub(crate) async fn run(session: &Session, bucket: &str) -> Result<(), Failure> 
     }
 }
 
-/// The lines of all targets; those of targets that found the same are told once.
+/// The lines of all targets; equal results of several targets become one line.
 fn all_lines(access: &BucketAccess) -> Vec<(Vec<String>, Line)> {
     let mut groups: Vec<(Vec<String>, &BackendAccess)> = Vec::new();
     for target in &access.targets {
@@ -93,7 +94,7 @@ fn lines(access: &BackendAccess) -> Vec<Line> {
     lines.extend(facts.into_iter().filter_map(|(check, found)| Some(Line::fact(check, found?))));
     lines.push(Line::of("list", &access.list, "fail"));
     lines.push(Line::of("get", &access.get, "fail"));
-    // Reading is what a cache needs.
+    // Only a warning: a cache needs no more than reads.
     lines.push(Line::of("put", &access.put, "warn"));
     lines
 }

@@ -1,4 +1,5 @@
-//! `forebay dsort`: the records of shards in another order, in other shards, as a job of the cluster.
+//! `forebay dsort`: sorts or shuffles the records of shards into new shards, as a job of the
+//! cluster.
 
 use std::str::FromStr;
 
@@ -41,7 +42,7 @@ few names, 4 no such bucket or no shards, 6 a shard exists already, 8 the job
 failed or was cancelled."
 )]
 pub(crate) struct DsortArgs {
-    /// The shards to read
+    /// Input shards
     #[arg(value_name = "SRC", required_unless_present = "spec")]
     from: Option<String>,
     /// The bucket for the shards, optionally with a prefix for their names
@@ -62,7 +63,7 @@ pub(crate) struct DsortArgs {
     /// Names of the output shards: shard-%06d, shard-{0000..0999} or shard-@0999
     #[arg(long, default_value = forebay_core::ishard::DEFAULT_TEMPLATE)]
     template: String,
-    /// Bytes of members after which a shard is full
+    /// Size of an output shard, in bytes of members
     #[arg(long, default_value = "128MiB", value_name = "BYTES")]
     size: String,
     /// Order of the records: alpha, none, md5, shuffle[:SEED] or content:.EXT:int|float|string; :dec
@@ -122,7 +123,7 @@ pub(crate) struct DsortArgs {
     progress: Progress,
 }
 
-/// An order as people write it.
+/// An order in the form of the command line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Sort {
     algorithm: Algorithm,
@@ -246,7 +247,7 @@ async fn spec(session: &Session, args: &DsortArgs) -> Result<DsortSpec, Failure>
     })
 }
 
-/// A key map as it is written: itself, or where it lies.
+/// Parses a key map, or reads it from its file, object or URL.
 async fn key_map(session: &Session, text: &str, separator: &str) -> Result<KeyMapSource, Failure> {
     if text.trim_start().starts_with('{') {
         return Ok(KeyMapSource::text(text, separator));
@@ -265,7 +266,7 @@ async fn key_map(session: &Session, text: &str, separator: &str) -> Result<KeyMa
     Ok(KeyMapSource::text(&map, separator))
 }
 
-/// The plan that the job would carry out, refused where the job would be refused.
+/// The plan of the job; refused if the job would be refused.
 async fn planned(session: &Session, spec: &DsortSpec) -> Result<Plan, Failure> {
     let client = &session.client;
     let mut notes = Vec::new();
@@ -289,7 +290,7 @@ async fn planned(session: &Session, spec: &DsortSpec) -> Result<Plan, Failure> {
         let outputs = plan.outputs();
         let free = |name: &str, _| plan.refuse(spec, &outputs, name);
         match client.list_each(&spec.destination, &plan.output_prefix(), free).await {
-            // It is to be made.
+            // The job creates the bucket.
             Err(e) if e.code() == ErrorCode::BucketNotFound => {}
             other => other?,
         }

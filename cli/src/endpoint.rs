@@ -1,4 +1,4 @@
-//! Where the cluster is: the endpoint that a user set, and a line where nothing listens there.
+//! The cluster's endpoint from the user's settings, and a message if no node listens there.
 
 use std::io::{ErrorKind, IsTerminal, Write};
 use std::path::{Path, PathBuf};
@@ -8,11 +8,11 @@ use forebay_client::Client;
 use forebay_core::Error;
 use tokio::time::sleep;
 
-/// When a person reads that connections are refused.
+/// Time until the user gets a message about refused connections.
 const REPORT_AFTER: Duration = Duration::from_secs(1);
 
-/// The endpoint of the configuration file that the Python client reads, too; `None` where the file
-/// or the setting is missing.
+/// The endpoint in the configuration file, which the Python client reads too; `None` if the file or
+/// the setting is missing.
 pub(crate) fn configured() -> Result<Option<String>, Error> {
     match config_path(|name| std::env::var(name).ok().filter(|value| !value.is_empty())) {
         Some(path) => read(&path),

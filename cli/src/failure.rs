@@ -1,4 +1,4 @@
-//! How a client command fails: what is printed, and with which exit code it ends.
+//! Failures of client commands: the message and the exit code.
 
 use std::io::Write;
 
@@ -19,13 +19,13 @@ pub(crate) mod exit {
     pub(crate) const INTERRUPTED: u8 = 130;
 }
 
-/// The end of a command that did not do all it was asked for.
+/// The result of a command that did not do all of its work.
 #[derive(Debug)]
 pub(crate) struct Failure {
     pub(crate) code: u8,
-    /// `None` when everything there is to say was said.
+    /// `None` if all messages are printed already.
     pub(crate) error: Option<Error>,
-    /// The word for what went wrong where it is not that of the error's code.
+    /// The word for the failure in JSON, if it differs from that of the error's code.
     word: Option<&'static str>,
 }
 
@@ -40,7 +40,7 @@ impl Failure {
         Self { code, error: None, word: None }
     }
 
-    /// A command line that makes no sense although its grammar is right.
+    /// A command line whose grammar is right but whose arguments do not fit together.
     pub(crate) fn usage(message: impl Into<String>, hint: impl Into<String>) -> Self {
         let error = Some(Error::invalid(message).hint(hint));
         Self { code: exit::USAGE, error, word: None }
@@ -49,7 +49,7 @@ impl Failure {
     /// A local file or stream that cannot be used.
     pub(crate) fn local(what: impl std::fmt::Display, e: &std::io::Error) -> Self {
         if e.kind() == std::io::ErrorKind::BrokenPipe {
-            // The reader of our output has seen enough.
+            // The reader of the output has closed the pipe.
             return Self::silent(exit::OK);
         }
         let (code, kind) = match e.kind() {
@@ -98,7 +98,7 @@ pub(crate) fn exit_code(code: ErrorCode) -> u8 {
     }
 }
 
-/// The code's word, as it is in JSON everywhere.
+/// The word of an error code in JSON output.
 pub(crate) fn code_name(code: ErrorCode) -> String {
     match serde_json::to_value(code) {
         Ok(serde_json::Value::String(name)) => name,

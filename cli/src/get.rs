@@ -1,4 +1,4 @@
-//! `forebay get`: objects into files. A file appears whole or not at all.
+//! `forebay get`: objects into files. A file is written atomically.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -172,7 +172,7 @@ async fn get_all(
     }
     let total = objects.iter().map(|(_, size)| size).sum();
     let count = objects.len();
-    // What stands before the last slash is where the user already is.
+    // The folder part of the prefix is not repeated below the destination.
     let skip = prefix.rfind('/').map_or(0, |slash| slash + 1);
     let bar = progress::bytes(progress::wanted(session.quiet), Some(total));
     let mut getting = stream::iter(objects)

@@ -1,5 +1,5 @@
-//! The folder of a cluster that this command makes by itself (`serve`, `dev`): its secret, and
-//! files that appear whole or not at all.
+//! The folder of a cluster that this command creates (`serve`, `dev`): its secret, and files that
+//! are written atomically.
 
 use std::fs;
 use std::io::{self, Write};
@@ -11,7 +11,7 @@ use rand::RngExt;
 
 use crate::node::{Stopped, check_folder, exit};
 
-/// A cluster's folder, which no other process uses as long as this value lives.
+/// A cluster's folder, locked against other processes while this value exists.
 #[derive(Debug)]
 pub(crate) struct Home {
     /// Absolute.
@@ -20,7 +20,7 @@ pub(crate) struct Home {
 }
 
 impl Home {
-    /// Makes the folder if need be.
+    /// Opens the folder; creates it if it does not exist.
     pub(crate) fn open(dir: &Path) -> Result<Self, Stopped> {
         check_folder(dir)?;
         let dir = fs::canonicalize(dir).map_err(|e| failed(dir, &e))?;
@@ -40,7 +40,7 @@ impl Home {
     }
 }
 
-/// Path of the cluster's secret; made on first use, readable by its owner alone.
+/// Path of the cluster's secret; created on first use, readable by its owner only.
 pub(crate) fn secret(dir: &Path) -> Result<PathBuf, Stopped> {
     let path = dir.join("secret");
     if !path.exists() {
@@ -67,7 +67,7 @@ pub(crate) fn write(path: &Path, content: &[u8], mode: u32) -> Result<(), Stoppe
     written.map_err(|e| failed(path, &e))
 }
 
-/// Removes a file that need not be there.
+/// Removes a file; it is no error if the file does not exist.
 pub(crate) fn remove(path: &Path) -> Result<(), Stopped> {
     match fs::remove_file(path) {
         Err(e) if e.kind() != io::ErrorKind::NotFound => Err(failed(path, &e)),
@@ -75,7 +75,7 @@ pub(crate) fn remove(path: &Path) -> Result<(), Stopped> {
     }
 }
 
-/// Letters and digits, as many as asked for.
+/// A random word of `length` letters and digits.
 pub(crate) fn random_word(length: usize) -> String {
     const LETTERS: &[u8] = b"abcdefghijklmnopqrstuvwxyz0123456789";
     let mut rng = rand::rng();

@@ -1,8 +1,8 @@
-//! `forebay serve --idle-stop`: when a server that others start as they need it has no user left.
+//! `forebay serve --idle-stop`: stops a server that is started on demand when it has no users left.
 //!
-//! A user holds a shared lock on `DIR/users`, which the system takes back however the user ends. A
-//! server that stops takes the lock for itself, until its process is gone, so nobody can begin to
-//! use a server that is about to end.
+//! A user holds a shared lock on `DIR/users`, which the system releases when the user ends. A
+//! server that stops takes the exclusive lock until its process has ended, so that no new user
+//! begins to use it meanwhile.
 
 use std::fs::{self, File, TryLockError};
 use std::path::{Path, PathBuf};
@@ -14,10 +14,10 @@ use tokio::time::sleep;
 use crate::home;
 use crate::node::Stopped;
 
-/// How often to look at most and at least.
+/// Shortest and longest polling interval.
 const LOOK_EVERY: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(5));
 
-/// The rule that a server lives by.
+/// The idle timeout of a server.
 #[derive(Debug)]
 pub(crate) struct IdleStop {
     after: Duration,
@@ -34,8 +34,8 @@ impl IdleStop {
         Ok(Self { after, users, file })
     }
 
-    /// Ends when nobody has used the server for long enough, and stops it. The lock that is
-    /// returned is to be held until the process ends.
+    /// Waits until the server has had no user for the idle timeout, and stops it. The caller must
+    /// hold the returned lock until the process ends.
     pub(crate) async fn watch(self, lifecycle: Lifecycle) -> Option<File> {
         let stop = lifecycle.token();
         let every = (self.after / 8).clamp(LOOK_EVERY.0, LOOK_EVERY.1);
@@ -53,7 +53,7 @@ impl IdleStop {
                         return Some(self.file);
                     }
                     if let Err(error) = self.file.unlock() {
-                        // A user would wait for it without end: rather be gone.
+                        // A user would wait for the lock without end: stop the server instead.
                         tracing::error!(%error, file = %self.users.display(), "cannot unlock");
                         stop.cancel();
                         return Some(self.file);

@@ -1,4 +1,4 @@
-//! `forebay ishard`: objects of a bucket packed into shards, as a job of the cluster.
+//! `forebay ishard`: packs objects of a bucket into shards, as a job of the cluster.
 
 use std::io::Write;
 use std::path::Path;
@@ -172,7 +172,7 @@ fn spec(args: &IshardArgs) -> Result<IshardSpec, Failure> {
     })
 }
 
-/// A word that the grammar has checked, as the choice that it names.
+/// Converts a word that clap has checked into its enum value.
 pub(crate) fn word<T: DeserializeOwned>(text: &str) -> Result<T, Failure> {
     serde_json::from_value(Value::String(text.to_owned()))
         .map_err(|e| Error::invalid(format!("invalid choice \"{text}\": {e}")).into())
@@ -187,7 +187,7 @@ fn key_map(text: &str) -> Result<Ekm, Failure> {
     Ok(Ekm::parse(&json)?)
 }
 
-/// The plan that the job would carry out, refused where the job would be refused.
+/// The plan of the job; refused if the job would be refused.
 async fn planned(session: &Session, spec: &IshardSpec) -> Result<Plan, Failure> {
     let mut listing = Listing::default();
     session

@@ -1,4 +1,4 @@
-//! `forebay prefetch`, `evict`, `write-back`, `scrub` and `job`: long work on many objects.
+//! `forebay prefetch`, `evict`, `write-back`, `scrub` and `job`: jobs on many objects.
 
 use std::io::Write;
 use std::time::Duration;
@@ -79,7 +79,7 @@ pub(crate) struct IdArgs {
     id: String,
 }
 
-/// Starts a job on what a bucket or prefix holds.
+/// Starts a job on the objects of a bucket or prefix.
 pub(crate) async fn start(
     session: &Session,
     kind: JobKind,
@@ -173,7 +173,7 @@ fn bucket(job: &JobStatus) -> String {
     job.bucket.as_ref().map_or_else(|| "-".into(), ToString::to_string)
 }
 
-/// How much of the job is done, where that is known.
+/// Progress of the job in percent, if known.
 fn percent(job: &JobStatus) -> String {
     match job.total_objects {
         0 => "-".into(),
@@ -181,7 +181,7 @@ fn percent(job: &JobStatus) -> String {
     }
 }
 
-/// Waits until a job is over, then shows how it ended.
+/// Waits until a job is over, then prints its result.
 pub(crate) async fn wait_for(session: &Session, id: &str) -> Result<(), Failure> {
     let bar = progress::objects(progress::wanted(session.quiet), None);
     let job = watch(session, id, |job| {
@@ -193,14 +193,14 @@ pub(crate) async fn wait_for(session: &Session, id: &str) -> Result<(), Failure>
     verdict(&job)
 }
 
-/// Moves a bar to where a job is.
+/// Updates a progress bar from a job's status.
 pub(crate) fn show_progress(bar: &ProgressBar, job: &JobStatus) {
     progress::total_objects(bar, job.total_objects);
     bar.set_position(job.objects + job.present);
     bar.set_message(ByteSize(job.bytes).to_string());
 }
 
-/// Says how to come back to a job that goes on when nobody waits for it any more: at Ctrl-C, and when
+/// Prints how to resume waiting for a job that continues without this command: at Ctrl-C, and if
 /// the cluster does not reply.
 pub(crate) struct Waiting<'a> {
     id: &'a str,
@@ -212,7 +212,7 @@ impl<'a> Waiting<'a> {
         Self { id, over: false }
     }
 
-    /// The job is over: there is nothing to say.
+    /// The job is over: prints nothing on drop.
     pub(crate) fn over(&mut self) {
         self.over = true;
     }
@@ -231,7 +231,7 @@ impl Drop for Waiting<'_> {
     }
 }
 
-/// Shows a job's status every now and then, and at last its end.
+/// Prints a job's status repeatedly, and its end.
 pub(crate) async fn watch(
     session: &Session,
     id: &str,
@@ -286,7 +286,7 @@ pub(crate) fn show(session: &Session, job: &JobStatus) -> Result<(), Failure> {
     output::one(session.format, &job.id, &lines, &to_json(job))
 }
 
-/// `done of total`, where the total is known.
+/// `done of total`, if the total is known.
 fn of(total: u64, shown: &dyn Fn(u64) -> String, done: u64) -> String {
     match total {
         0 => shown(done),
@@ -294,7 +294,7 @@ fn of(total: u64, shown: &dyn Fn(u64) -> String, done: u64) -> String {
     }
 }
 
-/// Whether a job that is over did what it was asked for.
+/// Returns an error if a job that is over did not succeed.
 pub(crate) fn verdict(job: &JobStatus) -> Result<(), Failure> {
     let why = match (job.state, job.messages.first()) {
         (JobState::Running | JobState::Done, _) if job.errors == 0 => return Ok(()),

@@ -1,4 +1,4 @@
-//! The `forebay` command: its grammar, and which module answers which subcommand.
+//! The `forebay` command: its grammar, and the dispatch of subcommands to modules.
 
 mod allocator;
 mod backup;
@@ -158,7 +158,7 @@ fn main() -> ExitCode {
     ExitCode::from(code)
 }
 
-/// Commands that run servers: the options of clients mean nothing to them.
+/// Commands that run servers; the options of clients do not apply to them.
 const SERVERS: [&str; 4] = ["serve", "dev", "gateway", "target"];
 
 /// Reads the command line.
@@ -173,8 +173,8 @@ fn parse(args: Vec<OsString>) -> Result<Cli, clap::Error> {
     Ok(cli)
 }
 
-/// Prints the help that was asked for, or why the command line makes no sense, as JSON where the
-/// output is to be JSON. Returns the exit code.
+/// Prints the requested help, or the error of the command line, in JSON if the output is JSON.
+/// Returns the exit code.
 fn refuse(e: &clap::Error) -> u8 {
     let code = if e.use_stderr() { exit::USAGE } else { exit::OK };
     let is_help = matches!(
@@ -200,12 +200,12 @@ fn ask(args: &ClientArgs, command: Command) -> Result<(), Failure> {
     let session = Session::new(args)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     let runtime = runtime.map_err(|e| Error::internal(format!("cannot start threads: {e}")))?;
-    // The doctor reports by itself.
+    // `doctor` reports refused connections by itself.
     if !session.quiet && !matches!(command, Command::Doctor(_)) {
         runtime.spawn(endpoint::report_refusal(session.client.clone()));
     }
     let result = runtime.block_on(until_interrupted(answer(&session, command)));
-    // A read of standard input that nobody waits for any more must not hold up the end.
+    // A pending read of standard input must not delay the exit.
     runtime.shutdown_background();
     result
 }
@@ -240,8 +240,8 @@ async fn answer(session: &Session, command: Command) -> Result<(), Failure> {
     }
 }
 
-/// Ends with the command, or at Ctrl-C: then what the command holds is dropped, half-written files
-/// with it.
+/// Runs until the command ends, or until Ctrl-C: then the command is dropped, which removes
+/// half-written files.
 async fn until_interrupted(
     command: impl Future<Output = Result<(), Failure>>,
 ) -> Result<(), Failure> {
@@ -256,7 +256,7 @@ async fn until_interrupted(
 mod tests {
     use super::*;
 
-    /// Every command that does something itself, with its words.
+    /// Every command without subcommands, with its full name.
     fn leaves(command: &clap::Command, path: &str) -> Vec<(String, clap::Command)> {
         let path = format!("{path} {}", command.get_name());
         let below = command.get_subcommands().filter(|sub| sub.get_name() != "help");

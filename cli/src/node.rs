@@ -1,5 +1,5 @@
-//! `forebay gateway` and `forebay target`: one node of a cluster, and what every server process
-//! here does: check its settings, run until a signal, say by the exit code why it ended.
+//! `forebay gateway` and `forebay target`: one node of a cluster; and the parts that all server
+//! processes share: checks of the settings, signals, exit codes.
 
 use std::fs;
 use std::future::Future;
@@ -16,9 +16,9 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::{allocator, os, pid_file};
 
-/// Tasks of a stopping node have this long to finish what they do.
+/// Timeout for the tasks of a stopping node to finish.
 const GRACE: Duration = Duration::from_secs(8);
-/// How long others may take to hear that a node stops; it answers until then.
+/// Timeout for the other nodes to learn of a node's stop; the node serves requests until then.
 const FAREWELL: Duration = Duration::from_secs(7);
 
 /// Exit codes of servers.
@@ -30,7 +30,7 @@ pub(crate) mod exit {
     pub(crate) const FORMAT_REFUSED: u8 = 12;
 }
 
-/// Why a server could not start or go on, and the exit code that says so.
+/// Why a server could not start or continue, and its exit code.
 #[derive(Debug)]
 pub(crate) struct Stopped {
     pub(crate) code: u8,
@@ -51,7 +51,7 @@ impl Stopped {
         self
     }
 
-    /// Prints the error for a person; returns the exit code.
+    /// Prints the error for people; returns the exit code.
     pub(crate) fn report(&self) -> u8 {
         let mut err = std::io::stderr();
         let _ = writeln!(err, "error: {}", self.error.message);
@@ -67,7 +67,7 @@ impl From<Error> for Stopped {
         let code = match error.code {
             ErrorCode::InvalidArgument | ErrorCode::InvalidName => exit::BAD_CONFIG,
             ErrorCode::Conflict => exit::PORT_IN_USE,
-            // What a node cannot do for itself when it starts is to read or write its folders.
+            // At startup, these errors mean that a node's folders cannot be read or written.
             ErrorCode::OutOfSpace | ErrorCode::Corrupt | ErrorCode::Internal => exit::DISK_UNUSABLE,
             ErrorCode::Unsupported => exit::FORMAT_REFUSED,
             _ => exit::FAILED,
@@ -97,17 +97,17 @@ pub(crate) struct TargetArgs {
     rebuild_index: bool,
 }
 
-/// Runs a gateway until it is told to stop; returns the exit code.
+/// Runs a gateway until SIGTERM or SIGINT; returns the exit code.
 pub(crate) fn gateway(args: &GatewayArgs) -> u8 {
     finish(start(Role::Gateway, &args.config, false))
 }
 
-/// Runs a target until it is told to stop; returns the exit code.
+/// Runs a target until SIGTERM or SIGINT; returns the exit code.
 pub(crate) fn target(args: &TargetArgs) -> u8 {
     finish(start(Role::Target, &args.config, args.rebuild_index))
 }
 
-/// The exit code of a server that ended so.
+/// The exit code for this result of a server.
 pub(crate) fn finish(result: Result<(), Stopped>) -> u8 {
     match result {
         Ok(()) => 0,
@@ -145,7 +145,7 @@ fn start(role: Role, file: &Path, rebuild_index: bool) -> Result<(), Stopped> {
     })
 }
 
-/// The runtime of a server process, which may have as many files open as the system allows.
+/// The runtime of a server process; raises the limit of open files.
 pub(crate) fn runtime() -> Result<tokio::runtime::Runtime, Stopped> {
     allocator::keep_freed_memory();
     match os::raise_open_files() {
@@ -157,7 +157,7 @@ pub(crate) fn runtime() -> Result<tokio::runtime::Runtime, Stopped> {
     })
 }
 
-/// Runs a server; the first SIGTERM or SIGINT asks it to end, the second ends it at once.
+/// Runs a server; the first SIGTERM or SIGINT stops it in order, the second immediately.
 pub(crate) async fn until_stopped(
     lifecycle: Lifecycle,
     server: impl Future<Output = forebay_core::Result<()>>,
@@ -200,7 +200,7 @@ impl Signals {
         Ok(Self { term: signal(SignalKind::terminate())?, int: signal(SignalKind::interrupt())? })
     }
 
-    /// Waits for the next one of them. Nothing is lost when the future is dropped.
+    /// Waits for the next signal. Cancel-safe.
     pub(crate) async fn next(&mut self) {
         tokio::select! {
             _ = self.term.recv() => {}
@@ -209,7 +209,7 @@ impl Signals {
     }
 }
 
-/// Refuses settings that cannot work, with the exit code that says which kind they are.
+/// Refuses invalid settings, with the exit code of their kind.
 pub(crate) fn check(role: Role, config: &NodeConfig) -> Result<(), Stopped> {
     let http = &config.listen.http;
     let address = http
@@ -239,7 +239,7 @@ pub(crate) fn check(role: Role, config: &NodeConfig) -> Result<(), Stopped> {
     Ok(())
 }
 
-/// Whether somebody listens there already.
+/// Refuses an address on which another process listens already.
 pub(crate) fn check_port(address: std::net::SocketAddr) -> Result<(), Stopped> {
     match std::net::TcpListener::bind(address) {
         Ok(_) => Ok(()),
@@ -255,7 +255,7 @@ pub(crate) fn check_port(address: std::net::SocketAddr) -> Result<(), Stopped> {
     }
 }
 
-/// Makes the folder if need be and tries whether files can be written in it.
+/// Creates the folder if it does not exist, and checks that files can be written in it.
 pub(crate) fn check_folder(path: &Path) -> Result<(), Stopped> {
     let probe = path.join(format!(".forebay-probe-{}", std::process::id()));
     let tried = fs::create_dir_all(path)

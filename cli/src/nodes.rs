@@ -1,4 +1,4 @@
-//! `forebay node`: take targets out of use, give them back, let them leave.
+//! `forebay node`: drains targets, takes them back, removes nodes.
 
 use clap::{Args, Subcommand};
 use forebay_core::NodeId;
@@ -87,7 +87,7 @@ pub(crate) async fn run(session: &Session, command: &NodeCommand) -> Result<(), 
     output::one(session.format, node.as_str(), &[], &json!({ "node": node, "job": job }))
 }
 
-/// Waits until the map shows a node as it is to be; meanwhile shows the job that moves its objects.
+/// Waits until the map shows a node's expected state; shows the progress of the rebalance.
 async fn until(
     session: &Session,
     node: &NodeId,
@@ -105,7 +105,7 @@ async fn until(
             bar.finish_and_clear();
             return Ok(());
         }
-        // It begins in a moment, and other jobs may follow.
+        // The job starts a moment later, and other jobs may follow.
         if let Some(id) = job.filter(|_| !bar.is_hidden())
             && let Ok(status) = session.client.job(id).await
         {

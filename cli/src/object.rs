@@ -17,7 +17,7 @@ use crate::output::{self, Format, Row, Rows, time, time_json};
 use crate::session::Session;
 use crate::{job, standard, uri};
 
-/// `a-b`, `a-` or `-n`, as in an HTTP range.
+/// Parses `a-b`, `a-` or `-n`, as in an HTTP range.
 pub(crate) fn parse_range(text: &str) -> Result<RangeSpec, Error> {
     let bytes = text.strip_prefix("bytes=").unwrap_or(text);
     match RangeSpec::parse(&format!("bytes={bytes}")) {
@@ -41,7 +41,7 @@ pub(crate) struct CatArgs {
     range: Option<RangeSpec>,
 }
 
-/// Writes objects to standard output. Of several, those that can be read.
+/// Writes objects to standard output; skips those that cannot be read.
 pub(crate) async fn cat(session: &Session, args: &CatArgs) -> Result<(), Failure> {
     let objects: Vec<_> = args.objects.iter().map(|o| uri::object(o)).collect::<Result<_, _>>()?;
     let failed = |e: std::io::Error| Failure::local("standard output", &e);
@@ -65,7 +65,7 @@ pub(crate) async fn cat(session: &Session, args: &CatArgs) -> Result<(), Failure
     in_part(session, "were not written", missing, objects.len())
 }
 
-/// The end of a command on several objects of which some failed, each with its own message.
+/// The result of a command on several objects of which some failed and were reported.
 fn in_part(session: &Session, what: &str, failed: usize, all: usize) -> Result<(), Failure> {
     if failed == 0 {
         return Ok(());
@@ -109,7 +109,7 @@ pub(crate) async fn remove(session: &Session, args: &RemoveArgs) -> Result<(), F
     let mut failed = 0;
     for (bucket, name) in &objects {
         match session.client.delete(bucket, name).await {
-            // A person sees it on standard error, a program as a result.
+            // For people it is a message on standard error, for programs a result.
             Ok(()) if session.format == Format::Table => {
                 session.note(format!("removed {}", bucket.object_uri(name)));
             }
@@ -141,7 +141,7 @@ pub(crate) struct StatArgs {
     what: String,
 }
 
-/// Says what is known of an object or a bucket.
+/// Prints the properties of an object or a bucket.
 pub(crate) async fn stat(session: &Session, args: &StatArgs) -> Result<(), Failure> {
     let (bucket, name) = uri::remote(&args.what)?;
     if name.is_empty() {

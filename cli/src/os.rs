@@ -1,4 +1,4 @@
-//! The few calls to the operating system that the standard library does not offer.
+//! Calls to the operating system that the standard library does not offer.
 #![allow(unsafe_code)]
 
 use std::ffi::CString;
@@ -8,10 +8,10 @@ use std::path::Path;
 
 use tokio::process::Command;
 
-/// Makes the process that `command` starts end when this one does, however this one ends.
+/// Makes the process that `command` starts end with this one, however this one ends.
 ///
-/// The kernel ties the two to the *thread* that starts the child, so start it from one that lives
-/// as long as the process.
+/// The kernel ties the child to the *thread* that starts it, so start it from a thread that runs as
+/// long as the process.
 pub(crate) fn die_with_parent(command: &mut Command) {
     #[cfg(target_os = "linux")]
     {
@@ -35,14 +35,14 @@ pub(crate) fn die_with_parent(command: &mut Command) {
     let _ = command;
 }
 
-/// What to tell a process.
+/// A signal to a process.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Signal {
     Terminate,
     Kill,
 }
 
-/// Sends a signal; a process that is gone already is no error.
+/// Sends a signal; a process that has ended is no error.
 pub(crate) fn signal(pid: u32, signal: Signal) {
     let number = match signal {
         Signal::Terminate => libc::SIGTERM,
@@ -56,8 +56,8 @@ pub(crate) fn signal(pid: u32, signal: Signal) {
     }
 }
 
-/// Lets this process have as many files open as it may: the default of many systems is for programs
-/// that open a handful. Returns how many that are.
+/// Raises the limit of open files of this process to the maximum: the default of many systems is
+/// too low for a server. Returns the new limit.
 pub(crate) fn raise_open_files() -> io::Result<u64> {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: `limit` is of the right type and outlives both calls.
@@ -85,10 +85,12 @@ pub(crate) fn file_system_size(path: &Path) -> io::Result<u64> {
     Ok((stat.f_blocks as u64).saturating_mul(stat.f_frsize as u64))
 }
 
-/// In a statically linked program: resolves names by files and DNS alone, whatever /etc/nsswitch.conf says.
+/// In a statically linked program: resolves names by files and DNS alone, regardless of
+/// /etc/nsswitch.conf.
 ///
-/// Other services that are named there, such as systemd's, are shared libraries that belong to the
-/// machine's own version of glibc. A program that has another version linked in crashes when it loads one.
+/// Other services that /etc/nsswitch.conf may name, such as systemd's, are shared libraries for the
+/// machine's own version of glibc. A program with another version linked in crashes when it loads
+/// one.
 pub(crate) fn resolve_names_without_modules() {
     #[cfg(all(target_env = "gnu", target_feature = "crt-static"))]
     {

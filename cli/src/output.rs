@@ -38,19 +38,19 @@ pub(crate) struct Row {
     pub(crate) json: Value,
 }
 
-/// Rows being written. [`Rows::finish`] must be called for the output to be complete.
+/// Writes rows of output. [`Rows::finish`] must be called for the output to be complete.
 pub(crate) struct Rows<W: Write = BufWriter<Stdout>> {
     format: Format,
     columns: Vec<Column>,
     widths: Vec<usize>,
-    /// Rows held back until the columns' widths are known.
+    /// Rows that are buffered until the columns' widths are known.
     held: Vec<Row>,
     started: bool,
     written: usize,
     out: W,
 }
 
-/// Rows that decide the widths of a long table's columns.
+/// Number of rows that decide the widths of a long table's columns.
 const HOLD: usize = 1000;
 
 impl Rows {
@@ -117,7 +117,7 @@ impl<W: Write> Rows<W> {
         writeln!(self.out, "{}", line.trim_end())
     }
 
-    /// Writes what is held back and the end of a JSON document.
+    /// Writes the buffered rows and the end of a JSON document.
     pub(crate) fn finish(mut self) -> Result<(), Failure> {
         self.try_finish().map_err(|e| Failure::local("standard output", &e))
     }
@@ -133,7 +133,7 @@ impl<W: Write> Rows<W> {
     }
 }
 
-/// Prints one thing: as `key  value` lines, JSON, or its name.
+/// Prints one item: as `key  value` lines, JSON, or its name.
 pub(crate) fn one(
     format: Format,
     name: &str,

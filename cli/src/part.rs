@@ -1,12 +1,12 @@
-//! Files that are there whole or not at all.
+//! Files that are written atomically.
 
 use std::path::{Path, PathBuf};
 
-/// A file that is being filled; gone when it is dropped before it got its real name.
+/// A temporary file; removed on drop unless it was renamed to its final name.
 pub(crate) struct Part(PathBuf);
 
 impl Part {
-    /// For what is to be `path`, in the same folder.
+    /// A temporary file for `path`, in the same folder.
     pub(crate) fn beside(path: &Path) -> Self {
         let own = path.file_name().unwrap_or_default().to_string_lossy();
         // A file name has at most 255 bytes.

@@ -1,6 +1,6 @@
-//! The file that names the process of a node: lets `dev` stop a node that was started again by
-//! hand, and lets a node wait for its own predecessor to be gone. Looks into `/proc`; where there
-//! is none, nobody is found.
+//! The file with the process id of a node: `dev` stops nodes by it that were restarted by hand, and
+//! a node waits for its predecessor to end. Reads `/proc`; on systems without it no process is
+//! found.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,9 +10,9 @@ use forebay_core::Error;
 
 use crate::node::{Stopped, exit};
 
-/// A killed process needs a moment to give back its port and its disks.
+/// Time that a killed process may take to release its port and its disks.
 const DYING: Duration = Duration::from_secs(5);
-/// One that shows no sign of dying may not have noticed yet that it was killed.
+/// Time for a process that was killed a moment ago to begin to end.
 const ALIVE: Duration = Duration::from_secs(1);
 
 fn path(dir: &Path) -> PathBuf {
@@ -23,7 +23,7 @@ fn read(dir: &Path) -> Option<u32> {
     fs::read_to_string(path(dir)).ok()?.trim().parse().ok()
 }
 
-/// Names this process as the node's, in the folder of the node's state.
+/// Writes this process's id, in the folder of the node's state.
 pub(crate) fn write(dir: &Path) -> Result<(), Stopped> {
     let path = path(dir);
     fs::write(&path, format!("{}\n", std::process::id())).map_err(|e| {
@@ -32,8 +32,8 @@ pub(crate) fn write(dir: &Path) -> Result<(), Stopped> {
     })
 }
 
-/// The process that runs the node now: its command line must name the node's settings, because
-/// process ids are used again.
+/// The process that runs the node now. Its command line must name the node's settings, because
+/// process ids are reused.
 pub(crate) fn running(dir: &Path, config: &Path) -> Option<u32> {
     let pid = read(dir)?;
     let line = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
@@ -41,8 +41,8 @@ pub(crate) fn running(dir: &Path, config: &Path) -> Option<u32> {
     line.split(|&b| b == 0).any(|word| word == config).then_some(pid)
 }
 
-/// Waits while the node's last process is dying: a node may be started again the moment after it
-/// was killed. One that lives on is not waited for, or only for a moment.
+/// Waits while the node's previous process is ending: a node may be restarted right after it was
+/// killed. A process that does not end is waited for only for a moment.
 pub(crate) fn wait_for_predecessor(dir: &Path, config: &Path) {
     // In a container every start has the same process id: the file then names this process.
     let Some(pid) = read(dir).filter(|pid| *pid != std::process::id()) else { return };
@@ -96,7 +96,7 @@ mod tests {
         wait_for_predecessor(dir.path(), Path::new(&me));
         let mut child = std::process::Command::new("true").spawn().unwrap();
         fs::write(path(dir.path()), child.id().to_string()).unwrap();
-        // Over, but nobody has asked how it went yet: it holds nothing any more.
+        // A zombie: it holds no resources any more.
         while !fs::read(format!("/proc/{}/cmdline", child.id())).unwrap().is_empty() {}
         wait_for_predecessor(dir.path(), config);
         assert!(started.elapsed() < ALIVE);

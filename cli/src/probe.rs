@@ -9,14 +9,14 @@ use forebay_core::state::Node;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-/// A node that is up answers such a request at once.
+/// Timeout of a request; a node that is up replies much faster.
 const WITHIN: Duration = Duration::from_secs(2);
 
-/// What a node replied.
+/// A node's reply.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Answer {
     pub(crate) status: u16,
-    /// What its clock said, unix seconds.
+    /// The node's clock by its Date header, unix seconds.
     pub(crate) date_s: Option<u64>,
     pub(crate) body: Vec<u8>,
 }
@@ -38,7 +38,7 @@ pub(crate) async fn get(address: &str, path: &str) -> io::Result<Answer> {
     parse(&answer).ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "not an HTTP answer"))
 }
 
-/// Every node that this gateway's map has alive; none while it has no map.
+/// Every node that this gateway's map has alive; empty while it has no map.
 pub(crate) async fn alive(address: &str) -> Vec<Node> {
     let Ok(Answer { status: 200, body, .. }) = get(address, "/api/v1/map").await else {
         return Vec::new();

@@ -10,7 +10,7 @@ const BYTES_BAR: &str =
 const OBJECTS_BAR: &str =
     "{wide_bar} {percent:>3}%  {pos}/{len} objects  {msg}  {per_sec:1}  {eta} left";
 
-/// Whether anybody would see a bar.
+/// Whether a bar would be visible.
 pub(crate) fn wanted(quiet: bool) -> bool {
     !quiet && std::io::stderr().is_terminal()
 }
@@ -25,12 +25,12 @@ pub(crate) fn objects(shown: bool, total: Option<u64>) -> ProgressBar {
     make(shown, total, OBJECTS_BAR, "{spinner} {pos} objects  {msg}")
 }
 
-/// Makes a bar of a counter of bytes, now that the total is known.
+/// Turns a counter of bytes into a bar, when the total becomes known.
 pub(crate) fn total_bytes(progress: &ProgressBar, total: u64) {
     set_total(progress, total, BYTES_BAR);
 }
 
-/// Makes a bar of a counter of objects, now that the total is known. The total may grow.
+/// Turns a counter of objects into a bar, when the total becomes known. The total may grow.
 pub(crate) fn total_objects(progress: &ProgressBar, total: u64) {
     set_total(progress, total, OBJECTS_BAR);
 }

@@ -23,7 +23,7 @@ use crate::{progress, standard};
 
 /// Files up to this size are read into memory before they are sent.
 const INLINE_MAX_BYTES: u64 = 1 << 20;
-/// So much of standard input is held in memory, so that sending can be tried again.
+/// Bytes of standard input that are held in memory, so that the request can be retried.
 const HELD: u64 = 64 << 20;
 const READ_SIZE: usize = 256 << 10;
 
@@ -91,7 +91,7 @@ fn is_folder(path: &Path) -> Failure {
     Failure::usage(format!("{} is a folder", path.display()), "add -r to put all files in it")
 }
 
-/// Puts files and folders under their own names. Nothing is sent before all of them are found.
+/// Puts files and folders under their own names. Finds all of them before it sends any.
 async fn put_several(
     session: &Session,
     bucket: &Bucket,
@@ -130,7 +130,7 @@ async fn blocking(
     found.map_err(|e| Error::internal(format!("the search for files failed: {e}")))?
 }
 
-/// Finds files and the files in folders; each is named by its own name behind `prefix`.
+/// Finds files and the files in folders; each is named `prefix` and its own name.
 fn find_several(paths: Vec<PathBuf>, prefix: &str, recursive: bool) -> Result<Found, Failure> {
     let (mut files, mut problems) = (Vec::new(), Vec::new());
     for path in paths {
@@ -150,7 +150,8 @@ fn find_several(paths: Vec<PathBuf>, prefix: &str, recursive: bool) -> Result<Fo
     Ok((files, problems))
 }
 
-/// The object's name for a file: a name that is empty or ends in `/` takes the file's own.
+/// The object's name for a file: the file's own name is added to a name that is empty or ends in
+/// `/`.
 fn object_name(name: &str, path: &Path) -> Result<String, Failure> {
     if !name.is_empty() && !name.ends_with('/') {
         return Ok(name.to_owned());
@@ -214,7 +215,7 @@ impl Unsent {
         }
     }
 
-    /// Whether every other file would meet the same error: it is about the bucket or the cluster.
+    /// Whether every other file would get the same error: it is about the bucket or the cluster.
     fn will_repeat(&self) -> bool {
         use ErrorCode::*;
         let Self::Cluster(failure) = self else { return false };
@@ -252,7 +253,7 @@ async fn send(
     Ok(meta.size)
 }
 
-/// A file whose reading moves a bar; a second try takes back what the first had moved.
+/// A file whose reads move a bar; a retry takes back what the first attempt had moved.
 fn watched(file: &Upload, bar: &ProgressBar) -> Body {
     let (path, bar, moved) = (file.path.clone(), bar.clone(), Arc::new(AtomicU64::new(0)));
     let open: forebay_client::OpenStream = Arc::new(move || {
@@ -287,7 +288,7 @@ async fn put_folder(
     put_all(session, bucket, files, problems, jobs).await
 }
 
-/// Sends files, several at once; `failed` says what of those that were asked for cannot be read.
+/// Sends files concurrently; `failed` has messages about those that cannot be read.
 async fn put_all(
     session: &Session,
     bucket: &Bucket,
@@ -312,7 +313,7 @@ async fn put_all(
     while let Some((result, path)) = sending.next().await {
         match result {
             Ok(size) => (sent, bytes) = (sent + 1, bytes + size),
-            // Every other file would meet the same.
+            // Every other file would get the same error.
             Err(e) if e.will_repeat() => {
                 stopped = Some(e.into_failure());
                 break;
@@ -326,7 +327,7 @@ async fn put_all(
             }
         }
     }
-    // Files under way are dropped: what is not acknowledged is not counted.
+    // Cancels files in progress: they are not acknowledged and not counted.
     drop(sending);
     bar.finish_and_clear();
     if session.format.is_json() {
@@ -343,7 +344,7 @@ async fn put_all(
     }
 }
 
-/// The files below a folder in name order, and what could not be taken.
+/// The files below a folder in name order, and messages about files that cannot be sent.
 fn find(folder: &Path, prefix: &str) -> Result<Found, Failure> {
     let mut files = Vec::new();
     let mut problems = Vec::new();
@@ -358,7 +359,7 @@ fn find(folder: &Path, prefix: &str) -> Result<Found, Failure> {
                 continue;
             };
             let name = format!("{prefix}{own}");
-            // A link to a file is that file; a link to a folder may be a loop.
+            // A link to a file is sent as that file; a link to a folder may be a loop.
             let is_link = entry.file_type().is_ok_and(|t| t.is_symlink());
             match std::fs::metadata(&path) {
                 Ok(m) if m.is_file() => files.push(Upload { path, name, size: m.len() }),

@@ -1,5 +1,5 @@
 //! `forebay serve`: a gateway and a target in one process, for one machine. While it is ready,
-//! `DIR/serve.json` says where it is and which process it is.
+//! `DIR/serve.json` has its endpoint and process id.
 
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
@@ -23,11 +23,11 @@ use crate::idle::IdleStop;
 use crate::node::{Stopped, check, check_port, exit, finish, runtime, until_stopped};
 use crate::{home, os, probe};
 
-/// Most bytes a disk may use when nobody says how many.
+/// Maximum of the default disk budget, in bytes.
 const MAX_DEFAULT_BYTES: u64 = 20 << 30;
-/// How often to ask the nodes while they start.
+/// Interval of probes of the nodes while they start.
 const ASK_EVERY: Duration = Duration::from_millis(20);
-/// How many ports after the gateway's are tried for the target.
+/// Number of ports after the gateway's that are tried for the target.
 const NEARBY: u16 = 50;
 
 #[derive(Debug, clap::Args)]
@@ -134,7 +134,7 @@ fn start(args: ServeArgs) -> Result<(), Stopped> {
             home::remove(&description)
         });
         let result = serve(gateway, target, greeting, lifecycle).await;
-        // Held until the folder is free for the next one.
+        // Held until the process ends, so that the next server finds the folder free.
         let users = match idle {
             Some(idle) => idle.await.ok().flatten(),
             None => None,
@@ -171,7 +171,7 @@ async fn serve(
     };
     let stop = lifecycle.token();
     until_stopped(lifecycle, async move {
-        // Whichever ends first takes the other one with it.
+        // When one of them ends, it stops the other one.
         let front = async {
             let result = front.await;
             stop.cancel();
@@ -188,18 +188,19 @@ async fn serve(
     .await
 }
 
-/// What there is to say when the server is ready.
+/// The message when the server is ready.
 struct Greeting {
-    /// Where both nodes listen, the gateway first.
+    /// Addresses of both nodes, the gateway first.
     nodes: [String; 2],
-    /// For a person.
+    /// Text for people.
     text: String,
-    /// For programs, in this file.
+    /// For programs: the endpoint, written to `description`.
     endpoint: String,
     description: PathBuf,
 }
 
-/// Greets once both nodes answer and the gateway knows a target: from then on everything works.
+/// Prints the message once both nodes reply and the gateway has a target: from then on requests
+/// work.
 async fn announce(greeting: Greeting, stop: CancellationToken) {
     let up = async {
         for node in &greeting.nodes {
@@ -219,7 +220,7 @@ async fn announce(greeting: Greeting, stop: CancellationToken) {
     }
     let described = json!({ "endpoint": greeting.endpoint, "pid": std::process::id() });
     match home::write(&greeting.description, described.to_string().as_bytes(), 0o600) {
-        // It may have been told to stop meanwhile, and what says so comes first.
+        // If the server is stopping meanwhile, the file must not say that it is ready.
         Ok(()) if stop.is_cancelled() => drop(home::remove(&greeting.description)),
         Ok(()) => say(&greeting.text),
         Err(stopped) => {
@@ -229,7 +230,7 @@ async fn announce(greeting: Greeting, stop: CancellationToken) {
     }
 }
 
-/// Where this process itself reaches one of its listeners.
+/// Local address of one of this process's listeners.
 fn local(http: &str) -> String {
     match http.parse::<SocketAddr>() {
         Ok(address) if address.ip().is_unspecified() => {
@@ -252,7 +253,7 @@ fn welcome(endpoint: &str, disk: &str, size: ByteSize) -> String {
     )
 }
 
-/// Names of the two nodes, kept because they decide where data lies.
+/// Ids of the two nodes, kept because placement depends on them.
 #[derive(Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 struct Ids {
@@ -306,12 +307,12 @@ fn free_after(address: SocketAddr) -> Result<SocketAddr, Stopped> {
     })
 }
 
-/// The address to tell others: listening everywhere is not an address that one can connect to.
+/// The address for clients: an unspecified address is not one that a client can connect to.
 fn reachable(host: IpAddr) -> IpAddr {
     if !host.is_unspecified() {
         return host;
     }
-    // Connecting a datagram socket sends nothing; it only asks the system for the way out.
+    // Connecting a datagram socket sends nothing; it only selects the outgoing address.
     let way_out = UdpSocket::bind((host, 0))
         .and_then(|socket| {
             let documentation: IpAddr = match host {

@@ -1,4 +1,4 @@
-//! What all client commands share: the connection, how to print, and whether to ask first.
+//! State that all client commands share: the connection, the output format, and confirmation.
 
 use std::ffi::OsString;
 use std::io::{IsTerminal, Write};
@@ -39,8 +39,8 @@ pub(crate) struct ClientArgs {
 }
 
 impl ClientArgs {
-    /// The form of the output. The environment is read here, not by clap, which would show what
-    /// comes from there as a required option in the usage lines of errors.
+    /// The output format. The environment is read here, not by clap, which would show a value from
+    /// the environment as a required option in the usage lines of errors.
     pub(crate) fn output(&self) -> Format {
         self.output.or_else(|| output_of_environment().ok()?).unwrap_or_default()
     }
@@ -48,7 +48,7 @@ impl ClientArgs {
 
 const OUTPUT: &str = "FOREBAY_OUTPUT";
 
-/// The form of output that the environment sets, or an error if there is no such form.
+/// The output format that the environment sets, or an error if it is invalid.
 pub(crate) fn output_of_environment() -> Result<Option<Format>, String> {
     match std::env::var(OUTPUT) {
         Ok(form) if !form.is_empty() => {
@@ -116,25 +116,25 @@ impl Session {
         })
     }
 
-    /// A client for whom no kept listing of a cloud is young enough.
+    /// A client that accepts no cached listing of a cloud.
     pub(crate) fn fresh(&self) -> Result<Client, Failure> {
         let cloud_retry = Some(FRESH_LISTING.to_owned());
         Ok(Client::new(ClientConfig { cloud_retry, ..self.config.clone() })?)
     }
 
-    /// Tells a person something that is not a result.
+    /// Prints a note for people that is not a result.
     pub(crate) fn note(&self, text: impl std::fmt::Display) {
         if !self.quiet && !self.format.is_json() {
             let _ = writeln!(std::io::stderr(), "{text}");
         }
     }
 
-    /// Warns of something that went wrong with a part of the work.
+    /// Prints a warning about a part of the work.
     pub(crate) fn warn(&self, text: impl std::fmt::Display) {
         let _ = writeln!(std::io::stderr(), "{text}");
     }
 
-    /// Asks before something is removed. Where nobody can be asked, `--yes` is needed.
+    /// Asks for confirmation before a removal. Without a terminal, `--yes` is required.
     pub(crate) fn confirm(&self, what: &str) -> Result<(), Failure> {
         if self.yes {
             return Ok(());

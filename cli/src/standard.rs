@@ -1,4 +1,4 @@
-//! The standard streams of data, as files that can be read and written without blocking others.
+//! The standard streams as async files that do not block other tasks.
 
 use std::io;
 use std::os::fd::AsFd;

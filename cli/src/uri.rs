@@ -1,4 +1,4 @@
-//! What a command's arguments name: a bucket, an object, a local path, or a standard stream.
+//! Arguments of a command: a bucket, an object, a local path, or a standard stream.
 
 use std::path::PathBuf;
 
@@ -26,9 +26,9 @@ impl Place {
     }
 }
 
-/// A bucket and what stands behind it, which may be empty.
+/// A bucket and the rest of the URI, which may be empty.
 pub(crate) fn remote(text: &str) -> Result<(Bucket, String)> {
-    // No scheme is no provider, though the protocol has a default for it.
+    // A scheme is required, although the protocol has a default provider.
     if text.find("://").is_none_or(|at| at == 0) {
         return Err(Error::invalid(format!("\"{text}\" is not the name of a bucket or object"))
             .hint("write it with a scheme: ais://bucket/object, or s3://, gs://, az://"));
@@ -64,7 +64,7 @@ pub(crate) fn provider(text: &str) -> Option<Provider> {
         .and_then(|scheme| scheme.parse().ok())
 }
 
-/// What a listing asks for.
+/// The scope of a listing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Listing {
     Buckets(Option<Provider>),
@@ -83,7 +83,7 @@ impl Listing {
     }
 }
 
-/// The last part of an object's name or of a path, for a name on the other side.
+/// The last component of an object's name or of a path.
 pub(crate) fn base_name(name: &str) -> Option<&str> {
     let last = name.rsplit('/').next().unwrap_or(name);
     (!matches!(last, "" | "." | "..")).then_some(last)

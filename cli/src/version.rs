@@ -8,7 +8,7 @@ use serde_json::json;
 
 use crate::output::Format;
 
-/// What is compiled in; nothing is optional yet.
+/// Compiled-in features; none is optional yet.
 const FEATURES: [&str; 8] = [
     "v1",
     "batch",

@@ -1,5 +1,5 @@
-//! Batches: the request from flat lists, the answers as buffers and exceptions, and
-//! `_core.BatchStream`, the answers one by one, and `_core.PendingBatch`, all of them later.
+//! Batches: builds requests from flat lists and returns the results as buffers and exceptions.
+//! `_core.BatchStream` returns results one by one, `_core.PendingBatch` all of them later.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
@@ -18,11 +18,11 @@ use crate::client::parse_bucket;
 use crate::error::{exception, raise};
 use crate::runtime::{self, Owned, Pending};
 
-/// What of an object is asked for: a member of the shard that it is (or empty), offset, length.
+/// The part of an object that is read: a member of the shard (or empty), offset, length.
 pub(crate) type Part = (String, Option<u64>, Option<u64>);
 
-/// The request for `names[i]` in `buckets[bucket_of[i]]`, to be answered in this order. Without
-/// `bucket_of` all are in the first bucket, without `parts` they are whole objects.
+/// The request for `names[i]` in `buckets[bucket_of[i]]`, in this order. Without `bucket_of` all
+/// are in the first bucket, without `parts` they are whole objects.
 pub(crate) fn request(
     py: Python<'_>,
     buckets: &[String],
@@ -53,16 +53,16 @@ pub(crate) fn request(
     Ok(BatchRequest { buckets, entries, ordered: true })
 }
 
-/// What Python gets for the bytes of an answer.
+/// The Python type of a result's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Content {
-    /// A `Buffer` of the memory that they came in.
+    /// A `Buffer` over the received memory, without a copy.
     Shared,
-    /// A `bytes` with a copy: the cheapest object that Python has for a small one.
+    /// A `bytes` with a copy: the cheapest Python object for small content.
     Bytes,
 }
 
-/// One answer as Python gets it.
+/// One result as a Python object.
 pub(crate) fn answer(
     py: Python<'_>,
     answer: forebay_core::Result<Bytes>,
@@ -75,7 +75,7 @@ pub(crate) fn answer(
     }
 }
 
-/// [`answer`] of one of many; `raises`: a failure is raised.
+/// [`answer`] for one of many results; `raises`: a failure is raised instead of returned.
 fn one_of(
     py: Python<'_>,
     result: forebay_core::Result<Bytes>,
@@ -88,12 +88,12 @@ fn one_of(
     }
 }
 
-/// Copies of so many bytes are made at once while a batch comes.
+/// Received bytes that are converted together while a batch is read.
 const COPIED: usize = 512 << 10;
 
-/// Reads a batch; the answers in the order of the request. Those that are to be `bytes` are received
-/// into them where they are large. The small ones are copied as they come: while they are in the CPU's
-/// caches, and while the targets send the rest.
+/// Reads a batch; returns the results in the order of the request. Large `bytes` results are
+/// received directly into their objects. Small ones are copied as they arrive, while they are in
+/// the CPU's caches and the targets send the rest.
 pub(crate) fn read_all<'py>(
     py: Python<'py>,
     client: Client,
@@ -108,16 +108,16 @@ pub(crate) fn read_all<'py>(
     answers.finish(py)
 }
 
-/// The answers to a batch that is being read.
+/// The results of a batch that is being read.
 struct Answers {
     content: Content,
     raises: bool,
     made: Vec<Option<PyResult<Py<PyAny>>>>,
-    /// What came and is not made yet, and how many bytes that is.
+    /// Results that were received and are not Python objects yet, and their size in bytes.
     waiting: Vec<BatchItem>,
     bytes: usize,
     rooms: Option<BytesRooms>,
-    /// Nobody else needs the GIL; else the rest is made at the end.
+    /// No other thread waits for the GIL; otherwise the rest is converted at the end.
     is_free: bool,
 }
 
@@ -154,7 +154,7 @@ impl Answers {
         }
     }
 
-    /// Makes what waits.
+    /// Converts the waiting results.
     fn make(&mut self, py: Python<'_>) {
         self.bytes = 0;
         for BatchItem { index, result } in self.waiting.drain(..) {
@@ -171,7 +171,7 @@ impl Answers {
     }
 }
 
-/// All answers as Python gets them; `raises`: the first failure is raised.
+/// All results as Python objects; `raises`: the first failure is raised.
 pub(crate) fn answers(
     py: Python<'_>,
     answers: Vec<forebay_core::Result<Bytes>>,
@@ -187,7 +187,7 @@ pub(crate) fn answers(
 
 type Read = Result<Vec<forebay_core::Result<Bytes>>>;
 
-/// A batch on its way.
+/// A batch that is read in the background.
 #[pyclass(module = "forebay._core", frozen)]
 pub(crate) struct PendingBatch {
     reading: Pending<Read>,
@@ -210,18 +210,18 @@ impl PendingBatch {
 
 #[pymethods]
 impl PendingBatch {
-    /// Waits for all answers; they are had once.
+    /// Waits for all results; they can be taken once.
     fn result<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         let read = self.reading.wait(py)?.map_err(|e| raise(py, e))?;
         answers(py, read, self.content, self.raises)
     }
 }
 
-/// Iterator over the answers of a batch in runs of those that are there, each with its position in
-/// the request; only the process that sent it can read on.
+/// Iterator over the results of a batch in runs of those that have arrived, each with its position
+/// in the request. Only the process that sent the request can read on.
 #[pyclass(module = "forebay._core", frozen)]
 pub(crate) struct BatchStream {
-    /// Taken out while an answer is awaited, so that the lock is never held without the GIL.
+    /// Taken out while waiting for a result, so that the lock is never held without the GIL.
     stream: Mutex<Option<Owned<NativeStream>>>,
 }
 
@@ -231,7 +231,7 @@ impl From<NativeStream> for BatchStream {
     }
 }
 
-/// Answers with their positions.
+/// Results with their positions.
 type Run<'py> = Vec<(usize, Bound<'py, PyAny>)>;
 
 #[pymethods]

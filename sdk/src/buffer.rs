@@ -1,5 +1,5 @@
-//! Bytes between Rust and Python without a copy: received ones as an object with the buffer
-//! protocol (`memoryview(buffer)`), and the memory of a Python object to receive into.
+//! Transfer of bytes between Rust and Python without a copy: received bytes as an object with the
+//! buffer protocol (`memoryview(buffer)`), and the memory of a Python object to receive into.
 
 use std::collections::HashMap;
 use std::ffi::c_int;
@@ -59,14 +59,14 @@ impl Buffer {
     }
 }
 
-/// Writable memory of a Python object, which cannot move or go while this lives.
+/// Writable memory of a Python object, which is neither moved nor freed while this value exists.
 pub(crate) struct Destination {
     buffer: PyBuffer<u8>,
     offset: usize,
 }
 
 impl Destination {
-    /// The bytes of `buffer` behind the first `offset`.
+    /// The bytes of `buffer` from `offset` on.
     pub(crate) fn new(buffer: PyBuffer<u8>, offset: usize) -> PyResult<Self> {
         if buffer.readonly() {
             return Err(PyBufferError::new_err("the buffer is read-only"));
@@ -82,7 +82,7 @@ impl Destination {
         Ok(Self { buffer, offset })
     }
 
-    /// To be written to.
+    /// The memory, for writing.
     #[allow(unsafe_code)]
     pub(crate) fn bytes(&mut self) -> &mut [u8] {
         let length = self.buffer.len_bytes() - self.offset;
@@ -101,10 +101,10 @@ impl Destination {
     }
 }
 
-/// A `bytes` object that is filled before anybody else sees it.
+/// A `bytes` object that is filled before Python code has access to it.
 pub(crate) struct Unfilled {
     bytes: Py<PyBytes>,
-    /// Its memory, so many bytes of it, and how many of these are written.
+    /// Its memory, the length in bytes, and the number of written bytes.
     start: *mut u8,
     len: usize,
     filled: usize,
@@ -116,7 +116,7 @@ pub(crate) struct Unfilled {
 unsafe impl Send for Unfilled {}
 
 impl Unfilled {
-    /// Room for `len` bytes; it takes memory as it is filled.
+    /// Creates an object of `len` bytes; its pages are allocated as they are filled.
     #[allow(unsafe_code)]
     pub(crate) fn new(py: Python<'_>, len: u64) -> PyResult<Self> {
         let size = ffi::Py_ssize_t::try_from(len)?;
@@ -131,7 +131,7 @@ impl Unfilled {
         Ok(Self { bytes: bytes.unbind(), start, len: size as usize, filled: 0 })
     }
 
-    /// Writes behind what is there; false if there is no room for it.
+    /// Appends bytes; false if they do not fit.
     pub(crate) fn append(&mut self, piece: &[u8]) -> bool {
         let has_room = piece.len() <= self.remaining_mut();
         if has_room {
@@ -140,14 +140,14 @@ impl Unfilled {
         has_room
     }
 
-    /// The object, if all of it was written.
+    /// The object, if it is complete.
     pub(crate) fn finish(self) -> Option<Py<PyBytes>> {
         (self.filled == self.len).then_some(self.bytes)
     }
 }
 
-// SAFETY: `chunk_mut` is memory that belongs to this alone, and ends where the object does; what is
-// announced as written is never more than that.
+// SAFETY: `chunk_mut` is memory that only this value uses, and ends where the object does; never
+// more than that is announced as written.
 #[allow(unsafe_code)]
 unsafe impl BufMut for Unfilled {
     fn remaining_mut(&self) -> usize {
@@ -173,7 +173,7 @@ unsafe impl BufMut for Unfilled {
 unsafe impl Sync for Unfilled {}
 
 impl AsRef<[u8]> for Unfilled {
-    /// What was written.
+    /// The written bytes.
     #[allow(unsafe_code)]
     fn as_ref(&self) -> &[u8] {
         // SAFETY: these bytes were written, and cannot write again while `self` is borrowed.
@@ -181,21 +181,22 @@ impl AsRef<[u8]> for Unfilled {
     }
 }
 
-/// `bytes` objects that a batch is received into. Whoever takes an answer out has the object that its
-/// bytes lie in.
+/// `bytes` objects that a batch is received into. [`Self::take_out`] returns the object that holds
+/// a result's bytes.
 #[derive(Clone, Default)]
 pub(crate) struct BytesRooms {
-    /// By their address: objects that are full.
+    /// Complete objects by their address.
     full: Arc<Mutex<HashMap<usize, Arc<Unfilled>>>>,
-    /// Another thread needs the GIL.
+    /// Another thread waits for the GIL.
     is_contended: Arc<AtomicBool>,
 }
 
-/// Whoever waits longer than this for the GIL leaves it to others.
+/// A thread that waits longer than this for the GIL makes no further `bytes` objects during the
+/// batch.
 pub(crate) const GIL_IS_FREE: Duration = Duration::from_millis(1);
 
 impl BytesRooms {
-    /// Where the decoder of a batch has its payloads.
+    /// The allocator of payloads for the decoder of a batch.
     pub(crate) fn rooms(&self) -> Rooms {
         let rooms = self.clone();
         Arc::new(move |len| rooms.room(len))
@@ -217,7 +218,7 @@ impl BytesRooms {
         self.full.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The object that these bytes lie in; the bytes themselves if it is none of these.
+    /// The object that holds these bytes; the bytes themselves if no object does.
     pub(crate) fn take_out(&self, content: Bytes) -> Result<Py<PyBytes>, Bytes> {
         let Some(object) = self.full().remove(&(content.as_ptr() as usize)) else {
             return Err(content);
@@ -226,14 +227,14 @@ impl BytesRooms {
             return Err(content);
         }
         drop(content);
-        // The length says that it is full.
+        // The length shows that it is complete.
         Arc::try_unwrap(object)
             .map(|only| only.bytes)
             .map_err(|shared| Bytes::from_owner(Filled(shared)))
     }
 }
 
-/// An object on its way.
+/// An object that is being received.
 struct Receiving {
     bytes: Unfilled,
     full: Arc<Mutex<HashMap<usize, Arc<Unfilled>>>>,
@@ -258,7 +259,7 @@ impl Room for Receiving {
     }
 }
 
-/// The memory of an object as Rust sees it.
+/// The memory of an object as a Rust buffer.
 struct Filled(Arc<Unfilled>);
 
 impl AsRef<[u8]> for Filled {
@@ -267,7 +268,7 @@ impl AsRef<[u8]> for Filled {
     }
 }
 
-/// Readable memory of a Python object, which cannot move or go while this lives.
+/// Readable memory of a Python object, which is neither moved nor freed while this value exists.
 pub(crate) struct Source {
     buffer: PyBuffer<u8>,
 }

@@ -1,5 +1,5 @@
-//! `_core.Client`: every call of the Python package that talks to the cluster. Values that are not
-//! bytes cross as JSON texts, which the Python side turns into its own types.
+//! `_core.Client`: every call of the Python package to the cluster. Values that are not bytes are
+//! passed as JSON texts, which the Python side converts to its own types.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -34,11 +34,11 @@ use crate::runtime::{self, Owned};
 use crate::shard::{self, ShardStream};
 use crate::upload::Upload;
 
-/// A client that is made anew in each process that uses it.
+/// A client that is created anew in each process that uses it.
 #[pyclass(module = "forebay._core", frozen)]
 pub(crate) struct Client {
     config: ClientConfig,
-    /// Without a lock, which a fork could copy locked.
+    /// Without a lock, because a fork could copy it in the locked state.
     current: ArcSwapOption<Owned<Native>>,
 }
 
@@ -51,12 +51,12 @@ impl Client {
         }
         let _context = runtime::runtime(py)?.enter();
         let native = Native::new(self.config.clone()).map_err(|e| raise(py, e))?;
-        // Another thread may have made one as well; then that one is used from now on.
+        // Another thread may have created one too; then that one is used from now on.
         self.current.compare_and_swap(&current, Some(Arc::new(Owned::new(native.clone()))));
         Ok(native)
     }
 
-    /// The outcome of one call, waited for without the GIL.
+    /// Runs one call and waits for its result without the GIL.
     pub(crate) fn call<T: Send, F>(
         &self,
         py: Python<'_>,
@@ -74,7 +74,7 @@ pub(crate) fn parse_bucket(py: Python<'_>, uri: &str) -> PyResult<Bucket> {
     Ok(Bucket::parse_uri(uri).map_err(|e| raise(py, e))?.0)
 }
 
-/// What a job works on: these names, or all that begin so.
+/// The objects of a job: these names, or all with this prefix.
 fn selection(names: Option<Vec<String>>, prefix: String) -> Selection {
     names.map_or(Selection::Prefix(prefix), Selection::Names)
 }
@@ -95,8 +95,8 @@ fn json(py: Python<'_>, value: &impl Serialize) -> PyResult<String> {
 
 #[pymethods]
 impl Client {
-    /// `retry` is the value of the header `forebay-cloud-retry`; `has_contact`: the cluster was met
-    /// before, so that a restart is waited for.
+    /// `retry` is the value of the header `forebay-cloud-retry`. `has_contact`: the cluster was
+    /// reached before, so that the client waits for a restart.
     #[new]
     #[pyo3(signature = (endpoint, timeout_s, retry=None, has_contact=false))]
     fn new(
@@ -119,7 +119,7 @@ impl Client {
         Ok(Self { config, current: ArcSwapOption::empty() })
     }
 
-    /// Whether anything but a refused connection was met, here or in the parent process.
+    /// Whether any connection was not refused, here or in the parent process.
     fn has_contact(&self) -> bool {
         self.config.contact.is_made()
     }
@@ -219,7 +219,7 @@ impl Client {
         Ok(bytes.into())
     }
 
-    /// The same as a `bytes` object, which is what the bytes are received into.
+    /// The same as a `bytes` object, which the bytes are received into.
     fn read<'py>(
         &self,
         py: Python<'py>,
@@ -236,7 +236,7 @@ impl Client {
         object::received(py, reply, (&bucket, &name))
     }
 
-    /// Asks for a whole object, of so many bytes most likely, that comes while the caller goes on.
+    /// Starts a read of a whole object, with an expected size, in the background.
     fn begin_read(
         &self,
         py: Python<'_>,
@@ -247,8 +247,8 @@ impl Client {
         PendingObject::begin(py, self.native(py)?, parse_bucket(py, bucket)?, name, size)
     }
 
-    /// A range of an object, or all of it, by several ranges at once; with a pin (size, version, checksum) only of that
-    /// content.
+    /// Reads a range of an object, or all of it, by several concurrent ranges; with a pin (size,
+    /// version, checksum) only that content.
     #[allow(clippy::too_many_arguments)]
     #[pyo3(signature = (bucket, name, byte_range, part_size, parallel, pin=None))]
     fn get_in_ranges(
@@ -270,7 +270,7 @@ impl Client {
         Ok(bytes.into())
     }
 
-    /// The same, into the memory of a Python object; how many bytes that were.
+    /// The same, into the memory of a Python object; returns the number of bytes.
     #[allow(clippy::too_many_arguments)]
     #[pyo3(signature = (bucket, name, byte_range, dest, offset, part_size, parallel, pin=None))]
     fn get_into(
@@ -321,7 +321,7 @@ impl Client {
         json(py, &meta)
     }
 
-    /// Writes an object of what was gathered.
+    /// Writes an object from the content of a part buffer.
     fn put_gathered(
         &self,
         py: Python<'_>,
@@ -349,7 +349,7 @@ impl Client {
         json(py, &meta)
     }
 
-    /// An object written in parts.
+    /// Starts an upload of an object in parts.
     fn upload(
         &self,
         py: Python<'_>,
@@ -397,8 +397,8 @@ impl Client {
         self.call(py, |c| async move { c.copy((&bucket, &name), (&to, &to_name)).await })
     }
 
-    /// Every answer of a batch in the order of `names`: a `Buffer` (or `bytes`, as asked for), or
-    /// an exception, not raised unless that is asked for. Without `bucket_of` all are in the first
+    /// Reads a batch: each result in the order of `names` as a `Buffer` (or `bytes`, if requested),
+    /// or an exception, which is raised only if requested. Without `bucket_of` all are in the first
     /// bucket.
     #[pyo3(signature = (buckets, bucket_of, names, parts=None, as_bytes=false, raises=false))]
     fn batch_all<'py>(
@@ -416,7 +416,7 @@ impl Client {
         batch::read_all(py, self.native(py)?, request, content, raises)
     }
 
-    /// The same, begun now and taken later.
+    /// The same, started now and taken later.
     #[pyo3(signature = (buckets, bucket_of, names, as_bytes=false, raises=false))]
     fn begin_batch(
         &self,
@@ -450,7 +450,7 @@ impl Client {
         Ok(native.batch(&request).map_err(|e| raise(py, e))?.into())
     }
 
-    /// A member of a shard, whole or a range of it.
+    /// Reads a member of a shard, whole or a range of it.
     fn get_member(
         &self,
         py: Python<'_>,
@@ -468,7 +468,7 @@ impl Client {
         Ok(bytes.into())
     }
 
-    /// The same, in pieces as they arrive.
+    /// The same, in chunks as they arrive.
     fn open_member(
         &self,
         py: Python<'_>,
@@ -514,7 +514,7 @@ impl Client {
         Ok(ShardStream::new(native.read_shard(&bucket, &name, options), flat))
     }
 
-    /// The index of each shard, or an exception not raised.
+    /// The index of each shard, or an exception that is not raised.
     fn shard_indexes<'py>(
         &self,
         py: Python<'py>,

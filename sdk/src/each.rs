@@ -1,5 +1,5 @@
-//! Many single reads at a time: of what a transform makes of objects, or of objects only as they were
-//! listed.
+//! Many concurrent single reads: of transformed objects, or of objects pinned to their listed
+//! version.
 
 use forebay_client::{Pin, Result as ClientResult};
 use forebay_core::etl::EtlCall;
@@ -19,8 +19,8 @@ pub(crate) fn pinned((size, version, checksum): Pinned) -> Pin {
     Pin { size, version, checksum }
 }
 
-/// Each answer in the order of `names`: a `Buffer`, or an exception not raised. `etl` is the name of a
-/// transform and its arguments; `pins` has one entry per name.
+/// Each result in the order of `names`: a `Buffer`, or an exception that is not raised. `etl` is
+/// the name of a transform and its arguments; `pins` has one entry per name.
 #[pyfunction]
 #[pyo3(signature = (client, buckets, bucket_of, names, concurrency, etl=None, pins=None))]
 pub(crate) fn get_each<'py>(
@@ -72,7 +72,7 @@ enum How {
     Pinned(Pin),
 }
 
-/// The failure with the object's name in it.
+/// Adds the object's name to a failure.
 fn naming(bucket: &Bucket, name: &str, mut error: Error) -> Error {
     if !error.message.contains(name) {
         error.message = format!("{}: {}", bucket.object_uri(name), error.message);
@@ -80,8 +80,8 @@ fn naming(bucket: &Bucket, name: &str, mut error: Error) -> Error {
     error
 }
 
-/// A listing as flat buffers (names, their offsets, sizes), and the same of the pins: a line of version
-/// and checksum for each name.
+/// A listing as flat buffers (names, their offsets, sizes), and its pins in the same form: a line
+/// of version and checksum for each name.
 #[pyfunction]
 pub(crate) fn list_pinned<'py>(
     py: Python<'py>,
@@ -105,7 +105,7 @@ pub(crate) fn list_pinned<'py>(
     Ok([names, ends, sizes, pins, pin_ends].map(|buffer| PyBytes::new(py, &buffer)))
 }
 
-/// Raises where the cluster knows no transform of this name.
+/// Raises an error if the cluster has no transform of this name.
 #[pyfunction]
 pub(crate) fn check_etl(py: Python<'_>, client: &Client, name: String) -> PyResult<()> {
     client.call(py, |c| async move { c.check_etl(&name).await })

@@ -1,4 +1,4 @@
-//! Failures of the Rust client as the exceptions of `forebay.errors`.
+//! Converts failures of the Rust client to the exceptions of `forebay.errors`.
 
 use forebay_client::Error as ClientError;
 use forebay_core::{Error, ErrorCode};
@@ -13,7 +13,7 @@ pub(crate) fn raise(py: Python<'_>, error: impl Into<Failure>) -> PyErr {
     }
 }
 
-/// The exception for a failure, as an object to hand over.
+/// The exception for a failure, as an object that is not raised.
 pub(crate) fn exception<'py>(
     py: Python<'py>,
     error: impl Into<Failure>,

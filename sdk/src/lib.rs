@@ -1,9 +1,9 @@
 //! Native core of the Python package `forebay`, imported there as `forebay._core`: the Rust client
 //! behind blocking calls that release the interpreter while they wait.
 //!
-//! The walk of a batch: Python calls `Client.batch_all` ([`client`]), which hands a future of the
-//! Rust client to [`runtime::block_on`]; payloads come back as [`buffer::Buffer`]s, failures as
-//! exceptions made in [`error`].
+//! The path of a batch: Python calls `Client.batch_all` ([`client`]), which passes a future of the
+//! Rust client to [`runtime::block_on`]. Payloads are returned as [`buffer::Buffer`]s, failures as
+//! exceptions of [`error`].
 
 mod batch;
 mod buffer;
@@ -33,7 +33,7 @@ fn expand_template(py: Python<'_>, template: &str) -> PyResult<Vec<String>> {
     }
 }
 
-/// Needs no GIL: what threads share is atomic or behind locks of its own.
+/// Needs no GIL: state that threads share is atomic or has locks of its own.
 #[pymodule(gil_used = false)]
 fn _core(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add("__version__", env!("CARGO_PKG_VERSION"))?;

@@ -3,7 +3,7 @@
 use forebay_core::list_columns::Columns;
 use forebay_core::v1::list::{Entry, ListMsg, Page, entry_flags, flags};
 
-/// Name and size of a row, whether its bytes are in the cluster, and whether it is a folder.
+/// Name and size of a row, whether it is cached in the cluster, and whether it is a folder.
 pub(crate) type Row = (String, u64, bool, bool);
 
 /// The request for a page.

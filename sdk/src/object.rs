@@ -1,5 +1,5 @@
-//! Single objects: byte ranges, uploads of many, `_core.ObjectStream`, the pieces of one object as they
-//! arrive, and `_core.PendingObject`, all of it later.
+//! Single objects: byte ranges, uploads of many, `_core.ObjectStream` (one object in chunks), and
+//! `_core.PendingObject` (a whole object, later).
 
 use std::sync::{Mutex, PoisonError};
 
@@ -19,7 +19,7 @@ use crate::buffer::{Buffer, Unfilled};
 use crate::error::raise;
 use crate::runtime::{self, Owned, Pending};
 
-/// The bytes of a Python object, uncopied; it lives as long as they do.
+/// The bytes of a Python object without a copy; the object is kept while they are used.
 pub(crate) fn share(data: PyBackedBytes) -> Bytes {
     Bytes::from_owner(data)
 }
@@ -34,10 +34,11 @@ pub(crate) fn parse_range(value: Option<&str>) -> Result<Option<RangeSpec>> {
     }
 }
 
-/// Of so many bytes it takes more to wake a waiting thread for each piece than to hand all of them over.
+/// From this size on, waking a waiting thread for each chunk costs more than handing over all of
+/// them at the end.
 const HANDOVER_MIN_BYTES: u64 = 1 << 20;
 
-/// What is still to come of an object, in a `bytes` object.
+/// Receives the rest of an object into a `bytes` object.
 pub(crate) fn received<'py>(
     py: Python<'py>,
     reply: GetReply,
@@ -57,7 +58,7 @@ pub(crate) fn received<'py>(
     finished(py, read.map_err(|e| raise(py, e))?)
 }
 
-/// Room for the bytes that an object is said to have.
+/// A `bytes` object for the reported size of an object.
 fn room_for(py: Python<'_>, bucket: &Bucket, name: &str, len: u64) -> PyResult<Unfilled> {
     Unfilled::new(py, len).map_err(|_| raise(py, no_memory(bucket, name, len)))
 }
@@ -67,19 +68,20 @@ fn finished(py: Python<'_>, bytes: Unfilled) -> PyResult<Bound<'_, PyBytes>> {
     Ok(bytes.finish().ok_or_else(odd)?.into_bound(py))
 }
 
-/// An object on its way, into the `bytes` that it will be.
+/// An object that is received in the background, into its `bytes` object.
 #[pyclass(module = "forebay._core", frozen)]
 pub(crate) struct PendingObject(Pending<ClientResult<Arrived>>);
 
 enum Arrived {
-    /// As many bytes as were expected,
+    /// The expected number of bytes,
     Expected(Unfilled),
-    /// or not.
+    /// or another.
     Other(Bytes),
 }
 
 impl PendingObject {
-    /// Asks for the object, which has so many bytes most likely: then nothing on its way needs the GIL.
+    /// Starts a read of an object with an expected size; if the size is right, the read needs no
+    /// GIL.
     pub(crate) fn begin(
         py: Python<'_>,
         client: Client,
@@ -102,12 +104,12 @@ impl PendingObject {
 
 #[pymethods]
 impl PendingObject {
-    /// Whether nobody has to wait for it.
+    /// Whether a result is available without waiting.
     fn is_done(&self) -> bool {
         self.0.is_done()
     }
 
-    /// Waits for the whole; it is had once.
+    /// Waits for the whole object; it can be taken once.
     fn result<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
         match self.0.wait(py)?.map_err(|e| raise(py, e))? {
             Arrived::Expected(bytes) => finished(py, bytes),
@@ -116,7 +118,7 @@ impl PendingObject {
     }
 }
 
-/// Stores the objects, so many at a time, and stops at the first failure.
+/// Stores objects, `concurrency` at a time, and stops at the first failure.
 pub(crate) async fn put_many(
     client: Client,
     bucket: Bucket,
@@ -136,7 +138,7 @@ pub(crate) async fn put_many(
         .await
 }
 
-/// The failure with the object's name in it.
+/// Adds the object's name to a failure.
 fn naming(bucket: &Bucket, name: &str, error: forebay_client::Error) -> forebay_client::Error {
     let mut error = Error::from(error);
     if !error.message.contains(name) {
@@ -148,7 +150,7 @@ fn naming(bucket: &Bucket, name: &str, error: forebay_client::Error) -> forebay_
 /// Iterator over the bytes of an object; only the process that opened it can read on.
 #[pyclass(module = "forebay._core", frozen)]
 pub(crate) struct ObjectStream {
-    /// Taken out while a piece is awaited, so that the lock is never held without the GIL.
+    /// Taken out while waiting for a chunk, so that the lock is never held without the GIL.
     stream: Mutex<Option<Owned<NativeStream>>>,
 }
 

@@ -1,4 +1,5 @@
-//! `_core.PartBuffer`: the bytes of an upload's next part, in memory that later parts use again.
+//! `_core.PartBuffer`: the bytes of an upload's next part, in memory that is reused for later
+//! parts.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -8,11 +9,11 @@ use pyo3::prelude::*;
 
 use crate::buffer::Source;
 
-/// Fewer bytes are copied without letting other threads of Python run.
+/// Up to this size, bytes are copied while holding the GIL.
 const BRIEF: usize = 64 << 10;
 
-/// Where parts are gathered; each full one is taken out and sent. There is memory for as many parts as
-/// are under way at once: what was sent is filled again, and its pages need not be had anew.
+/// Collects parts; each full one is taken out and sent. The memory of sent parts is filled again,
+/// which saves page faults: there are as many buffers as parts in progress at once.
 #[pyclass(module = "forebay._core", frozen)]
 pub(crate) struct PartBuffer {
     part_size: usize,
@@ -20,7 +21,7 @@ pub(crate) struct PartBuffer {
     spare: Spare,
 }
 
-/// Memory of parts that were sent.
+/// Free memory of sent parts.
 #[derive(Clone, Default)]
 struct Spare(Arc<Mutex<Vec<Vec<u8>>>>);
 
@@ -30,7 +31,7 @@ impl Spare {
     }
 }
 
-/// A part on its way; its memory is spare when nobody needs it any more.
+/// A part that is being sent; its memory is returned for reuse on drop.
 struct Part {
     bytes: Vec<u8>,
     spare: Spare,
@@ -55,7 +56,7 @@ impl PartBuffer {
         self.part.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What was gathered; the next part is empty.
+    /// Takes the collected bytes; the next part is empty.
     pub(crate) fn take(&self) -> Bytes {
         let next = self.spare.lock().pop().unwrap_or_default();
         let bytes = std::mem::replace(&mut *self.part(), next);
@@ -76,14 +77,14 @@ impl PartBuffer {
 
 #[pymethods]
 impl PartBuffer {
-    /// For parts of so many bytes.
+    /// For parts of this size.
     #[new]
     fn new(part_size: usize) -> Self {
         Self { part_size, part: Mutex::default(), spare: Spare::default() }
     }
 
-    /// Takes what of `data` behind the first `start` bytes fits into the part; how many bytes that
-    /// were.
+    /// Copies bytes of `data` from `start` on, as far as they fit into the part; returns their
+    /// number.
     fn fill(&self, py: Python<'_>, data: PyBuffer<u8>, start: usize) -> PyResult<usize> {
         let source = Source::new(data)?;
         let rest = source.bytes().get(start..).unwrap_or_default();
@@ -97,7 +98,7 @@ impl PartBuffer {
         Ok(length)
     }
 
-    /// Forgets what was gathered.
+    /// Discards the collected bytes.
     fn clear(&self) {
         *self.part() = Vec::new();
         self.spare.lock().clear();

@@ -1,9 +1,9 @@
-//! One tokio runtime per process, made anew in a forked child, and the bridge from a blocking
-//! Python call into it.
+//! One tokio runtime per process, created anew in a forked child, and the bridge from a blocking
+//! Python call to it.
 //!
-//! A fork copies the parent's memory but none of its threads. The parent's runtime, and everything
-//! that would talk to it when dropped, is therefore left alone for ever in the child: leaking is
-//! safe, joining or waking threads that do not exist is not.
+//! A fork copies the parent's memory but none of its threads. The child therefore never uses or
+//! drops the parent's runtime and values that depend on it: a leak is safe, joining or waking
+//! threads that do not exist is not.
 
 use std::cell::RefCell;
 use std::future::Future;
@@ -19,11 +19,11 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-/// How often a waiting call looks for Ctrl-C.
+/// Interval at which a waiting call checks for Ctrl-C.
 const SIGNAL_INTERVAL: Duration = Duration::from_millis(100);
-/// Every DataLoader worker is a process with these threads; they wait for sockets and decode.
+/// Every DataLoader worker is a process with this many threads; they wait for sockets and decode.
 const THREADS: usize = 2;
-/// No more than 32 MiB, with which glibc's adaption ends, and what it adds to a piece.
+/// Less than 32 MiB, the limit of glibc's dynamic threshold, minus glibc's overhead per allocation.
 const RETAINED_BYTES: usize = (32 << 20) - (64 << 10);
 
 struct PerProcess {
@@ -31,8 +31,8 @@ struct PerProcess {
     runtime: OnceLock<std::io::Result<&'static Runtime>>,
 }
 
-/// No lock guards it: a fork may come at any moment, and a child could not open what a thread of
-/// its parent had closed.
+/// Without a lock: a fork may happen at any moment, and the child could not release a lock that a
+/// thread of its parent held.
 static CURRENT: ArcSwapOption<PerProcess> = ArcSwapOption::const_empty();
 
 /// The runtime of this process.
@@ -44,7 +44,7 @@ pub(crate) fn runtime(_py: Python<'_>) -> PyResult<&'static Runtime> {
             break own.clone();
         }
         let new = Arc::new(PerProcess { pid, runtime: OnceLock::new() });
-        // Whoever was first, the next look finds one.
+        // If another thread was faster, the next iteration finds its value.
         CURRENT.compare_and_swap(&current, Some(new));
     };
     let made = own.runtime.get_or_init(|| {
@@ -61,19 +61,20 @@ pub(crate) fn runtime(_py: Python<'_>) -> PyResult<&'static Runtime> {
         .map_err(|e| PyRuntimeError::new_err(format!("cannot start threads: {e}")))
 }
 
-/// Has glibc keep freed memory. A loop frees each batch when it has the next: given back to the system,
-/// its pages would be had anew for every one, which costs more than what fills them. Settings of the
-/// user's stay.
+/// Makes glibc keep freed memory. A loop frees each batch when it has the next one: if the pages
+/// were returned to the system, page faults for every batch would cost more than filling it.
+/// Settings of the user take precedence.
 fn keep_freed_memory() {
     let is_set =
         |name, what| std::env::var_os(name).is_some_and(|set| set.to_string_lossy().contains(what));
     if is_set("MALLOC_TRIM_THRESHOLD_", "") || is_set("GLIBC_TUNABLES", "trim_threshold") {
         return;
     }
-    // glibc takes the largest mapped piece that was freed for the size of what comes and goes, and
-    // keeps twice as much. It must have adapted before a setting ends the adaption.
+    // glibc sets its dynamic threshold to the size of the largest freed mmap'd chunk, and keeps
+    // twice as much. This must happen before `mallopt`, which ends the adaption.
     drop(std::hint::black_box(Vec::<u8>::with_capacity(RETAINED_BYTES)));
-    // Two objects of that size, what a program makes of one, and as much again in pieces between them.
+    // Two objects of that size, the program's results of one, and as much again in fragments
+    // between them.
     #[cfg(target_env = "gnu")]
     #[allow(unsafe_code)]
     // SAFETY: takes two numbers, and a lock of the allocator's own.
@@ -83,11 +84,11 @@ fn keep_freed_memory() {
 }
 
 thread_local! {
-    /// Ends the calls of this thread when another says so.
+    /// Cancels the calls of this thread on request of another thread.
     static CANCEL: RefCell<Option<CancellationToken>> = const { RefCell::new(None) };
 }
 
-/// Lets one thread end the calls that another one waits for.
+/// Lets one thread cancel the calls that another thread waits for.
 #[pyclass(module = "forebay._core", frozen)]
 #[derive(Default)]
 pub(crate) struct Cancel {
@@ -101,12 +102,12 @@ impl Cancel {
         Self::default()
     }
 
-    /// Whatever `run` waits for ends now, and what it begins to wait for later does so at once.
+    /// Cancels the calls of `run`: the current one, and later ones immediately.
     fn cancel(&self) {
         self.token.cancel();
     }
 
-    /// What `function` returns; its calls can be cancelled meanwhile.
+    /// Runs `function` and returns its result; its calls can be cancelled meanwhile.
     #[pyo3(signature = (function, /, *args, **kwargs))]
     fn run<'py>(
         &self,
@@ -121,8 +122,8 @@ impl Cancel {
     }
 }
 
-/// Runs a future to its end without the GIL. Ctrl-C drops the future, which cancels it, and raises;
-/// so does [`Cancel`].
+/// Runs a future to its end without the GIL. Ctrl-C or [`Cancel`] drops the future, which cancels
+/// it, and raises an exception.
 pub(crate) fn block_on<F>(py: Python<'_>, future: F) -> PyResult<F::Output>
 where
     F: Future + Send,
@@ -150,8 +151,8 @@ where
     }
 }
 
-/// What threads without the GIL work at, whatever the one that began it does meanwhile. Only the process
-/// that began it has the outcome. Dropped, it ends.
+/// A task in the background that needs no GIL and continues while the Python thread does other
+/// work. Only the process that started it can take the result. Dropping it cancels the task.
 pub(crate) struct Pending<T> {
     work: Mutex<Option<Owned<Work<T>>>>,
 }
@@ -165,7 +166,7 @@ impl<T> Drop for Work<T> {
 }
 
 impl<T: Send + 'static> Pending<T> {
-    /// Begins it.
+    /// Starts the task.
     pub(crate) fn begin(
         py: Python<'_>,
         work: impl Future<Output = T> + Send + 'static,
@@ -174,13 +175,13 @@ impl<T: Send + 'static> Pending<T> {
         Ok(Self { work: Mutex::new(Some(Owned::new(work))) })
     }
 
-    /// Whether the outcome is there, or was taken.
+    /// Whether the result is available, or was taken.
     pub(crate) fn is_done(&self) -> bool {
         let work = self.work.lock().unwrap_or_else(PoisonError::into_inner);
         work.as_ref().and_then(Owned::get).is_none_or(|work| work.0.is_finished())
     }
 
-    /// Waits for the outcome, which is had once.
+    /// Waits for the result, which can be taken once.
     pub(crate) fn wait(&self, py: Python<'_>) -> PyResult<T> {
         let work = self.work.lock().unwrap_or_else(PoisonError::into_inner).take();
         let work = work.ok_or_else(|| PyRuntimeError::new_err("this was taken before"))?;
@@ -192,8 +193,8 @@ impl<T: Send + 'static> Pending<T> {
     }
 }
 
-/// A value tied to the runtime of the process that made it: out of reach in a forked child, and
-/// not dropped there.
+/// A value tied to the runtime of the process that created it: not accessible in a forked child,
+/// and not dropped there.
 pub(crate) struct Owned<T> {
     pid: u32,
     value: ManuallyDrop<T>,
@@ -204,12 +205,12 @@ impl<T> Owned<T> {
         Self { pid: std::process::id(), value: ManuallyDrop::new(value) }
     }
 
-    /// The value, or `None` in a process that did not make it.
+    /// The value, or `None` in a process that did not create it.
     pub(crate) fn get(&self) -> Option<&T> {
         (self.pid == std::process::id()).then_some(&*self.value)
     }
 
-    /// The value itself.
+    /// Takes the value; `None` in a process that did not create it.
     #[allow(unsafe_code)]
     pub(crate) fn into_inner(self) -> Option<T> {
         let mut this = ManuallyDrop::new(self);
@@ -217,7 +218,7 @@ impl<T> Owned<T> {
         (this.pid == std::process::id()).then(|| unsafe { ManuallyDrop::take(&mut this.value) })
     }
 
-    /// As [`Self::get`], to change it.
+    /// As [`Self::get`], mutable.
     pub(crate) fn get_mut(&mut self) -> Option<&mut T> {
         (self.pid == std::process::id()).then_some(&mut *self.value)
     }

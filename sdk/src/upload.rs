@@ -1,4 +1,4 @@
-//! `_core.Upload`: an object that is written in parts while its bytes are made.
+//! `_core.Upload`: an object that is uploaded in parts while its content is produced.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -10,10 +10,10 @@ use crate::error::raise;
 use crate::part_buffer::PartBuffer;
 use crate::runtime::{self, Owned};
 
-/// An upload under way; only the process that began it can go on.
+/// An upload in progress; only the process that started it can continue it.
 #[pyclass(module = "forebay._core", frozen)]
 pub(crate) struct Upload {
-    /// Taken out while something is awaited, and for good at the end.
+    /// Taken out while waiting, and for good at the end.
     native: Mutex<Option<Owned<Native>>>,
 }
 
@@ -41,7 +41,7 @@ impl Upload {
 
 #[pymethods]
 impl Upload {
-    /// Sends what was gathered; returns when it may be one of those under way.
+    /// Sends the collected bytes; returns when the number of parts in progress permits it.
     fn push(&self, py: Python<'_>, part: &PartBuffer) -> PyResult<()> {
         let mut upload = self.take()?;
         let Some(native) = upload.get_mut() else { return Ok(()) };
@@ -50,7 +50,7 @@ impl Upload {
         pushed?.map_err(|e| raise(py, e))
     }
 
-    /// Makes the object.
+    /// Completes the object.
     fn finish(&self, py: Python<'_>) -> PyResult<()> {
         match self.take()?.into_inner() {
             Some(native) => runtime::block_on(py, native.finish())?.map_err(|e| raise(py, e)),
@@ -58,7 +58,7 @@ impl Upload {
         }
     }
 
-    /// Gives it up.
+    /// Aborts the upload.
     fn abort(&self, py: Python<'_>) -> PyResult<()> {
         match self.take()?.into_inner() {
             Some(native) => runtime::block_on(py, native.abort()),

@@ -1,5 +1,5 @@
-//! The roofs for small objects: axum, one route, and nothing but one `pread` of an open file for a GET,
-//! nothing but a write and a sync, shared with those who wait at the same time, for a PUT.
+//! Upper bounds for small objects: axum with one route. A GET is one `pread` of an open file; a PUT
+//! is a write and a sync, which concurrent PUTs share.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, IoSlice};
@@ -14,10 +14,11 @@ use axum::routing::get;
 use bytes::Bytes;
 use tokio::sync::{mpsc, oneshot};
 
-/// Writes that wait for the disk.
+/// Maximum number of writes that wait for the disk.
 const WAITING: usize = 1024;
-/// The log begins anew, empty, behind so many bytes. It only grows: to write over what is there costs
-/// less, because no length and no place of a block has to be synced, but keeps nothing.
+/// The log is truncated at this size. It only grows until then: overwriting would be cheaper,
+/// because no length and no block mapping has to be synced, but a server that keeps its data cannot
+/// do that.
 const LOG: u64 = 8 << 30;
 
 #[derive(Clone, Debug, clap::Args)]
@@ -25,7 +26,7 @@ pub(crate) struct Args {
     /// Where to listen
     #[arg(long)]
     port: u16,
-    /// The file whose bytes every answer has
+    /// The file whose bytes every response has
     #[arg(long)]
     file: PathBuf,
     /// The file that bodies are written to
@@ -39,7 +40,7 @@ struct Bare {
     log: Option<mpsc::Sender<Write>>,
 }
 
-/// A body, and who waits for it to be safe.
+/// A body, and the sender that reports its sync.
 type Write = (Bytes, oneshot::Sender<()>);
 
 /// Serves until it is killed.
@@ -75,7 +76,7 @@ async fn write(State(bare): State<Arc<Bare>>, body: Bytes) -> Result<(), StatusC
     safe.await.map_err(|_| StatusCode::INTERNAL_SERVER_ERROR)
 }
 
-/// Writes what waits, all of it at once, syncs, and tells those who wait. Ends with the first error.
+/// Writes all waiting bodies together, syncs, and acknowledges them. Ends with the first error.
 fn keep(file: &File, mut queue: mpsc::Receiver<Write>) {
     let (mut writes, mut at) = (Vec::new(), 0);
     while queue.blocking_recv_many(&mut writes, WAITING) > 0 {
@@ -93,7 +94,7 @@ fn keep(file: &File, mut queue: mpsc::Receiver<Write>) {
             at = 0;
         }
         for (_, done) in writes.drain(..) {
-            // Who has gone away needs no answer.
+            // A client that has disconnected needs no response.
             let _ = done.send(());
         }
     }

@@ -1,13 +1,13 @@
-//! One keep-alive HTTP/1.1 connection that reads answers and throws them away.
+//! One keep-alive HTTP/1.1 connection that reads responses and discards them.
 
 use std::io;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-/// Bytes read at once: few calls, and it stays in the CPU's cache.
+/// Bytes per read: few calls, and the buffer stays in the CPU's cache.
 const READ: usize = 256 << 10;
-/// Longest head of an answer.
+/// Maximum size of a response's head.
 const MAX_HEAD: usize = 16 << 10;
 
 pub(crate) struct Connection {
@@ -15,13 +15,13 @@ pub(crate) struct Connection {
     buffer: Vec<u8>,
 }
 
-/// What an answer was.
+/// A response.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) status: u16,
     /// Bytes of its body.
     pub(crate) bytes: u64,
-    /// The server ends the connection.
+    /// The server closes the connection after it.
     pub(crate) last: bool,
 }
 
@@ -32,7 +32,7 @@ impl Connection {
         Ok(Self { stream, buffer: vec![0; READ] })
     }
 
-    /// Sends a whole request and reads its answer to the end.
+    /// Sends a whole request and reads its response to the end.
     pub(crate) async fn exchange(&mut self, request: &[u8]) -> io::Result<Answer> {
         self.stream.write_all(request).await?;
         let mut filled = 0;

@@ -1,5 +1,5 @@
-//! Ways to send a large file: what copies, checksums and threads cost, and so the roof of large
-//! reads.
+//! Ways to send a large file: the costs of copies, checksums and threads, and so the upper bound of
+//! large reads.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -24,11 +24,11 @@ use tokio::net::{TcpListener, TcpStream};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum Way {
-    /// A new buffer for each piece, read on the blocking pool, one piece ahead
+    /// A new buffer for each chunk, read on the blocking pool, one chunk ahead
     Fresh,
-    /// The same with buffers that are used again
+    /// The same with reused buffers
     Pooled,
-    /// Buffers that are used again, read on the connection's thread
+    /// Reused buffers, read on the connection's thread
     Inline,
     /// sendfile
     Sendfile,
@@ -42,29 +42,29 @@ pub(crate) struct Args {
     file: PathBuf,
     #[arg(long)]
     way: Way,
-    /// KiB of a piece
+    /// KiB of a chunk
     #[arg(long, default_value_t = 256)]
     piece: usize,
     /// Check a CRC-32C of each 64 KiB
     #[arg(long)]
     crc: bool,
-    /// KiB of SO_SNDBUF; 0: as the kernel likes
+    /// KiB of SO_SNDBUF; 0: the kernel's default
     #[arg(long, default_value_t = 0)]
     sndbuf: usize,
 }
 
-/// Stands for bytes that the kernel is to send: hyper hands it down unread, and [`Wire`] knows it by
-/// its address.
+/// Placeholder of bytes that the kernel is to send: hyper passes it on without reading it, and
+/// [`Wire`] recognizes it by its address.
 static FILLER: [u8; 1 << 20] = [0; 1 << 20];
 
 fn is_filler(slice: &[u8]) -> bool {
     FILLER.as_ptr_range().contains(&slice.as_ptr()) && !slice.is_empty()
 }
 
-/// What a connection's fillers stand for: file, offset, bytes left.
+/// The file ranges behind a connection's placeholders: file, offset, bytes left.
 type Queue = Arc<Mutex<VecDeque<(Arc<File>, u64, usize)>>>;
 
-/// A connection that sends parts of files where it is given fillers.
+/// A connection that sends ranges of files in place of placeholders.
 struct Wire {
     stream: TokioIo<TcpStream>,
     queue: Queue,
@@ -148,10 +148,10 @@ impl Write for Wire {
     }
 }
 
-/// Buffers that were used before: their pages are there, and perhaps still in the CPU's cache.
+/// Reused buffers: their pages are mapped, and perhaps still in the CPU's cache.
 type Pool = Arc<Mutex<Vec<Vec<u8>>>>;
 
-/// A buffer that goes back to its pool.
+/// A buffer that is returned to its pool on drop.
 struct Pooled(Vec<u8>, Pool);
 
 impl AsRef<[u8]> for Pooled {

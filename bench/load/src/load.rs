@@ -1,4 +1,4 @@
-//! The load: some connections, each sending its next request when the last one is answered.
+//! The load: connections, each of which sends its next request after the last response.
 
 use std::cell::{Cell, RefCell};
 use std::error::Error;
@@ -12,7 +12,7 @@ use tokio::task::LocalSet;
 use crate::connection::Connection;
 use crate::ticks::Processes;
 
-/// Tries that may fail, one after the other, before a connection gives up.
+/// Consecutive failures after which a connection gives up.
 const MOST_FAILURES: u64 = 20;
 
 #[derive(Clone, Debug, clap::Args)]
@@ -31,7 +31,7 @@ pub(crate) struct Args {
     /// Objects in a random order instead of one after the other
     #[arg(long)]
     random: bool,
-    /// How long; left out, each object is asked for once
+    /// Duration; without it, each object is requested once
     #[arg(long)]
     seconds: Option<f64>,
     #[arg(long, default_value_t = 16)]
@@ -47,14 +47,14 @@ pub(crate) struct Args {
     pid: Vec<u32>,
 }
 
-/// What came of it.
+/// The result of a load.
 #[derive(Debug, Serialize)]
 pub(crate) struct Outcome {
     seconds: f64,
     ops: u64,
-    /// Of bodies, either way.
+    /// Bytes of bodies, in both directions.
     bytes: u64,
-    /// Requests that broke or were not answered with 2xx.
+    /// Requests that broke, or whose response was not 2xx.
     errors: u64,
     first_error: Option<String>,
     ops_per_s: f64,
@@ -68,7 +68,7 @@ pub(crate) struct Outcome {
     server_resident: u64,
 }
 
-/// What the connections share; they run on one thread.
+/// State that the connections share; they run on one thread.
 struct Shared {
     args: Args,
     payload: Vec<u8>,
@@ -82,7 +82,7 @@ struct Counts {
     bytes: u64,
     errors: u64,
     first_error: Option<String>,
-    /// Of each request that went well, µs.
+    /// Latencies of successful requests, µs.
     latencies: Vec<u32>,
 }
 
@@ -157,7 +157,7 @@ async fn connection(shared: Rc<Shared>, number: u64) {
     }
 }
 
-/// One request on a connection that is opened when there is none.
+/// Sends one request; opens the connection if there is none.
 async fn ask(open: &mut Option<Connection>, to: &str, request: &[u8]) -> io::Result<u64> {
     let mut connection = match open.take() {
         Some(connection) => connection,
@@ -175,7 +175,7 @@ async fn ask(open: &mut Option<Connection>, to: &str, request: &[u8]) -> io::Res
 }
 
 impl Shared {
-    /// The object to ask for next; `None` at the end.
+    /// The number of the next object; `None` at the end.
     fn next(&self, requests: &mut Requests) -> Option<u64> {
         let count = self.args.count.max(1);
         let n = self.next.get();

@@ -21,7 +21,7 @@ use clap::Parser;
 enum Command {
     /// Send requests
     Run(load::Args),
-    /// Serve one file of a folder a request, with a handler that does nothing else: the roof
+    /// Serve one file per request with a minimal handler: the upper bound
     Bare(bare::Args),
     /// Send one file in one of several ways
     Large(large::Args),

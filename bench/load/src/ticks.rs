@@ -3,12 +3,12 @@
 use std::collections::BTreeSet;
 use std::fs;
 
-/// Processes that serve, with their children.
+/// Server processes, with their children.
 #[derive(Debug)]
 pub(crate) struct Processes(BTreeSet<u32>);
 
 impl Processes {
-    /// Those of `roots` and all that descend from them now.
+    /// The processes `roots` and their current descendants.
     pub(crate) fn of(roots: &[u32]) -> Self {
         let mut found: BTreeSet<u32> = roots.iter().copied().collect();
         let parents: Vec<(u32, u32)> = fs::read_dir("/proc")

@@ -1,4 +1,4 @@
-//! How evenly objects lie on targets: names are placed one by one, as a client does it.
+//! How evenly objects are spread over targets: places names one by one, as a client does.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -14,10 +14,10 @@ use crate::cluster::{Shape, bucket, name};
 use crate::cost::Begin;
 use crate::progress::{Make, Progress};
 
-/// Names between two looks at the clock.
+/// Names between two checks of the clock.
 const NAMES_PER_CLOCK_CHECK: u64 = 10_000;
 
-/// How many objects targets have.
+/// The distribution of objects over targets.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Balance {
     /// Objects that were placed one by one.
@@ -27,18 +27,19 @@ pub(crate) struct Balance {
     pub(crate) most: u64,
     /// The largest distance of a target from the mean, as a share of the mean.
     pub(crate) worst: f64,
-    /// The same, if every object had been given to a target by chance.
+    /// The same, if objects were placed at random.
     pub(crate) worst_by_chance: f64,
-    /// The spread of all targets as a multiple of that of chance, by the chi-square statistic.
+    /// The spread over all targets as a multiple of that of random placement, by the chi-square
+    /// statistic.
     pub(crate) spread: f64,
     /// One standard deviation of that multiple.
     pub(crate) spread_error: f64,
-    /// The largest distance from the mean of all objects: of those placed, if all were, else by chance
-    /// with the spread that was seen.
+    /// The largest distance from the mean of all objects: measured if all were placed, else
+    /// computed from the measured spread.
     pub(crate) worst_of_all: f64,
 }
 
-/// Places `placed` of `objects` over equal targets, by so many threads.
+/// Places `placed` of `objects` over equal targets, with several threads.
 pub(crate) fn measure(
     targets: u64,
     objects: u64,
@@ -67,7 +68,7 @@ pub(crate) fn measure(
     Ok(Balance { us_per_object: seconds / placed as f64 * 1e6, ..judge(&counts, objects) })
 }
 
-/// Places the objects of these numbers: how many each target gets, and the seconds that took.
+/// Places the objects of these numbers: returns the count of each target, and the seconds it took.
 fn count(
     state: &ClusterState,
     info: &BucketInfo,
@@ -111,8 +112,8 @@ fn judge(counts: &[u64], objects: u64) -> Balance {
     }
 }
 
-/// The largest of so many distances from the mean to be expected if chance gives out the objects: the
-/// standard deviation, times the mean of the largest of 2 × `targets` normal numbers.
+/// The expected largest distance from the mean with random placement: the standard deviation, times
+/// the mean of the largest of 2 × `targets` normal numbers.
 fn by_chance(targets: f64, objects: f64) -> f64 {
     let root = (2.0 * (2.0 * targets).ln()).sqrt();
     let correction = ((2.0 * targets).ln().ln() + (4.0 * std::f64::consts::PI).ln()) / (2.0 * root);

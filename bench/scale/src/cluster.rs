@@ -1,4 +1,4 @@
-//! Clusters as the commands of their log make them.
+//! Builds clusters by the commands of their log.
 
 use forebay_core::bucket::BucketInfo;
 use forebay_core::name::{Bucket, NodeId, Provider};
@@ -7,10 +7,10 @@ use forebay_core::{Error, Result};
 
 /// Gateways of every simulated cluster.
 const GATEWAYS: u64 = 3;
-/// Zones over which targets are spread, where they have zones.
+/// Zones over which targets are spread, if they have zones.
 pub(crate) const ZONES: u64 = 20;
 
-/// How nodes are named and reached: most of the bytes of a map.
+/// Names and addresses of nodes, which are most of the bytes of a map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Addresses {
     /// Short ids and IP addresses.
@@ -19,7 +19,7 @@ pub(crate) enum Addresses {
     Chart,
 }
 
-/// What a cluster is made of.
+/// The shape of a cluster.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shape {
     pub(crate) targets: u64,
@@ -34,7 +34,7 @@ impl Shape {
         Self { targets, addresses: Addresses::Ip, zones: false, unequal: false }
     }
 
-    /// The command by which the target of this number joins.
+    /// The join command of the target of this number.
     pub(crate) fn target(&self, n: u64) -> Result<Command> {
         let zone = if self.zones { format!("rack-{:02}", n % ZONES) } else { String::new() };
         let weight = if self.unequal && n.is_multiple_of(4) { 2 } else { 1 };
@@ -59,7 +59,7 @@ impl Shape {
         Ok(Command::Join { id, role, url, weight, zone, instance: 0 })
     }
 
-    /// The cluster, after all of its nodes joined and a bucket was made.
+    /// The cluster after all of its nodes have joined and a bucket was created.
     pub(crate) fn build(&self) -> Result<ClusterState> {
         let mut state = ClusterState::default();
         let cluster_id = "f0e1d2c3b4a59687".to_owned();
@@ -87,7 +87,7 @@ pub(crate) fn bucket(copies: u32) -> Result<BucketInfo> {
     Ok(BucketInfo { copies, ..BucketInfo::requested(bucket, None) })
 }
 
-/// The name of the object of this number, as those of data sets are.
+/// The name of the object of this number, in the form of a data set's names.
 pub(crate) fn name(n: u64) -> String {
     format!("images/{:05}/{n:09}.jpg", n / 1_000)
 }

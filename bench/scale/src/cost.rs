@@ -1,20 +1,20 @@
-//! CPU time of the calling thread: what something costs, whatever else the machine does.
+//! CPU time of the calling thread: the cost of a call, independent of other load on the machine.
 
 use std::fs;
 use std::time::{Duration, Instant};
 
-/// Nanoseconds that this thread has run, as Linux counts them.
+/// Nanoseconds that this thread has run, by Linux's count.
 fn ran() -> Option<u64> {
     let text = fs::read_to_string("/proc/thread-self/schedstat").ok()?;
     text.split_whitespace().next()?.parse().ok()
 }
 
-/// Which clock the figures are of.
+/// The clock that the figures are measured with.
 pub(crate) fn clock() -> &'static str {
     if ran().is_some() { "CPU time of one thread" } else { "time on the wall" }
 }
 
-/// A moment of that clock.
+/// A moment on that clock.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Begin {
     ran: Option<u64>,
@@ -34,8 +34,8 @@ impl Begin {
     }
 }
 
-/// Seconds that one call takes, of as many as fill a quarter of a second: the clock moves in steps of
-/// some milliseconds.
+/// Seconds per call, averaged over a quarter of a second of calls, because the clock advances in
+/// steps of some milliseconds.
 pub(crate) fn each<T, E>(mut call: impl FnMut() -> Result<T, E>) -> Result<f64, E> {
     let (begin, mut calls) = (Begin::now(), 0_u32);
     loop {

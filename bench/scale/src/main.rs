@@ -1,10 +1,11 @@
-//! Simulates a large cluster with the code that nodes run: how large its map is, what a change of the
-//! map costs a target, how evenly objects lie, and what a fifth target beside four takes over.
+//! Simulates a large cluster with the code that nodes run: the size of its map, the cost of a
+//! change of the map for a target, the balance of objects, and the share that a fifth target takes
+//! over from four.
 //!
 //!     cargo run --release -p forebay-scale -- --placed 100000000
 //!
-//! Placement, plans and the encoding of the map are those of `forebay-core`, called as nodes call them.
-//! There are no sockets and no disks here. docs/scale.md says how the figures are read.
+//! Placement, plans and the encoding of the map are those of `forebay-core`, called as nodes call
+//! them. There are no sockets and no disks. docs/scale.md explains the figures.
 
 // A program for people at a terminal: it prints.
 #![allow(clippy::print_stdout, clippy::print_stderr)]
@@ -24,7 +25,7 @@ use clap::Parser;
 
 use crate::report::Report;
 
-/// Simulates a large cluster and says what its map and its placement cost.
+/// Simulates a large cluster and prints the costs of its map and its placement.
 #[derive(Debug, Parser)]
 #[command(after_help = "All of it, as in docs/scale.md (some minutes on one core):\n    \
     forebay-scale --placed 100000000")]
@@ -32,23 +33,23 @@ struct Args {
     /// Targets of the cluster, all of one weight
     #[arg(long, default_value_t = 1_000, value_parser = clap::value_parser!(u64).range(2..=10_000))]
     targets: u64,
-    /// Objects of the cluster: what a target has to look at is its share of them
+    /// Objects of the cluster; a target plans its share of them
     #[arg(long, default_value_t = 100_000_000, value_parser = clap::value_parser!(u64).range(1..))]
     objects: u64,
-    /// How many of the objects are placed one by one to see how evenly they lie; from fewer than all,
+    /// How many of the objects are placed one by one to measure the balance; from fewer than all,
     /// the balance of all is estimated
     #[arg(long, default_value_t = 2_000_000, value_parser = clap::value_parser!(u64).range(1..))]
     placed: u64,
-    /// Copies that a target looks at in each plan; left out, its share of the objects
+    /// Copies that a target checks in each plan; without it, its share of the objects
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
     looked_at: Option<u64>,
-    /// Threads that place objects for the balance. Plans are always made by one
+    /// Threads that place objects for the balance; plans always use one
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..))]
     threads: u8,
     /// Print JSON instead of tables
     #[arg(long)]
     json: bool,
-    /// Say nothing of the progress
+    /// Print no progress
     #[arg(long)]
     quiet: bool,
 }

@@ -1,4 +1,4 @@
-//! The map: its size, and what it costs to write and to read it.
+//! The map: its size, and the cost to serialize and to parse it.
 
 use std::error::Error;
 
@@ -17,7 +17,7 @@ pub(crate) struct MapCost {
     pub(crate) decode_ms: f64,
 }
 
-/// Measures the maps of clusters that differ by how their nodes are named.
+/// Measures the maps of clusters that differ in the names of their nodes.
 pub(crate) fn measure(targets: u64) -> Result<Vec<MapCost>, Box<dyn Error>> {
     let plain = Shape::plain(targets);
     let chart = Shape { addresses: Addresses::Chart, ..plain };
@@ -53,7 +53,7 @@ mod tests {
     fn the_map_of_a_thousand_targets_takes_less_than_200_kb() {
         let ip = Shape::plain(1_000);
         let chart = Shape { addresses: Addresses::Chart, ..ip };
-        // Full names of pods and zones together are more: docs/scale.md.
+        // Full names of pods and zones together are larger: docs/scale.md.
         for shape in [ip, Shape { zones: true, ..ip }, chart] {
             let state = shape.build().unwrap();
             let json = serde_json::to_vec(&state).unwrap();

@@ -1,6 +1,6 @@
-//! What a target has to do when the map changes: read the new one, and decide for each copy that it
-//! has what becomes of it. Nothing is decided anywhere else: the rebalance of a target goes by what
-//! lies there (`target/src/job/rebalance.rs`).
+//! The work of a target when the map changes: it reads the new map, and decides for each of its
+//! copies whether the copy moves. No other node plans for it: a target's rebalance goes by its own
+//! objects (`target/src/job/rebalance.rs`).
 
 use std::error::Error;
 
@@ -15,29 +15,30 @@ use crate::cluster::{Shape, bucket, change, name, nth};
 use crate::cost::{self, Begin};
 use crate::progress::Make;
 
-/// Names that are placed to see what a fifth target takes over.
+/// Names that are placed to measure the share of a fifth target.
 const GROWTH_NAMES: u64 = 200_000;
 
 /// The plan of one target after one change of the map.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct PlanCost {
     pub(crate) change: &'static str,
-    /// Copies that were looked at, each at a target that has it.
+    /// Copies that were checked, each at a target that has it.
     pub(crate) looked_at: u64,
     /// Copies that a target has on average.
     pub(crate) copies: u64,
     pub(crate) us_per_copy: f64,
-    /// The command, the map written by a gateway and read by the target.
+    /// Time of the command, the serialization of the map by a gateway, and its parsing by the
+    /// target.
     pub(crate) map_ms: f64,
-    /// All of it, for as many copies as a target has.
+    /// Seconds of the whole plan, for the average number of copies of a target.
     pub(crate) seconds: f64,
-    /// Of the copies that were looked at, those that have to go.
+    /// Share of the checked copies that move.
     pub(crate) moved: f64,
-    /// The least that has to go for every target to have its share.
+    /// The minimum that must move for every target to have its share.
     pub(crate) least: f64,
 }
 
-/// What a fifth target takes over of four.
+/// The share that a fifth target takes over from four.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Growth {
     pub(crate) copies: u32,
@@ -45,12 +46,12 @@ pub(crate) struct Growth {
     pub(crate) moved: f64,
 }
 
-/// A change, and the cluster that it comes to.
+/// A change, and the cluster that it applies to.
 struct Case {
     change: &'static str,
     shape: Shape,
     copies: u32,
-    /// One target more, or one that is drained.
+    /// True: a target joins; false: one is drained.
     joins: bool,
 }
 
@@ -117,7 +118,7 @@ fn one(
         serde_json::from_slice::<ClusterState>(&json)?;
         Ok::<_, Box<dyn Error>>(())
     })?;
-    // The state as a target has it.
+    // The state in the form that a target has it.
     let after: ClusterState = serde_json::from_slice(&json)?;
 
     let (mut seconds, mut going) = (0.0, 0_u64);
@@ -141,8 +142,8 @@ fn one(
     })
 }
 
-/// Copies where `state` has them, of each object one: of the first object its first copy, of the
-/// second its second, and so on in turns.
+/// Copies at their places in `state`, one of each object: the first copy of the first object, the
+/// second of the second, and so on in turns.
 fn lie(state: &ClusterState, info: &BucketInfo, count: u64, done: &dyn Fn(u64)) -> Vec<Copy> {
     let uname = info.bucket.uname();
     let copy = |n| {
@@ -157,7 +158,8 @@ fn lie(state: &ClusterState, info: &BucketInfo, count: u64, done: &dyn Fn(u64)) 
     (0..count).filter_map(copy).collect()
 }
 
-/// The plan is stable: each copy that goes is at home where it goes to, and from there goes nowhere.
+/// Checks that the plan is stable: each moved copy belongs to its new target, and does not move
+/// from there.
 fn check(state: &ClusterState, info: &BucketInfo, had: &[Copy]) -> Result<()> {
     for copy in had {
         let plan = duty(state, info, &copy.name, &copy.at);
@@ -171,7 +173,7 @@ fn check(state: &ClusterState, info: &BucketInfo, had: &[Copy]) -> Result<()> {
     Ok(())
 }
 
-/// The share of who comes or goes in the weights of all.
+/// The weight of the target that joins or leaves, as a share of all weights.
 fn least(case: &Case, after: &ClusterState) -> Result<f64> {
     let all: u32 = after.owning_targets().map(|n| n.weight).sum();
     if !case.joins {
@@ -182,7 +184,7 @@ fn least(case: &Case, after: &ClusterState) -> Result<f64> {
     Ok(f64::from(weight) / f64::from(all))
 }
 
-/// Lets a fifth target join four, for one to three copies of each object.
+/// Adds a fifth target to four, for one to three copies of each object.
 pub(crate) fn growth(progress: Make<'_>) -> Result<Vec<Growth>> {
     let progress_bar = progress("a fifth target", 3 * GROWTH_NAMES);
     (1..=3).map(|copies| grow(copies, GROWTH_NAMES, &|steps| progress_bar.add(steps))).collect()

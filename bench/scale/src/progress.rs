@@ -1,10 +1,10 @@
-//! Says on the standard error how far long work is.
+//! Prints the progress of long work on standard error.
 
 use std::io::{IsTerminal, stderr};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-/// One piece of long work; shared by the threads that do it.
+/// Progress of one piece of work; shared by its threads.
 #[derive(Debug)]
 pub(crate) struct Progress {
     what: String,
@@ -20,7 +20,7 @@ struct Done {
     printed: Instant,
 }
 
-/// Makes the progress of a piece of work of so many steps.
+/// Creates the progress of a piece of work with this many steps.
 pub(crate) type Make<'a> = &'a dyn Fn(&str, u64) -> Progress;
 
 impl Progress {
@@ -30,9 +30,9 @@ impl Progress {
         Self { what: what.to_owned(), of: of.max(1), quiet, done, begin }
     }
 
-    /// So many more steps are done.
+    /// Adds finished steps.
     pub(crate) fn add(&self, steps: u64) {
-        // What a thread that panicked left is a number like any other.
+        // A number from a thread that panicked is as good as any other.
         let mut done = self.done.lock().unwrap_or_else(|e| e.into_inner());
         done.steps += steps;
         let terminal = stderr().is_terminal();

@@ -1,4 +1,4 @@
-//! The figures, for people and for programs, and whether the bounds of docs/scale.md hold.
+//! The figures, as tables and as JSON, and whether the bounds of docs/scale.md hold.
 
 use std::fmt::{Display, Formatter, Result};
 
@@ -14,10 +14,10 @@ const MAP: usize = 200_000;
 const PLAN: f64 = 5.0;
 /// Largest distance of a target from the mean.
 const BALANCE: f64 = 0.03;
-/// Most of the copies that a fifth target may take over.
+/// Maximum share of the copies that a fifth target may take over.
 const GROWTH: f64 = 0.21;
 
-/// All that was measured.
+/// All measurements.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Report {
     pub(crate) targets: u64,

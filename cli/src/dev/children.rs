@@ -1,4 +1,4 @@
-//! The processes of a `dev` cluster: start them, hear of their ends, stop them all.
+//! The processes of a `dev` cluster: starts them, reports when one ends, stops them all.
 
 use std::fs::OpenOptions;
 use std::process::{ExitStatus, Stdio};
@@ -15,7 +15,7 @@ use crate::node::{Stopped, exit};
 use crate::os::{Signal, die_with_parent, signal};
 use crate::{home, pid_file};
 
-/// What only one node may have; the environment must not give it to all of them.
+/// Settings that only one node may have; the environment must not set them for all nodes.
 const OF_ONE_NODE: [&str; 6] = [
     "FOREBAY_NODE__ID",
     "FOREBAY_NODE__DIR",
@@ -51,7 +51,8 @@ impl Children {
             .map_err(|e| home::failed(&log_file, &e))?;
         let mut command = Command::new(&node.program);
         command.args(node.args()).stdin(Stdio::null()).stdout(log.0).stderr(log.1);
-        // Ctrl-C in a terminal reaches this process alone, which then stops the others in order.
+        // In a group of its own: Ctrl-C in a terminal reaches only this process, which stops the
+        // others in order.
         command.process_group(0);
         for name in OF_ONE_NODE {
             command.env_remove(name);
@@ -88,8 +89,8 @@ impl Children {
         }
     }
 
-    /// Stops targets, then gateways, so that targets can say goodbye: SIGTERM, and SIGKILL at the
-    /// deadline. Nodes that somebody started again by their `cmd` are stopped as well.
+    /// Stops targets first, then gateways, so that targets can leave the cluster: SIGTERM, and
+    /// SIGKILL at the deadline. Nodes that were restarted by their `cmd` are stopped as well.
     pub(super) async fn stop(&mut self, nodes: &[NodePlan], within: Duration) {
         let deadline = Instant::now() + within;
         for role in [Role::Target, Role::Gateway] {
@@ -116,7 +117,7 @@ impl Children {
         }
     }
 
-    /// Ends everything at once.
+    /// Kills all processes immediately.
     pub(super) fn kill(&self) {
         for &pid in self.pids.iter().flatten() {
             signal(pid, Signal::Kill);

@@ -1,5 +1,5 @@
-//! What a `dev` cluster consists of: ids, ports, folders, settings and command lines, decided
-//! before anything starts.
+//! The plan of a `dev` cluster: ids, ports, folders, settings and command lines, complete before
+//! anything starts.
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -13,10 +13,11 @@ use forebay_core::state::Role;
 use crate::home;
 use crate::node::{Stopped, exit};
 
-/// Ports from here on are given to outgoing connections, so one could be taken at any moment.
+/// From this port on, the system assigns ports to outgoing connections, so one could be taken at
+/// any moment.
 const FIRST_EPHEMERAL: u16 = 32_768;
 
-/// What the user asked for.
+/// Options of the command line.
 #[derive(Clone, Debug)]
 pub(super) struct Shape {
     pub(super) gateways: u16,
@@ -65,14 +66,14 @@ impl NodePlan {
         [role.into(), "--config".into(), self.config_file().into()]
     }
 
-    /// The command that starts this node, as one line for a shell.
+    /// The command that starts this node, as one shell line.
     pub(super) fn command_line(&self) -> String {
         let words = std::iter::once(self.program.clone().into_os_string()).chain(self.args());
         words.map(|word| quote(&word.to_string_lossy())).collect::<Vec<_>>().join(" ")
     }
 }
 
-/// Decides the nodes of the cluster in `dir`.
+/// Returns the nodes of the cluster in `dir`.
 pub(super) fn nodes(dir: &Path, program: &Path, shape: &Shape) -> Result<Vec<NodePlan>, Stopped> {
     if shape.gateways == 0 || shape.targets == 0 || shape.disks == 0 {
         return Err(Stopped::bad_config("--gateways, --targets and --disks must be at least 1"));
@@ -157,7 +158,7 @@ pub(super) fn write(
         let toml = toml::to_string(&config).map_err(|e| {
             Stopped::new(exit::FAILED, Error::internal(format!("settings do not serialize: {e}")))
         })?;
-        // The file names no secret but those of the S3 front; keep them from other users too.
+        // The file has no secret but those of S3 access; other users must not read these.
         home::write(&node.config_file(), toml.as_bytes(), 0o600)?;
         let command = format!("{}\n", node.command_line());
         home::write(&node.dir.join("cmd"), command.as_bytes(), 0o755)?;
@@ -171,7 +172,7 @@ fn text(path: &Path) -> Result<String, Stopped> {
     })
 }
 
-/// A word as a POSIX shell reads it back.
+/// Quotes a word for a POSIX shell.
 fn quote(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+=:@,%".contains(c);
     if !word.is_empty() && word.chars().all(plain) {

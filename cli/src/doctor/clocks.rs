@@ -9,7 +9,8 @@ use forebay_core::state::Role;
 
 use super::{Finding, Verdict};
 
-/// The gateway's clock is in its grant: it was made a moment ago and says when it ends.
+/// Checks this machine's clock against the gateway's, which is derived from the end of its new
+/// grant.
 pub(super) fn here(map: &MapReply, now_s: u64) -> Finding {
     let theirs = map.grant_expires_s.saturating_sub(GRANT_TTL_S);
     let apart = theirs.abs_diff(now_s);
@@ -24,8 +25,8 @@ pub(super) fn here(map: &MapReply, now_s: u64) -> Finding {
     Finding::bad(verdict, "clock", detail, hint)
 }
 
-/// The clocks of the nodes, as they measured them against the leading gateway's. What a target accepts
-/// is signed by any of the gateways, so its clock counts against all of theirs.
+/// Checks the nodes' clocks by their measurements against the leading gateway's. Any gateway may
+/// sign requests that a target accepts, so a target's clock is compared with all gateways' clocks.
 pub(super) fn of_nodes(info: &ClusterInfo) -> Vec<Finding> {
     let zero = ClockOffset { offset_ms: 0, error_ms: 0 };
     let measured = |node: &NodeInfo| node.usage.clock.filter(|_| node.alive);

@@ -1,4 +1,4 @@
-//! Indexes of shards as Python keeps them: flat buffers, no object per member.
+//! Indexes of shards in the form that Python keeps: flat buffers, no object per member.
 
 use forebay_client::{Client, Error as ClientError, Naming, Result as ClientResult};
 use forebay_core::archive::{ArchiveFormat, ShardIndexReply};
@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use crate::error::{exception, raise};
 
-/// The index of each shard in the order given, so many at a time.
+/// The index of each shard in the given order, `concurrency` at a time.
 pub(crate) async fn fetch(
     client: Client,
     shards: Vec<(Bucket, ObjectName)>,
@@ -31,12 +31,12 @@ pub(crate) async fn fetch(
     Ok(fetched.buffered(concurrency.max(1)).collect().await)
 }
 
-/// An index in pieces that Python takes over as they are.
+/// An index as buffers that Python takes over without a copy.
 pub(crate) struct Packed {
     format: String,
     version: String,
     names: Vec<u8>,
-    /// Between names: one more than there are.
+    /// Offsets of the names: one more than there are names.
     ends: Vec<u8>,
     sizes: Vec<u8>,
     offsets: Vec<u8>,
@@ -64,7 +64,7 @@ impl From<ShardIndexReply> for Packed {
     }
 }
 
-/// Format, version, and the four buffers; or an exception, not raised.
+/// Format, version, and the four buffers; or an exception that is not raised.
 pub(crate) fn answer(py: Python<'_>, packed: Result<Packed>) -> PyResult<Bound<'_, PyAny>> {
     let packed = match packed {
         Ok(packed) => packed,
@@ -76,8 +76,8 @@ pub(crate) fn answer(py: Python<'_>, packed: Result<Packed>) -> PyResult<Bound<'
     Ok(fields.into_pyobject(py)?.into_any())
 }
 
-/// Numbers of members sample after sample, where each sample ends among them, and which samples
-/// are not as they should be. `names` and `ends` are those of an index.
+/// Numbers of members sorted by sample, the end of each sample among them, and the samples that are
+/// invalid. `names` and `ends` are those of an index.
 #[pyfunction]
 #[expect(clippy::type_complexity, reason = "a tuple is what Python gets")]
 pub(crate) fn sample_layout<'py>(
@@ -100,7 +100,7 @@ pub(crate) fn sample_layout<'py>(
     Ok((bytes(&layout.order), bytes(&layout.ends), layout.problems))
 }
 
-/// Key and extension of a member; `None` for what belongs to no sample.
+/// Key and extension of a member; `None` for a member that belongs to no sample.
 #[pyfunction]
 pub(crate) fn split_member(
     py: Python<'_>,
@@ -112,13 +112,13 @@ pub(crate) fn split_member(
     Ok(naming.split(name).map(|(key, extension)| (key.to_owned(), extension.into_owned())))
 }
 
-/// The format of an archive of this name; `None` for other objects.
+/// The archive format by the object's name; `None` for other objects.
 #[pyfunction]
 pub(crate) fn archive_format(name: &str) -> Option<String> {
     ArchiveFormat::from_name(name).map(format_name)
 }
 
-/// As the wire has it: `tar-gz`.
+/// The format's name on the wire: `tar-gz`.
 fn format_name(format: ArchiveFormat) -> String {
     match format.serialize(serde_json::value::Serializer) {
         Ok(serde_json::Value::String(name)) => name,
@@ -126,7 +126,7 @@ fn format_name(format: ArchiveFormat) -> String {
     }
 }
 
-/// The names that lie between the offsets in `ends`.
+/// The names between the offsets in `ends`.
 fn texts<'a>(names: &'a [u8], ends: &[u8]) -> Result<Vec<&'a str>> {
     let bad = || Error::invalid("the buffers of an index do not fit together");
     let ends: Vec<usize> = ends

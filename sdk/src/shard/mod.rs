@@ -1,5 +1,5 @@
-//! Shards: `_core.ShardStream`, the samples of one as they arrive, and indexes of many as flat
-//! buffers.
+//! Shards: `_core.ShardStream` (the samples of a shard as they arrive), and indexes of many shards
+//! as flat buffers.
 
 mod index;
 mod parts;
@@ -18,15 +18,15 @@ use parts::Parts;
 
 pub(crate) use index::{answer, archive_format, fetch, sample_layout, split_member};
 
-/// Most samples of a run.
+/// Maximum number of samples in a run.
 const RUN: usize = 256;
 
 /// Iterator over the samples of a shard, as key and parts by extension, or over its members, as
-/// name and content. After the failure of one sample it goes on with the next. Only the process
+/// name and content. After the failure of one sample it continues with the next. Only the process
 /// that opened it can read on.
 #[pyclass(module = "forebay._core", frozen)]
 pub(crate) struct ShardStream {
-    /// Taken out while an item is awaited, so that the lock is never held without the GIL.
+    /// Taken out while waiting for an item, so that the lock is never held without the GIL.
     reading: Mutex<Option<Owned<Reading>>>,
     /// Whether items are members.
     flat: bool,
@@ -37,12 +37,12 @@ type Item<'py> = (Bound<'py, PyString>, Bound<'py, PyAny>);
 
 struct Reading {
     stream: NativeStream,
-    /// Came behind the last run, and is raised in the place of the next.
+    /// A failure after the last run, which the next call raises.
     failure: Option<Error>,
 }
 
 impl Reading {
-    /// The next item; waits for it.
+    /// Waits for the next item.
     fn next(&mut self, py: Python<'_>) -> PyResult<Option<ShardItem>> {
         if let Some(failure) = self.failure.take() {
             return Ok(Some(Err(failure)));
@@ -53,7 +53,7 @@ impl Reading {
         }
     }
 
-    /// The samples behind `first` that need not be waited for, up to the first failure.
+    /// `first` and the samples that are available without waiting, up to the first failure.
     fn run(&mut self, first: Sample<Vec<u8>>) -> Vec<Sample<Vec<u8>>> {
         let mut run = vec![first];
         while run.len() < RUN
@@ -77,7 +77,7 @@ impl ShardStream {
         Self { reading: Mutex::new(Some(Owned::new(reading))), flat }
     }
 
-    /// What `read` reads; `None` at the end.
+    /// Runs `read`; `None` at the end.
     fn with<T>(
         &self,
         read: impl FnOnce(&mut Reading) -> PyResult<Option<T>>,
@@ -112,8 +112,8 @@ impl ShardStream {
         Ok(Some((key, parts.into_any())))
     }
 
-    /// The next samples that are there, at least one, as key and parts in a dict like `like`; none
-    /// at the end.
+    /// The next available samples, at least one, as key and parts in a dict like `like`; empty at
+    /// the end.
     fn next_run<'py>(
         &self,
         py: Python<'py>,

@@ -1,4 +1,4 @@
-//! Dicts with the parts of samples, made like one that is given: of its class, with its attributes.
+//! Creates the dicts of samples, like a given one: of its class, with its attributes.
 
 use std::cell::RefCell;
 
@@ -6,15 +6,15 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyString, PyTuple};
 
-/// Extensions whose texts are kept.
+/// Number of extensions whose texts are cached.
 const MAX_RETAINED_TEXTS: usize = 16;
 
-/// Makes dicts. None of them runs code of Python, so that a sample costs little more than its bytes.
+/// Creates dicts without running Python code, so that a sample costs little more than its bytes.
 pub(crate) struct Parts<'py> {
     py: Python<'py>,
-    /// What a dict is made by, and of: `dict.__new__` of the class. `None`: plain ones are made.
+    /// `dict.__new__` and the class. `None`: plain dicts.
     class: Option<(Bound<'py, PyAny>, Bound<'py, PyAny>)>,
-    /// Attributes that all have.
+    /// Attributes that all dicts get.
     attributes: Vec<(Bound<'py, PyString>, Bound<'py, PyAny>)>,
     /// The attribute for the sample's key.
     key: Option<Bound<'py, PyString>>,
@@ -22,14 +22,14 @@ pub(crate) struct Parts<'py> {
 }
 
 impl<'py> Parts<'py> {
-    /// Makes plain dicts.
+    /// For plain dicts.
     pub(crate) fn plain(py: Python<'py>) -> Self {
         let (attributes, extensions) = (Vec::new(), RefCell::default());
         Self { py, class: None, attributes, key: None, extensions }
     }
 
-    /// Makes dicts like this one: those of a class with `__slots__` get what stands in them, but in
-    /// `key`, which gets the key of the sample.
+    /// For dicts like this one: those of a class with `__slots__` get the values of its slots,
+    /// except `key`, which gets the key of the sample.
     pub(crate) fn like(like: &Bound<'py, PyDict>) -> PyResult<Self> {
         let py = like.py();
         let mut parts = Self::plain(py);
