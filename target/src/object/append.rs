@@ -1,8 +1,8 @@
-//! Appending: bytes are gathered behind a handle, seen by nobody, and go to the end of the object
-//! when it is flushed: of what the object is then, so that two who append lose nothing.
+//! Appends: bytes are collected behind a handle, not visible to readers. A flush adds them to the
+//! end of the object as it is at that moment, so that two concurrent appenders lose nothing.
 //!
-//! Handles do not outlive the process; one that nobody used for [`IDLE`] is given up. One whose disk
-//! leaves service is void: its next use fails, and what was gathered behind it is freed at once.
+//! Handles do not outlive the process; one that was idle for [`IDLE`] is dropped. If the disk of a
+//! handle leaves service, its next use fails, and its collected bytes are freed immediately.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -24,31 +24,30 @@ use super::put::{AtEndMeta, Hashes, Making, OnlyIf, PutRequest, reread};
 use super::{Key, ObjectService};
 use crate::store::{Record, WorkFile};
 
-/// A handle that nobody used for so long is given up.
+/// A handle that was idle for this time is dropped.
 const IDLE: Duration = Duration::from_secs(3600);
-/// Most handles of one target at a time.
+/// Maximum number of handles of one target.
 const MOST: usize = 1024;
-/// Objects of at least this many bytes are not written again when something is appended.
+/// Objects of at least this many bytes are not rewritten by an append.
 const LARGE: u64 = 1 << 20;
-/// How often a flush is tried while others write the same object.
+/// Attempts of a flush while others write the same object.
 const TRIES: usize = 5;
 
-/// The handles in use, and the turns of those who write members to a shard.
+/// The handles in use, and the locks of writers of members to a shard.
 #[derive(Default)]
 pub(crate) struct Appends {
     sessions: Mutex<HashMap<String, Arc<Session>>>,
     shards: KeyLocks,
 }
 
-/// Bytes put aside on a disk; gone with this.
+/// A spool file on a disk; removed on drop.
 pub(crate) struct Spool(WorkFile);
 
-/// What was appended behind one handle.
+/// The bytes that were appended by one handle.
 struct Session {
     key: Key,
     used: Mutex<Instant>,
-    /// Nothing once it was flushed, or after an error; the error of its next use when its disk
-    /// left service.
+    /// `None` after a flush or an error; the error of the next use after the disk left service.
     work: tokio::sync::Mutex<Option<Result<WorkFile>>>,
 }
 
@@ -63,7 +62,8 @@ impl Session {
         self.used.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Closes what was gathered on a disk that left service. What is in use notices by itself.
+    /// Removes the collected bytes if their disk left service. A handle in use gets the error
+    /// itself.
     fn void_if_left(&self) {
         let Ok(mut work) = self.work.try_lock() else { return };
         if let Some(Ok(open)) = &*work
@@ -83,14 +83,14 @@ impl Spool {
         self.len() == 0
     }
 
-    /// The bytes, as often as they are wanted while this lives.
+    /// Streams the bytes; may be called several times.
     pub(crate) fn stream(&self) -> BoxStream<'static, Result<Bytes>> {
         reread(self.0.file())(ByteRange::whole(self.len()))
     }
 }
 
 impl ObjectService {
-    /// Puts aside what a client sends, for who needs it later or more than once.
+    /// Spools a client's body for a reader that needs it later or more than once.
     pub(crate) async fn spool(
         &self,
         info: &BucketInfo,
@@ -110,13 +110,13 @@ impl ObjectService {
         }
     }
 
-    /// Keeps others who write members to this shard away while the guard lives.
+    /// Locks a shard against other writers of its members while the guard exists.
     pub(crate) async fn shard_turn(&self, info: &BucketInfo, name: &str) -> KeyGuard {
         self.0.appends.shards.lock(&Key::new(info, name)).await
     }
 
-    /// Gathers bytes behind `handle`, or behind a new one. Returns the handle for the next call.
-    /// After an error the handle is gone, and with it what was gathered.
+    /// Appends bytes to `handle`, or to a new one. Returns the handle for the next call. An error
+    /// removes the handle and its collected bytes.
     pub(crate) async fn append(
         &self,
         info: &BucketInfo,
@@ -178,7 +178,7 @@ impl ObjectService {
         found.filter(|s| s.key == Key::new(info, name)).ok_or_else(|| unknown(handle))
     }
 
-    /// Appends what was gathered to the object, or makes it where there is none.
+    /// Appends the collected bytes to the object; creates it if it does not exist.
     pub(crate) async fn flush_append(
         &self,
         info: &BucketInfo,
@@ -198,7 +198,7 @@ impl ObjectService {
         self.append_anew(info, name, &work, announced).await
     }
 
-    /// Leaves the object's bytes where they are; they are read for the checksum only.
+    /// Appends without rewriting the object's bytes; these are read only for the checksum.
     async fn append_behind(
         &self,
         info: &BucketInfo,
@@ -231,7 +231,7 @@ impl ObjectService {
         Ok(record.object_meta())
     }
 
-    /// Writes the object again, with more at its end.
+    /// Rewrites the object with the new bytes at its end.
     async fn append_anew(
         &self,
         info: &BucketInfo,
@@ -272,8 +272,9 @@ impl ObjectService {
         Err(Error::unavailable(format!("{} keeps changing", info.bucket.object_uri(name))))
     }
 
-    /// Lets a write go on if the object is still what it was. A backend's version tells that; a native
-    /// object's begins anew when it is deleted.
+    /// Permits a write only if the object is unchanged. A backend's object is compared by its
+    /// version; the version of a native object starts again after a removal, so it alone is not
+    /// enough.
     pub(crate) fn if_still(before: Option<ObjectMeta>, info: &BucketInfo) -> OnlyIf {
         let has_backend = info.has_backend();
         Box::new(move |now| {
@@ -289,13 +290,13 @@ impl ObjectService {
         })
     }
 
-    /// Frees what was gathered on disks that left service.
+    /// Frees the collected bytes on disks that left service.
     pub(super) fn void_appends_of_left_disks(&self) {
         let sessions: Vec<_> = self.0.appends.table().values().cloned().collect();
         sessions.iter().for_each(|session| session.void_if_left());
     }
 
-    /// Gives up the handles that nobody used for long.
+    /// Drops the handles that were idle for [`IDLE`].
     pub(super) fn drop_idle_appends(&self) {
         self.0.appends.table().retain(|_, session| session.used().elapsed() < IDLE);
     }

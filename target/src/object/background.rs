@@ -1,5 +1,5 @@
-//! What work ahead of need may take of a target and of a cloud: a share, so that a reader who waits
-//! finds a turn free whatever jobs are under way.
+//! Limits of background work: it may use a share of a target and of a cloud, so that a waiting
+//! reader finds a free slot whatever jobs are in progress.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,13 +12,13 @@ use tokio::sync::Notify;
 use crate::backend::Room;
 use crate::pace::Pace;
 
-/// A cloud's limit grows with time, which nobody tells of.
+/// Polling interval of a cloud's limit, which grows with time without a notification.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
 /// The share of all jobs of a target together.
 pub(crate) struct Background {
     percent: u8,
-    /// Cold GETs that the target has in flight at most.
+    /// Maximum number of cold GETs in flight of the target.
     cold_gets: usize,
     taken: Mutex<Taken>,
     freed: Notify,
@@ -27,25 +27,25 @@ pub(crate) struct Background {
 #[derive(Default)]
 struct Taken {
     objects: usize,
-    /// Calls, by the endpoint of the cloud.
+    /// Calls in flight by the endpoint of the cloud.
     calls: HashMap<String, usize>,
-    /// By bucket.
+    /// Budgets by bucket id.
     budgets: HashMap<u64, Arc<Budget>>,
 }
 
-/// The share of a bucket's budgets per second.
+/// The jobs' share of a bucket's budgets per second.
 struct Budget {
-    /// What it was made for: requests and bytes per second, targets.
+    /// The settings it was created from: requests and bytes per second, number of targets.
     of: (u64, u64, usize),
     requests: Pace,
     bytes: Pace,
 }
 
-/// One object's part of the share; given back when it is dropped.
+/// A permit for one object; released on drop.
 pub(crate) struct Turn {
     of: Arc<Background>,
     endpoint: String,
-    /// Calls at once that it is good for.
+    /// Number of concurrent calls that it permits.
     pub(crate) calls: usize,
     budget: Arc<Budget>,
 }
@@ -59,7 +59,7 @@ impl Background {
         self.taken.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Objects that all jobs together may have on their way.
+    /// Maximum number of objects that all jobs together may have in flight.
     pub(super) fn max_parallel_objects(&self) -> usize {
         self.share(self.cold_gets)
     }
@@ -68,8 +68,8 @@ impl Background {
         (all * usize::from(self.percent) / 100).max(1)
     }
 
-    /// Waits for a turn of one call, and takes up to `most` where they are free. `room` tells what
-    /// the cloud takes at the moment.
+    /// Waits until one call is permitted, and takes up to `most` that are free. `room` returns the
+    /// cloud's current limit.
     pub(super) async fn turn(
         self: &Arc<Self>,
         info: &BucketInfo,
@@ -120,14 +120,14 @@ impl Background {
         budget
     }
 
-    /// Forgets a bucket that is no more.
+    /// Drops the budgets of a bucket that was destroyed.
     pub(super) fn forget(&self, bucket_id: u64) {
         self.lock().budgets.remove(&bucket_id);
     }
 }
 
 impl Turn {
-    /// So many bytes came; returns when their time has passed.
+    /// Accounts for received bytes; returns when the budget permits to go on.
     pub(crate) async fn came(&self, bytes: u64) {
         self.budget.bytes.pass(usize::try_from(bytes).unwrap_or(usize::MAX)).await;
     }

@@ -1,4 +1,4 @@
-//! Blob download: a large object of a backend brought here by several ranges at once.
+//! Blob download: fetches a large object of a backend by several concurrent ranges.
 
 use forebay_core::bucket::{BucketInfo, Freshness};
 use forebay_core::v1::object::BlobArgs;
@@ -8,17 +8,17 @@ use super::cold::Following;
 use super::ranges::Ranges;
 use super::{ObjectService, Turns};
 
-/// Bytes of one download that are in memory at once, at most.
+/// Maximum of bytes of one download in memory.
 const MEMORY: u64 = 64 << 20;
 
-/// How an object is fetched by ranges.
+/// Options of a fetch by ranges.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct BlobOptions {
-    /// Bytes of a range.
+    /// Bytes per range.
     pub(crate) chunk: u64,
-    /// Ranges that are fetched at once.
+    /// Number of concurrent ranges.
     pub(crate) workers: usize,
-    /// A copy that is here is compared with the backend first.
+    /// Compares an existing copy with the backend first.
     pub(crate) latest: bool,
 }
 
@@ -41,8 +41,8 @@ impl BlobOptions {
 }
 
 impl ObjectService {
-    /// Begins to bring an object here, or joins the fetch that does. `None`: it is here, or there is
-    /// no room for it.
+    /// Starts a fetch of an object, or joins the one in progress. `None`: it is cached already, or
+    /// there is no space for it.
     pub(crate) async fn blob_begin(
         &self,
         info: &BucketInfo,
@@ -61,7 +61,7 @@ impl ObjectService {
         Ok(started.map(|(following, _)| following))
     }
 
-    /// Brings an object here. The bytes fetched; `None` when it was here.
+    /// Fetches an object. Returns the fetched bytes; `None` if it was cached already.
     pub(crate) async fn blob_fetch(
         &self,
         info: &BucketInfo,
@@ -82,7 +82,7 @@ impl ObjectService {
     }
 }
 
-/// The refusal for a bucket whose objects are nowhere else.
+/// The refusal for a bucket without a backend.
 pub(crate) fn not_remote(info: &BucketInfo) -> Error {
     Error::invalid(format!("blob-download: bucket \"{}\" has no backend", info.bucket))
         .hint("all of a native bucket is here")
@@ -126,7 +126,7 @@ mod tests {
         std::fs::write(bench.folder().join("x"), pattern(100)).unwrap();
         let written = || bench.service.is_being_written(&info, "x");
         assert!(!written());
-        // It is here when its lock is free, and not before.
+        // The copy is committed when its lock is released, not before.
         let writer = bench.service.lock_key(info.id, "x").await;
         assert!(written());
         let how = BlobOptions { chunk: 10, workers: 1, latest: false };

@@ -1,5 +1,5 @@
-//! Cold GET: one fetch per object however many ask, its bytes to all of them while they reach the
-//! disk, and nothing left behind when it fails.
+//! Cold GET: one fetch per object for all concurrent readers, which receive its bytes while these
+//! are written to the disk. A failed fetch leaves nothing behind.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher as _};
@@ -23,36 +23,37 @@ use super::{Key, ObjectService};
 use crate::backend::{RemoteMeta, RemoteObject};
 use crate::store::{DiskFile, RecordMeta};
 
-/// Objects up to this many bytes are kept in memory until all waiters have them.
+/// Objects up to this size are kept in memory until all waiters have them.
 const IN_MEMORY: u64 = 1 << 20;
-/// Bytes read at once from the file that is being filled.
+/// Bytes per read from the file that is being filled.
 const STEP: u64 = 256 << 10;
-/// A fetch whose last reader left goes on if at most so many bytes are missing.
+/// A fetch without readers continues if at most this many bytes are missing.
 const MAX_FETCHED_FOR_NOBODY: u64 = 64 << 20;
-/// A range that a fetch of the whole reaches after at most so many bytes waits for it.
+/// A range read waits for a fetch of the whole object if that reaches the range within this many
+/// bytes.
 const SOON: u64 = 16 << 20;
 
-/// The fetches under way, by object.
+/// The fetches in progress, by object.
 #[derive(Default)]
 pub(super) struct Fetches {
     table: Mutex<HashMap<Key, Arc<Fetch>>>,
-    /// How many writes there were of the objects that share a place here.
+    /// Number of writes to the objects that share a slot.
     writes: [AtomicU64; 32],
 }
 
-/// One object on its way from the backend.
+/// The fetch of one object from the backend.
 pub(super) struct Fetch {
     progress: watch::Receiver<Progress>,
-    /// A write overtook it: what it brings must not be kept.
+    /// A write superseded it: its bytes must not be kept.
     superseded: AtomicBool,
 }
 
 #[derive(Clone)]
 enum Progress {
     Starting,
-    /// Another fetch had just brought it: the store has it.
+    /// Another fetch had just committed it: the store has it.
     AlreadyHere,
-    /// `written` bytes of the object are in the file.
+    /// The file has `written` bytes of the object.
     Filling {
         start: Arc<Started>,
         written: u64,
@@ -87,7 +88,7 @@ impl Fetch {
 }
 
 impl Fetches {
-    /// Keeps what is being fetched out of the store: the object was written or removed meanwhile.
+    /// Keeps a fetch in progress out of the store: the object was written or removed meanwhile.
     pub(super) fn supersede(&self, key: &Key) {
         self.place(key).fetch_add(1, Ordering::SeqCst);
         let fetch = self.table().remove(key);
@@ -96,9 +97,9 @@ impl Fetches {
         }
     }
 
-    /// As [`Self::supersede`], of all objects that `chosen` names.
+    /// As [`Self::supersede`], for all objects for which `chosen` is true.
     pub(super) fn supersede_all(&self, chosen: impl Fn(&Key) -> bool) {
-        // A read of a range that just meets an object is not in the table yet.
+        // A range read that has just begun is not in the table yet.
         for place in &self.writes {
             place.fetch_add(1, Ordering::SeqCst);
         }
@@ -116,12 +117,12 @@ impl Fetches {
         &self.writes[(hasher.finish() % self.writes.len() as u64) as usize]
     }
 
-    /// A number that is another one after a write of this object, and perhaps of others.
+    /// A counter that changes with every write of this object, and perhaps of others.
     pub(super) fn writes(&self, key: &Key) -> u64 {
         self.place(key).load(Ordering::SeqCst)
     }
 
-    /// Whether a fetch of the whole object has brought the range, or is just before it.
+    /// Whether a fetch of the whole object has reached the range, or soon does.
     pub(super) fn soon_has(&self, key: &Key, asked: RangeSpec) -> bool {
         let Some(fetch) = self.table().get(key).cloned() else { return false };
         let progress = fetch.progress.borrow();
@@ -134,15 +135,15 @@ impl Fetches {
         }
     }
 
-    /// Whether the object is on its way.
+    /// Whether a fetch of the object is in progress.
     pub(super) fn has(&self, key: &Key) -> bool {
         self.table().get(key).is_some_and(|fetch| !fetch.is_over())
     }
 
-    /// Gives up a fetch that nobody reads any more. False: somebody does.
+    /// Ends a fetch that has no readers. False: it has some.
     fn abandon(&self, key: &Key, fetch: &Arc<Fetch>, progress: &watch::Sender<Progress>) -> bool {
         let mut table = self.table();
-        // One receiver is the fetch's own; who joins has the fetch first.
+        // One receiver is the fetch's own; a reader that joins holds the fetch first.
         let in_table = table.get(key).is_some_and(|f| Arc::ptr_eq(f, fetch));
         let holders = 1 + usize::from(in_table);
         if progress.receiver_count() > 1 || Arc::strong_count(fetch) > holders {
@@ -163,8 +164,8 @@ impl Fetches {
 }
 
 impl ObjectService {
-    /// Joins the fetch of this object, or starts it. Returns when the backend has answered, with
-    /// whether this call started the fetch; `None` when the store has the object after all.
+    /// Joins the fetch of this object, or starts it. Returns when the backend has responded, with
+    /// whether this call started the fetch; `None` if the store has the object after all.
     pub(super) async fn cold(
         &self,
         info: &BucketInfo,
@@ -173,7 +174,7 @@ impl ObjectService {
         self.cold_by(info, name, None).await
     }
 
-    /// As [`Self::cold`]; a fetch that starts here goes by several ranges at once, if that is asked.
+    /// As [`Self::cold`]; a fetch that starts here uses several ranges if `how` requests that.
     pub(super) async fn cold_by(
         &self,
         info: &BucketInfo,
@@ -183,7 +184,7 @@ impl ObjectService {
         for n in 0..3 {
             let joined = self.join(info, name, how).await?;
             match joined {
-                // One that is joined later began after this request.
+                // A fetch that is joined later began after this request.
                 Some((ref following, false))
                     if (n == 0 || !following.meta.version.is_empty())
                         && !self.is_current(info, name, following).await? => {}
@@ -193,8 +194,8 @@ impl ObjectService {
         Err(Error::unavailable(format!("{} keeps changing", info.bucket.object_uri(name))))
     }
 
-    /// Whether a fetch that began before this request brings what the backend has now; where that is
-    /// to be known always. One that does not is kept out of the store.
+    /// If the bucket requires it: whether a fetch that began before this request has the backend's
+    /// current version. If not, the fetch is kept out of the store.
     async fn is_current(
         &self,
         info: &BucketInfo,
@@ -212,8 +213,8 @@ impl ObjectService {
         Ok(current)
     }
 
-    /// Has a fetch go on though its readers leave: who asks again needs all of it, however long that
-    /// takes.
+    /// Completes a fetch even if its readers leave: a reader that retries needs all of it, however
+    /// long that takes.
     pub(super) fn fetch_to_the_end(&self, following: &Following) {
         if following.meta.size > MAX_FETCHED_FOR_NOBODY {
             let following = following.clone();
@@ -230,7 +231,7 @@ impl ObjectService {
         let key = Key::new(info, name);
         let (fetch, started_here) = {
             let mut table = self.0.fetches.table();
-            // One that is over and not forgotten yet brought what there was before this request.
+            // A finished fetch that is still in the table has the state before this request.
             match table.get(&key).filter(|fetch| !fetch.is_over()) {
                 Some(fetch) => (fetch.clone(), false),
                 None => {
@@ -279,7 +280,7 @@ impl ObjectService {
         });
     }
 
-    /// Brings the object into the store; the caller tells the waiters when this fails.
+    /// Fetches the object into the store; the caller reports a failure to the waiters.
     async fn fill(
         &self,
         info: &BucketInfo,
@@ -291,7 +292,7 @@ impl ObjectService {
     ) -> Result<()> {
         let _permit = self.0.cold_permits.acquire().await.map_err(|_| gone())?;
         self.let_assemble(key).await;
-        // The caller saw no copy, but a fetch may have ended between its look and ours.
+        // A fetch may have ended between the caller's look-up and this one.
         if self.fresh_record(info, &key.name).await?.is_some() {
             progress.send_replace(Progress::AlreadyHere);
             return Ok(());
@@ -317,7 +318,7 @@ impl ObjectService {
             }
             work.write(chunk).await?;
             let written = work.written();
-            // The last byte is for readers when all of them are known to be right, and kept.
+            // Readers get the last byte only after all bytes are verified and kept.
             let written = written.min(remote.size.saturating_sub(1));
             progress.send_replace(Progress::Filling { start: start.clone(), written });
             let is_alone = progress.receiver_count() == 1;
@@ -342,7 +343,7 @@ impl ObjectService {
         if !fetch.superseded.load(Ordering::SeqCst) {
             match self.store().commit(work, cached_meta(&remote, checksum, epoch)).await {
                 Ok(record) => self.keep_learned(learner, &record),
-                // Readers have the bytes all the same.
+                // Readers have the bytes, although they could not be kept.
                 Err(e) if e.code == ErrorCode::OutOfSpace => {
                     tracing::debug!(bucket = %info.bucket, "no room to keep what was fetched: {e}");
                 }
@@ -356,7 +357,7 @@ impl ObjectService {
     }
 }
 
-/// What clients are told of an object that a backend has.
+/// The metadata for clients of a backend's object.
 pub(super) fn object_meta(remote: &RemoteMeta, present: bool) -> ObjectMeta {
     ObjectMeta {
         size: remote.size,
@@ -371,7 +372,7 @@ pub(super) fn object_meta(remote: &RemoteMeta, present: bool) -> ObjectMeta {
     }
 }
 
-/// What is recorded of a copy that came from, or went to, a backend.
+/// The record of a copy that came from, or went to, a backend.
 pub(super) fn cached_meta(
     remote: &RemoteMeta,
     checksum: Option<Checksum>,
@@ -395,7 +396,7 @@ pub(super) fn cached_meta(
     }
 }
 
-/// The bucket's own checksum, and the backend's MD5 where it tells one.
+/// The bucket's own checksum, and the backend's MD5 if it has one.
 pub(super) struct Checks {
     own: Hasher,
     md5: Option<Hasher>,
@@ -416,7 +417,7 @@ impl Checks {
     pub(super) fn finish(self, remote: &RemoteMeta, uri: &str) -> Result<Option<Checksum>> {
         if let (Some(got), Some(want)) = (self.md5.and_then(Hasher::finish), &remote.md5) {
             let want = Checksum { kind: ChecksumKind::Md5, value: want.clone() };
-            // The backend's own bytes did not survive the way here: worth another try.
+            // The bytes were damaged on the way from the backend: a retry may help.
             got.expect(&want, uri).map_err(|e| Error::unavailable(e.message))?;
         }
         Ok(self.own.finish())
@@ -424,7 +425,7 @@ impl Checks {
 }
 
 impl Following {
-    /// The object's bytes in `range`, as they arrive. Ends with an error when the fetch fails.
+    /// Streams the object's bytes in `range` as they arrive. Ends with an error if the fetch fails.
     pub(crate) fn stream(self, range: ByteRange) -> impl Stream<Item = Result<Bytes>> + Send {
         futures::stream::try_unfold((self, range.start), move |(mut me, at)| async move {
             if at >= range.end {
@@ -436,7 +437,7 @@ impl Following {
         })
     }
 
-    /// Waits for the end of the fetch; the object's size.
+    /// Waits for the end of the fetch; returns the object's size.
     pub(crate) async fn finished(mut self) -> Result<u64> {
         let size = self.meta.size;
         let over = |p: &Progress| matches!(p, Progress::Done { .. } | Progress::Failed { .. });
@@ -446,7 +447,7 @@ impl Following {
         }
     }
 
-    /// All of the object, once it is here.
+    /// The whole object, once it was fetched.
     pub(crate) async fn read_all(mut self) -> Result<Bytes> {
         let size = self.meta.size;
         let done = self.wait(size).await?;
@@ -468,7 +469,7 @@ impl Following {
         read_at(self.file.clone(), at, step).await
     }
 
-    /// Waits until `upto` bytes are in the file; all bytes at once when they are in memory.
+    /// Waits until the file has `upto` bytes; returns all bytes if they are in memory.
     async fn wait(&mut self, upto: u64) -> Result<Option<Bytes>> {
         let reached = |p: &Progress| match p {
             Progress::Starting | Progress::AlreadyHere => false,

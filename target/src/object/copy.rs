@@ -1,5 +1,5 @@
-//! Copies of single objects inside the cluster: from the target that owns the source to the one
-//! that will own the copy.
+//! Copies of single objects within the cluster: from the owner of the source to the owner of the
+//! copy.
 
 use forebay_core::bucket::BucketInfo;
 use forebay_core::bucket_access::BucketChange;
@@ -13,19 +13,21 @@ use super::{Key, ObjectService, Turns, read_first_chunk};
 use crate::backend::BodyStream;
 use crate::store::Record;
 
-/// How an object is copied.
+/// Options of a copy.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct CopyOptions {
-    /// A copy of what the backend has now. What is cached here stays as it is.
+    /// Copies what the backend has now. The cached copy stays as it is.
     pub(crate) latest: bool,
-    /// As `latest`; a source that is gone at its backend goes here too, and the copy with it.
+    /// As `latest`; if the source is gone at its backend, its cached copy and the destination are
+    /// removed too.
     pub(crate) sync: bool,
-    /// An object at the destination is left alone.
+    /// An existing object at the destination stays.
     pub(crate) keep_existing: bool,
 }
 
 impl ObjectService {
-    /// Copies an object that this target owns. The bytes written; `None` when nothing had to be.
+    /// Copies an object that this target owns. Returns the written bytes; `None` if nothing was to
+    /// do.
     pub(crate) async fn copy(
         &self,
         from: (&BucketInfo, &str),
@@ -58,7 +60,8 @@ impl ObjectService {
         self.deliver(to.0, to.1, delivery).await
     }
 
-    /// An object is a copy of itself already; `latest` brings it up to date, `sync` drops it too.
+    /// An object is its own copy already: `latest` refreshes the cached copy, `sync` may drop it
+    /// too.
     async fn copy_to_itself(
         &self,
         (info, name): (&BucketInfo, &str),
@@ -89,8 +92,8 @@ impl ObjectService {
         Ok((meta, body))
     }
 
-    /// What is to be copied. What is not cached is not for that: a copy says nothing about what
-    /// will be read.
+    /// Opens the source. An uncached source is read without caching it: a copy does not predict
+    /// reads.
     async fn source(&self, info: &BucketInfo, name: &str, how: CopyOptions) -> Result<Found> {
         if !info.has_backend() {
             return self.get(info, name).await;
@@ -110,7 +113,7 @@ impl ObjectService {
         }
     }
 
-    /// Drops what is cached of an object that its backend no longer has.
+    /// Drops the cached copy of an object that its backend no longer has.
     async fn forget_copy(&self, info: &BucketInfo, name: &str) -> Result<()> {
         let key = Key::new(info, name);
         let _guard = self.0.locks.lock(&key).await;
@@ -120,7 +123,7 @@ impl ObjectService {
         Ok(())
     }
 
-    /// Gives a native object another name. A write of the old name that comes in between stays.
+    /// Renames a native object. A write of the old name in between is not lost.
     pub(crate) async fn rename(&self, info: &BucketInfo, name: &str, to: &str) -> Result<()> {
         info.check_access(BucketChange::Rename)?;
         if info.has_backend() {
@@ -134,7 +137,7 @@ impl ObjectService {
             let uri = info.bucket.object_uri(name);
             return Err(Error::invalid(format!("cannot rename {uri} to itself, nothing to do")));
         }
-        // A former owner may have it still.
+        // A former owner may still have it.
         self.head(info, name).await?;
         let before = self.store().get(info.id, name).await?;
         let before = before.ok_or_else(|| info.bucket.object_not_found(name))?;

@@ -1,5 +1,5 @@
-//! Objects made here that belong to another target: streamed to their owner, or written here when
-//! that is this one.
+//! Remote puts: writes an object at its owner, by a request to that target or, if that is this one,
+//! here.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,29 +15,29 @@ use http::HeaderMap;
 use super::{ObjectService, PutRequest};
 use crate::backend::BodyStream;
 
-/// How long the owner may take from the last byte to its answer: it may have to write to a backend.
+/// Timeout from the last byte to the owner's response: the owner may have to write to a backend.
 const WRITTEN_WITHIN: Duration = Duration::from_secs(300);
-/// Where targets take objects from each other.
+/// Path of the target-to-target API for objects.
 pub(crate) const PATH: &str = "/internal/v1/objects";
-/// Custom metadata of an object on its way: JSON in base64, because keys may be any text.
+/// Custom metadata of the object: JSON in base64, because keys may be any text.
 const CUSTOM: &str = "forebay-custom";
-/// Present when an object that exists is to be left alone.
+/// Present if an existing object is to stay.
 const KEEP: &str = "forebay-keep-existing";
-/// On the answer: the object was there and was left alone.
+/// On the response: an object existed and stayed.
 pub(crate) const KEPT: &str = "forebay-kept";
 
-/// An object to be written.
+/// An object to write at its owner.
 pub(crate) struct Delivery {
     pub(crate) body: BodyStream,
-    /// Bytes, when that is known: more or fewer are an error.
+    /// Size in bytes, if known: more or fewer bytes are an error.
     pub(crate) len: Option<u64>,
-    /// Replaces what the object has.
+    /// Replaces the object's custom metadata.
     pub(crate) custom: BTreeMap<String, String>,
-    /// An object of that name is left as it is.
+    /// An existing object of that name stays.
     pub(crate) keep_existing: bool,
 }
 
-/// What the head of a delivery says.
+/// The head of a remote put.
 pub(crate) struct Label {
     pub(crate) custom: BTreeMap<String, String>,
     pub(crate) keep_existing: bool,
@@ -73,7 +73,7 @@ impl Label {
 }
 
 impl ObjectService {
-    /// Writes an object at its owner. The bytes written; `None` when one is there and is kept.
+    /// Writes an object at its owner. Returns the written bytes; `None` if one existed and stayed.
     pub(crate) async fn deliver(
         &self,
         info: &BucketInfo,
@@ -97,7 +97,7 @@ impl ObjectService {
         Ok((!answer.contains_key(KEPT)).then_some(sent))
     }
 
-    /// Writes an object that was delivered here.
+    /// Writes an object that another target sent.
     pub(crate) async fn accept(
         &self,
         info: &BucketInfo,
@@ -105,7 +105,7 @@ impl ObjectService {
         mut delivery: Delivery,
     ) -> Result<Option<u64>> {
         if delivery.keep_existing && self.exists(info, name).await? {
-            // A sender that is cut off would not hear the answer.
+            // A sender that is cut off would not receive the response.
             while delivery.body.next().await.transpose()?.is_some() {}
             return Ok(None);
         }
@@ -138,7 +138,7 @@ impl ObjectService {
     }
 }
 
-/// What another target says, for a client that cannot route by the map: it may ask again.
+/// Another target's error, for a client that cannot route by the map: it may retry.
 fn elsewhere(info: &BucketInfo, name: &str, error: Error) -> Error {
     if error.code != ErrorCode::WrongOwner {
         return error;

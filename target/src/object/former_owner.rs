@@ -1,8 +1,8 @@
-//! A change whose object got another owner before all had heard of it. It stands where it was made, and
-//! some may have seen it, so that nobody may make it once more. It goes to where the object belongs now
-//! as any copy does that has to move, and is acknowledged when all that live have it, or what came after
-//! it, by a state in which that other target is the owner: stamps keep it from undoing what was written
-//! there meanwhile.
+//! Forwards a change if ownership moved before all holders had it. The change is committed here,
+//! and some readers may have seen it, so it must not be made again. It goes to where the object
+//! belongs now, as a move of any copy does. It is acknowledged when all living holders have it, or
+//! a later change, under a state in which that other target is the owner. Stamps keep it from
+//! undoing writes at the new owner.
 
 use forebay_core::bucket::BucketInfo;
 use forebay_core::copies::CopyRequest;
@@ -15,9 +15,9 @@ use super::transfer::{REMOVE_PATH, Sent};
 use super::{ObjectService, Which};
 
 impl ObjectService {
-    /// Tells others what became of an object, as [`Self::tell_others`] does, whoever its owner is by the
-    /// end. The object's lock is given back while it is another target: that one may be at work on the
-    /// object, and wait for what is here.
+    /// Replicates a change as [`Self::tell_others`] does, and completes also if ownership moves
+    /// meanwhile. The object's lock is released while another target is the owner, because that
+    /// target may work on the object and wait for this one.
     pub(super) async fn acknowledge(
         &self,
         info: &BucketInfo,
@@ -44,7 +44,7 @@ impl ObjectService {
                 }
             }
         };
-        // One that hangs is waited for no longer than by an owner.
+        // The timeout is the same as for an owner.
         tokio::time::timeout(HEARD_WITHIN, passing).await.unwrap_or_else(|_| Err(lost.clone()))?;
         let guard = self.lock_key(info.id, name).await;
         let here = self.store().get(info.id, name).await?;
@@ -54,8 +54,8 @@ impl ObjectService {
         Ok(guard)
     }
 
-    /// Has what was changed here where the object belongs by the state of this moment. False where the
-    /// change cannot be acknowledged, though it was made.
+    /// Sends the change to where the object belongs by the current state. False if the change
+    /// cannot be acknowledged, although it was made.
     async fn pass_on(&self, info: &BucketInfo, name: &str, news: News<'_>) -> Result<bool> {
         let state = self.state();
         let owner = &placement::owner(&state, info, name)?.id;
@@ -67,7 +67,7 @@ impl ObjectService {
             News::Written(record) => {
                 let which = Which { info, name, older: false };
                 let mut others = rebalance::duty(&state, info, name, self.me()).others;
-                // The owner last: what it shows must outlive it.
+                // The owner last: a version that it serves must survive its death.
                 others.sort_by_key(|node| node.id == *owner);
                 for to in others.into_iter().filter(|node| node.alive) {
                     if self.wants(to, which, record).await? {
@@ -96,7 +96,7 @@ impl ObjectService {
         });
         try_join_all(told).await?;
         let (News::Removed(stamp), Some(to)) = (news, state.node(owner)) else { return Ok(true) };
-        // Whether it was removed here, or there, or twice, nobody can tell who finds it changed since.
+        // If the object has changed since, nobody can decide which of several removals was applied.
         let mut looked = self.look_elsewhere(info, name, vec![to.clone()]).await;
         looked.pop().map_or(Ok(false), |(_, look)| Ok(!look?.is_after(stamp)))
     }
@@ -123,13 +123,13 @@ mod tests {
     use super::super::tests::Bench;
     use super::super::transfer::{LOOK_PATH, REMOVE_PATH};
 
-    /// The other target of two, which becomes the owner at the first word of a change.
+    /// The second of two targets, which becomes the owner on the first request about a change.
     #[derive(Clone)]
     struct Other {
         maps: Maps,
         me: NodeId,
         takes_over: Arc<AtomicBool>,
-        /// What it says it has.
+        /// The look that it reports.
         look: Arc<Mutex<CopyLook>>,
         heard: Arc<Mutex<Vec<Heard>>>,
     }
@@ -171,7 +171,7 @@ mod tests {
         }
     }
 
-    /// An object of two copies that belongs here first, as it was written.
+    /// Writes an object of two copies that belongs here first.
     async fn written() -> (Bench, Other, BucketInfo, String) {
         let bench = Bench::new(1 << 30).await;
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();

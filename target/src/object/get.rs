@@ -16,28 +16,28 @@ use super::{Key, ObjectService, Stored};
 use crate::backend::RemoteMeta;
 use crate::store::{Access, Record, RecordMeta, Ticket, is_corrupt};
 
-/// Objects up to this many bytes are read whole in one step.
+/// Objects up to this size are read whole in one step.
 const SMALL: u64 = 1 << 20;
 
 /// An object that can be read now.
 pub(crate) enum Found {
-    /// Read from this target's disk already: it is small.
+    /// Already read from this target's disk, because it is small.
     Memory { meta: ObjectMeta, bytes: Bytes },
     /// On this target's disk.
     Stored { meta: ObjectMeta, stored: Stored },
-    /// Arriving from the backend; `first` in the request that asked for it.
+    /// A fetch from the backend is in progress; `first`: for the request that started it.
     Arriving { following: Following, first: bool },
-    /// Straight from the backend: there is no room to keep it.
+    /// Streamed from the backend: there is no space to keep it.
     Passing { meta: ObjectMeta, stream: BoxStream<'static, Result<Bytes>> },
-    /// Here in part; what is missing of a range comes from the backend.
+    /// Cached in part; missing parts of a range come from the backend.
     Parts(Box<Parts>),
 }
 
-/// What a look without any wait comes to.
+/// The result of a look-up without waiting.
 pub(crate) enum HotRead {
-    /// It is small, and lay in the page cache.
+    /// A small object that was in the page cache.
     Read(ObjectMeta, Bytes),
-    /// A copy that may be served and is not in memory, or too large for one step.
+    /// A fresh copy that is not in memory, or too large for one step.
     Fresh(Box<Record>),
     Nothing,
 }
@@ -53,7 +53,7 @@ impl Found {
         }
     }
 
-    /// How it was found, as the metrics call it.
+    /// The name of this case in the metrics.
     pub(crate) fn result(&self) -> &'static str {
         match self {
             Self::Memory { .. } | Self::Stored { .. } => "hit",
@@ -63,7 +63,7 @@ impl Found {
         }
     }
 
-    /// The bytes in `range`, checked, in pieces of at most a MiB.
+    /// The verified bytes in `range`, in chunks of at most a MiB.
     pub(crate) fn stream(self, range: ByteRange) -> BoxStream<'static, Result<Bytes>> {
         match self {
             Self::Memory { bytes, .. } => {
@@ -77,7 +77,7 @@ impl Found {
         }
     }
 
-    /// The whole object in memory; for objects that are known to be small.
+    /// The whole object in memory; only for objects that are known to be small.
     pub(crate) async fn read_all(self) -> Result<Bytes> {
         match self {
             Self::Memory { bytes, .. } => Ok(bytes),
@@ -98,7 +98,7 @@ impl Found {
     }
 }
 
-/// The part of a whole object's stream that lies in `range`.
+/// The part of a whole object's stream that is in `range`.
 fn cut(
     stream: BoxStream<'static, Result<Bytes>>,
     range: ByteRange,
@@ -120,8 +120,8 @@ impl ObjectService {
         self.get_range(info, name, None).await
     }
 
-    /// As [`Self::get`], for a reader of nothing but a range: of a large object of a backend no more
-    /// than that is fetched.
+    /// As [`Self::get`], for a reader of a range: of a large object of a backend only the range is
+    /// fetched.
     pub(crate) async fn get_range(
         &self,
         info: &BucketInfo,
@@ -135,7 +135,7 @@ impl ObjectService {
         }
     }
 
-    /// As [`Self::get_range`], for who looked at what is at hand: `fresh` is the copy it saw.
+    /// As [`Self::get_range`], after a call of [`Self::hot`]: `fresh` is the copy that it found.
     pub(crate) async fn get_after(
         &self,
         info: &BucketInfo,
@@ -143,8 +143,8 @@ impl ObjectService {
         range: Option<RangeSpec>,
         fresh: Option<Box<Record>>,
     ) -> Result<Found> {
-        // All that may be waited for makes a large future; reads that wait for nothing do not
-        // carry it along.
+        // The future of reads that may wait is large; boxed, so that reads that need no wait do not
+        // carry it.
         Box::pin(self.get_waiting(info, name, range, fresh)).await
     }
 
@@ -168,8 +168,8 @@ impl ObjectService {
         })
     }
 
-    /// A small copy that lies in the page cache. A damaged one is read again by who can deal with
-    /// that.
+    /// A small copy in the page cache. `None` for a damaged one: the slow path reads it again and
+    /// handles the damage.
     fn read_now(&self, record: &Record, ticket: Option<Ticket>) -> Option<Bytes> {
         let bytes = self.store().read_now(record, ticket)?;
         self.noted(record.disk, &Access::of(record), record.size, unix_ns());
@@ -183,7 +183,7 @@ impl ObjectService {
         range: Option<RangeSpec>,
         mut fresh: Option<Box<Record>>,
     ) -> Result<Found> {
-        // More than once: a copy may vanish (evicted, replaced) between the look-up and the open.
+        // Several attempts: a copy may vanish (evicted, replaced) between the look-up and the open.
         for _ in 0..3 {
             let record = match fresh.take() {
                 Some(record) => Some(*record),
@@ -219,7 +219,7 @@ impl ObjectService {
         Err(Error::unavailable(format!("{} keeps changing", info.bucket.object_uri(name))))
     }
 
-    /// The copy held here, as it is; nobody else is asked.
+    /// The copy held here as it is, without asking another node.
     pub(crate) async fn get_local(&self, info: &BucketInfo, name: &str) -> Result<Found> {
         match self.store().get(info.id, name).await? {
             Some(record) => self.open(info, &record).await,
@@ -227,7 +227,7 @@ impl ObjectService {
         }
     }
 
-    /// Opens the copy; `ObjectNotFound` when it went away meanwhile, or was damaged and dropped.
+    /// Opens the copy; `ObjectNotFound` if it vanished meanwhile, or was damaged and dropped.
     async fn open(&self, info: &BucketInfo, record: &Record) -> Result<Found> {
         if let Some(bytes) = self.read_now(record, None) {
             return Ok(Found::Memory { meta: record.object_meta(), bytes });
@@ -256,7 +256,7 @@ impl ObjectService {
         Ok(Found::Stored { meta, stored })
     }
 
-    /// What a failed read comes to: `ObjectNotFound` when the copy was damaged and is dropped.
+    /// The error of a failed read: `ObjectNotFound` if the copy was damaged and is dropped.
     async fn unless_damaged(&self, info: &BucketInfo, record: &Record, error: Error) -> Error {
         if !is_corrupt(&error) {
             return error;
@@ -267,7 +267,7 @@ impl ObjectService {
         }
     }
 
-    /// Straight from the backend; nothing is kept.
+    /// Streams the object from the backend without keeping it.
     pub(super) async fn pass_through(&self, info: &BucketInfo, name: &str) -> Result<Found> {
         let asked = self.asked_now();
         let remote = self.backend(info).await?.get(name, None, None).await;
@@ -277,7 +277,8 @@ impl ObjectService {
         Ok(Found::Passing { meta: object_meta(&remote.meta, false), stream: remote.stream })
     }
 
-    /// The copy here, compared with the backend when it is due. `None`: there is none to serve.
+    /// The copy here, compared with the backend when that is due. `None`: there is no copy to
+    /// serve.
     pub(super) async fn fresh_record(
         &self,
         info: &BucketInfo,
@@ -299,7 +300,8 @@ impl ObjectService {
         self.is_fresh_since(info, &record.name, meta.epoch, meta.validated_ns)
     }
 
-    /// As [`Self::is_fresh`]; `epoch` and `validated_ns`: when it was compared with the backend.
+    /// As [`Self::is_fresh`]; `epoch` and `validated_ns` are those of the last comparison with the
+    /// backend.
     pub(super) fn is_fresh_since(
         &self,
         info: &BucketInfo,
@@ -346,7 +348,7 @@ impl ObjectService {
                 self.store().remove(info.id, name).await?;
                 Err(e)
             }
-            // Only its age is in doubt: a cache goes on through an outage of the cloud.
+            // Only its age is in doubt: a cache stays available during an outage of the cloud.
             Err(e)
                 if e.code.is_transient()
                     && info.freshness != Freshness::Always
@@ -360,8 +362,8 @@ impl ObjectService {
     }
 }
 
-/// Whether the backend still has what the copy was made of. Where versions cannot be told apart and
-/// each read is to be of the newest, nothing can prove it.
+/// Whether the backend still has the version of the copy. False if versions cannot be compared and
+/// each read must be of the newest.
 pub(super) fn is_unchanged(info: &BucketInfo, remote: &RemoteMeta, record: &Record) -> bool {
     let RecordMeta { backend_version, mtime_ns, .. } = &record.meta;
     (remote.has_version() || info.freshness != Freshness::Always)

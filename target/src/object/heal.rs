@@ -1,5 +1,5 @@
-//! Damage: stored bytes that are not what was written. Their object's other source takes over
-//! within the same request, and the damaged copy goes; an object without one is reported.
+//! Damage: stored bytes that differ from those written. The object's other source serves the same
+//! request, and the damaged copy is dropped; an object without one is reported as lost.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -18,18 +18,18 @@ use super::{Key, ObjectService};
 use crate::backend::BodyStream;
 use crate::store::{Record, Volume, is_corrupt};
 
-/// Bytes of a block of the store, which is what a checksum covers.
+/// Bytes of a block of the store, the unit of a checksum.
 const BLOCK: u64 = 64 << 10;
-/// Lost objects that are remembered by name.
+/// Maximum number of lost objects whose names are remembered.
 const REMEMBERED: usize = 1000;
 /// Bytes that a check reads at once; whole blocks.
 const STEP: u64 = 16 * BLOCK;
-/// How many of them the node reports by name.
+/// Maximum number of them that the node reports by name.
 const LOST_NAMES: usize = 8;
-/// Turns of a request whose object is replaced under it.
+/// Attempts of a request whose object is replaced meanwhile.
 const TURNS: usize = 3;
 
-/// Objects of which bytes are gone for good, by key, with the commit that is damaged.
+/// Objects with permanently damaged bytes, by key, with the damaged commit.
 #[derive(Debug, Default)]
 pub(crate) struct Lost(Mutex<BTreeMap<(u64, String), u64>>);
 
@@ -38,7 +38,7 @@ impl Lost {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Remembers an object; false when it was known.
+    /// Records an object; false if it was known.
     fn note(&self, record: &Record) -> bool {
         let mut table = self.table();
         let key = (record.bucket_id, record.name.clone());
@@ -61,11 +61,11 @@ impl Lost {
     }
 }
 
-/// What checking a commit came to.
+/// The result of checking a commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     Sound,
-    /// Damaged, and mended from another target's copy, or dropped: its backend has it.
+    /// Damaged, and repaired from another target's copy, or dropped because its backend has it.
     Healed,
     /// Damaged, and there is no other copy.
     Lost,
@@ -73,7 +73,7 @@ pub(crate) enum Verdict {
     Gone,
 }
 
-/// Where the bytes of one commit come from when those on the disk are damaged.
+/// The other source of one commit's bytes, for use when those on the disk are damaged.
 pub(crate) struct Healer {
     service: ObjectService,
     info: BucketInfo,
@@ -81,10 +81,10 @@ pub(crate) struct Healer {
 }
 
 impl Healer {
-    /// The bytes of `range` from elsewhere, of the very version that is damaged here.
+    /// The bytes of `range` from elsewhere, of the same version as the damaged copy.
     ///
-    /// `damage` itself when there is no other source; [`ErrorCode::ObjectChanged`] when the source
-    /// has another version by now; the source's own error when it cannot be asked.
+    /// Returns `damage` itself if there is no other source; [`ErrorCode::ObjectChanged`] if the
+    /// source has another version by now; the source's own error if it cannot be reached.
     pub(super) async fn stream(&self, damage: Error, range: ByteRange) -> Result<BodyStream> {
         let Self { service, info, record } = self;
         service.metrics().damaged(CheckPath::Read);
@@ -103,7 +103,7 @@ impl Healer {
                 service.give_up(record, CheckPath::Read).await;
                 Ok(exactly(remote.stream, range.len(), uri))
             }
-            // As long, as old and another length: not the same after all.
+            // The sizes differ, so it is another version after all.
             Ok(_) => {
                 service.give_up(record, CheckPath::Read).await;
                 Err(replaced(&uri))
@@ -112,12 +112,12 @@ impl Healer {
                 service.give_up(record, CheckPath::Read).await;
                 Err(replaced(&uri))
             }
-            // What is sound of the copy may be all there is for a while.
+            // The undamaged parts of the copy may be all that is available for a while.
             Err(e) => Err(e),
         }
     }
 
-    /// The bytes of `range` once the damaged copy was replaced.
+    /// The bytes of `range` after the damaged copy was replaced.
     async fn mended(&self, range: ByteRange) -> Result<BodyStream> {
         let Self { service, info, record } = self;
         let now = service.store().get(record.bucket_id, &record.name).await?;
@@ -147,12 +147,12 @@ fn replaced(uri: &str) -> Error {
     Error::new(ErrorCode::ObjectChanged, format!("{uri} was replaced while it was read"))
 }
 
-/// Whether somebody else has the same bytes.
+/// Whether another target or the backend has the same bytes.
 fn has_source(info: &BucketInfo, record: &Record) -> bool {
     info.has_backend() && record.evictable() && !record.meta.backend_version.is_empty()
 }
 
-/// The stream, if it yields `len` bytes; else it fails.
+/// The stream, which fails unless it has `len` bytes.
 fn exactly(stream: BodyStream, len: u64, uri: String) -> BodyStream {
     futures::stream::try_unfold((stream, 0u64, uri), move |(mut stream, seen, uri)| async move {
         let Some(chunk) = stream.try_next().await? else {
@@ -173,13 +173,13 @@ fn exactly(stream: BodyStream, len: u64, uri: String) -> BodyStream {
 }
 
 impl ObjectService {
-    /// What takes over when the bytes of this commit are damaged.
+    /// The [`Healer`] of this commit.
     pub(super) fn healer(&self, info: &BucketInfo, record: &Record) -> Healer {
         Healer { service: self.clone(), info: info.clone(), record: record.clone() }
     }
 
-    /// Deals with a commit that turned out damaged before a byte of it went out. `Ok`: it is no
-    /// more, and its object is to be looked up, or fetched, again.
+    /// Handles a commit that was found damaged before a byte of it was sent. `Ok`: the commit is
+    /// dropped, and the caller looks the object up, or fetches it, again.
     pub(crate) async fn damaged(
         &self,
         info: &BucketInfo,
@@ -209,7 +209,7 @@ impl ObjectService {
         }
     }
 
-    /// Notes damage that nothing heals; the error for who asked.
+    /// Records damage without another source; returns the error for the caller.
     fn lose(&self, info: &BucketInfo, record: &Record, path: CheckPath, damage: Error) -> Error {
         self.metrics().lost(path);
         let uri = info.bucket.object_uri(&record.name);
@@ -220,8 +220,8 @@ impl ObjectService {
             .hint("there is no other copy: write the object again, or delete it")
     }
 
-    /// Compares all of a commit with its checksums, with a rest after each step: `rest` is told how
-    /// many bytes it read, how long that took, and whether it was a full step.
+    /// Compares all of a commit with its checksums, with a pause after each step: `rest` gets the
+    /// number of bytes read, the duration, and whether it was a full step.
     pub(crate) async fn check(
         &self,
         record: &Record,
@@ -234,7 +234,7 @@ impl ObjectService {
             false => record.bucket_id,
         };
         let Some(info) = state.buckets.values().find(|b| b.id == bucket_id) else {
-            // A bucket that is no more; its data is on its way out.
+            // The bucket was destroyed; its data is being removed.
             return Ok(Verdict::Gone);
         };
         let checked = match self.store().reader(record).await {
@@ -264,7 +264,7 @@ impl ObjectService {
             Ok(()) => Ok(Verdict::Sound),
             Err(e) if e.code == ErrorCode::ObjectNotFound => Ok(Verdict::Gone),
             Err(e) if is_corrupt(&e) => {
-                // Overwritten meanwhile, it is nobody's loss.
+                // Overwritten meanwhile: nothing is lost.
                 let now = self.store().get(record.bucket_id, &record.name).await?;
                 if now.is_none_or(|now| now.generation != record.generation) {
                     return Ok(Verdict::Gone);
@@ -281,7 +281,7 @@ impl ObjectService {
         }
     }
 
-    /// Deals with a slice that turned out damaged.
+    /// Handles a slice that was found damaged.
     async fn damaged_slice(&self, info: &BucketInfo, record: &Record, damage: Error) -> Verdict {
         self.metrics().damaged(CheckPath::Scrub);
         match self.repair_damaged_fragment(info, record).await {
@@ -290,7 +290,7 @@ impl ObjectService {
                 Verdict::Healed
             }
             done => {
-                // What is left of it is no loss while enough others are sound.
+                // A damaged slice is no loss while enough other slices are sound.
                 let uri = info.bucket.object_uri(&record.name);
                 tracing::warn!(uri, "a damaged slice stays: {}, {done:?}", damage.message);
                 Verdict::Lost
@@ -303,7 +303,7 @@ impl ObjectService {
         self.store().get(info.id, name).await
     }
 
-    /// Records of a bucket in the order of names, from after a name on; and whether more follow.
+    /// Records of a bucket in the order of names, after a given name; and whether more follow.
     pub(crate) async fn records(
         &self,
         bucket_id: u64,
@@ -319,7 +319,7 @@ impl ObjectService {
         found.ok_or_else(|| Error::unavailable("the disk is not in use just now"))
     }
 
-    /// Takes up what was found before a restart, as far as it is still so.
+    /// Restores an entry that was recorded before a restart, if it is still valid.
     pub(crate) async fn remember_lost(&self, bucket_id: u64, name: &str, generation: u64) {
         let record = self.store().get(bucket_id, name).await;
         if let Ok(Some(record)) = record
@@ -329,14 +329,14 @@ impl ObjectService {
         }
     }
 
-    /// Objects known to be damaged with no other copy: bucket id, name and the damaged commit. At
-    /// most a thousand are known.
+    /// Objects known to be damaged without another copy: bucket id, name and the damaged commit. At
+    /// most [`REMEMBERED`] are known.
     pub(crate) fn lost(&self) -> Vec<(u64, String, u64)> {
         let table = self.0.lost.table();
         table.iter().map(|((id, name), generation)| (*id, name.clone(), *generation)).collect()
     }
 
-    /// How many such objects there are, and the first few of them for people.
+    /// The number of such objects, and the first few of them for messages.
     pub(crate) fn lost_summary(&self) -> (u64, Vec<String>) {
         let state = self.state();
         let table = self.0.lost.table();
@@ -347,7 +347,7 @@ impl ObjectService {
         (table.len() as u64, names.collect())
     }
 
-    /// Counts the blocks that a read of `range` compared with their checksums.
+    /// Counts the blocks that a read of `range` verified.
     pub(super) fn count_checked(&self, path: CheckPath, size: u64, range: ByteRange) {
         if range.start < range.end {
             let (first, end) = (range.start / BLOCK, range.end.div_ceil(BLOCK));
@@ -357,8 +357,7 @@ impl ObjectService {
     }
 }
 
-/// The turns of a request that begins again when its object turns out to be replaced before a byte
-/// went out.
+/// The attempts of a request that starts again if its object is replaced before a byte was sent.
 #[derive(Default)]
 pub(crate) struct Turns(usize);
 
@@ -369,8 +368,8 @@ impl Turns {
     }
 }
 
-/// The stream with its first piece read: what fails at once is an error here, while an answer can
-/// still say so.
+/// The stream with its first chunk read: an immediate failure is an error here, while the response
+/// can still report it.
 pub(crate) async fn read_first_chunk<T: Send + 'static>(
     mut stream: BoxStream<'static, Result<T>>,
 ) -> Result<BoxStream<'static, Result<T>>> {

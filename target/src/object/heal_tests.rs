@@ -15,7 +15,7 @@ use rand::{RngExt, SeedableRng};
 use super::read_first_chunk;
 use super::tests::{Bench, put};
 
-/// Files that hold objects, in whatever layout: all of a disk but its own folder.
+/// Files that hold objects, in any layout: all of a disk except its own folder.
 fn data_files(dir: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(dir).unwrap().map(|e| e.unwrap()) {
@@ -72,14 +72,14 @@ pub(crate) fn counted(bench: &Bench, path: &str, name: &str) -> u64 {
     value.parse().unwrap()
 }
 
-/// Content without a repetition, so that a wrong place shows as well as a wrong bit.
+/// Content without a repetition, so that a wrong position shows as well as a wrong bit.
 pub(crate) fn content(seed: u64, len: usize) -> Vec<u8> {
     let mut bytes = vec![0; len];
     StdRng::seed_from_u64(seed).fill(&mut bytes[..]);
     bytes
 }
 
-/// Reads `range` by one of the ways there are.
+/// Reads `range` by one of the read paths.
 async fn read(bench: &Bench, info: &BucketInfo, way: usize, range: ByteRange) -> Result<Bytes> {
     let service = &bench.service;
     Ok(match way {
@@ -134,7 +134,7 @@ async fn a_flipped_bit_anywhere_is_healed_from_the_backend_whoever_reads() {
             let from = rng.random_range(0..size);
             let part =
                 ByteRange { start: from as u64, end: rng.random_range(from..size) as u64 + 1 };
-            // The whole last: that finds the damage if it is one that a read can meet.
+            // The whole object last: that finds the damage if any read can.
             for range in [part, ByteRange::whole(size as u64)] {
                 let what = format!("{size} bytes, way {}, {range:?}, {place}", turn % WAYS);
                 let got = read(&bench, &info, turn % WAYS, range).await;
@@ -196,8 +196,8 @@ async fn two_versions_are_never_mixed() {
             }
         };
         assert_eq!(error.code, ErrorCode::ObjectChanged);
-        // What went out is of the old one. Nothing went out of a damaged beginning, so that a
-        // request can begin again.
+        // The sent bytes are of the old object. If the beginning is damaged, nothing is sent, so
+        // that a request can start again.
         assert!(old.starts_with(&sent));
         assert_eq!(sent.is_empty(), damage == 0);
         assert!(bench.read(&info, "o").await.unwrap().0 == new);
@@ -227,7 +227,7 @@ async fn a_native_object_is_an_error_never_wrong_bytes_until_it_is_written_again
         bench.service.put(&info, "o", put(vec![Ok(again.clone().into())])).await.unwrap();
         assert_eq!(bench.service.lost_summary().0, 0);
         assert!(bench.read(&info, "o").await.unwrap().0 == again);
-        // Wherever else a bit flips, it is the right bytes or an error.
+        // A flipped bit elsewhere leads to the right bytes or to an error.
         for turn in 0..20 {
             bench.service.put(&info, "o", put(vec![Ok(again.clone().into())])).await.unwrap();
             let place = flip_any(&bench, &mut rng);

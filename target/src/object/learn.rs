@@ -1,5 +1,5 @@
-//! Learning a shard's members from its bytes as they pass by, so that its first reader need not
-//! read it for that.
+//! Builds a shard's index from its bytes while they are written, so that its first reader need not
+//! read the whole shard for it.
 
 use bytes::Bytes;
 use forebay_core::archive::{ArchiveFormat, Limits, TarIndexer};
@@ -7,7 +7,8 @@ use forebay_core::archive::{ArchiveFormat, Limits, TarIndexer};
 use super::ObjectService;
 use crate::store::{Record, blocking};
 
-/// Memory of an index in the making: there is one per write under way, and each may be a lie.
+/// Maximum memory of an index that is being built: there is one per write in progress, and its
+/// input is not trusted.
 const MEMORY: u64 = 32 << 20;
 /// Bytes and records of an extension header that are parsed between two awaits of a write, which
 /// takes well below a millisecond. An archive with a larger one is indexed by its first reader, on
@@ -30,9 +31,10 @@ impl Learner {
         Self(format.map(|format| TarIndexer::new(format, limits())))
     }
 
-    /// Looks at the next bytes of the object; only headers cost anything.
+    /// Parses the next bytes of the object; only headers cost anything.
     pub(super) fn update(&mut self, bytes: &Bytes) {
-        // What is no TAR is an object like others: whoever asks for a member is told.
+        // An object that is not a TAR is stored like any other; a read of a member returns the
+        // error.
         if let Some(indexer) = &mut self.0
             && indexer.feed(bytes).is_err()
         {
@@ -42,7 +44,7 @@ impl Learner {
 }
 
 impl ObjectService {
-    /// Keeps what was learned beside the commit, while the writer goes on.
+    /// Stores the index beside the commit, without blocking the writer.
     pub(super) fn keep_learned(&self, learner: Learner, record: &Record) {
         let Some(Ok(index)) = learner.0.map(TarIndexer::finish) else { return };
         let (service, record) = (self.clone(), record.clone());

@@ -1,4 +1,4 @@
-//! Listings: of what is here, and of what the backend has.
+//! Listings of the records on this target, and of a backend's objects.
 
 use forebay_core::backend_access::{AccessRequest, BackendAccess};
 use forebay_core::bucket::BucketInfo;
@@ -51,7 +51,7 @@ impl ObjectService {
         ListPage::decode(&page.map_err(Error::from)?, request.detail)
     }
 
-    /// Names of what lies here under an id, after a name; and whether there are more.
+    /// Names of the records here under an id, after a given name; and whether there are more.
     pub(crate) async fn names_here(
         &self,
         bucket_id: u64,
@@ -79,7 +79,7 @@ impl ObjectService {
         self.store().list_sizes(*bucket_id, prefix, start(after), until.as_deref(), limit).await
     }
 
-    /// All that a backend has of a prefix behind `after`, in order.
+    /// All objects of a backend with a prefix, after `after`, in order.
     pub(crate) async fn sweep(
         &self,
         info: &BucketInfo,
@@ -91,7 +91,7 @@ impl ObjectService {
         Ok(pages.map_ok(|rows| rows.into_iter().map(listed).collect()).boxed())
     }
 
-    /// A page of what the backend has.
+    /// A page of the backend's objects.
     pub(crate) async fn page_backend(
         &self,
         info: &BucketInfo,
@@ -104,12 +104,12 @@ impl ObjectService {
         Ok(ListPage { entries, more: page.more })
     }
 
-    /// What this target may do with what stands behind a bucket, and as whom.
+    /// The permissions of this target at a bucket's backend, and its identity there.
     pub(crate) async fn backend_access(&self, request: &AccessRequest) -> Result<BackendAccess> {
         self.0.parts.backends.access(&request.info, &request.prefix).await
     }
 
-    /// Whether the bucket is at its backend.
+    /// Whether the bucket exists at its backend.
     pub(crate) async fn head_backend(&self, info: &BucketInfo) -> Result<()> {
         let backend = self.backend(info).await?;
         backend.head_bucket().await?;
@@ -119,7 +119,7 @@ impl ObjectService {
         }
     }
 
-    /// Drops everything held of a bucket that is no more (or is evicted).
+    /// Drops all records of a bucket that was destroyed or evicted.
     pub(crate) async fn drop_bucket(&self, bucket_id: u64) -> Result<()> {
         self.0.parts.backends.forget(bucket_id);
         self.0.lost.forget_bucket(bucket_id);
@@ -137,7 +137,7 @@ impl ObjectService {
         Ok(())
     }
 
-    /// Ids of the buckets of which something is held.
+    /// Ids of the buckets that have records here.
     pub(crate) async fn bucket_ids(&self) -> Result<Vec<u64>> {
         let mut ids = self.store().buckets().await?;
         ids.extend(self.upload_buckets().await?);
@@ -146,7 +146,7 @@ impl ObjectService {
         Ok(ids)
     }
 
-    /// Notes on the disks which cluster their objects belong to.
+    /// Records on the disks which cluster their objects belong to.
     pub(crate) async fn note_cluster(&self, id: &str) -> Result<()> {
         self.store().note_cluster(id).await
     }
@@ -156,14 +156,14 @@ impl ObjectService {
     }
 }
 
-/// Records as the cluster lists them.
+/// Records as listing entries.
 pub(super) fn entries(records: Vec<Record>) -> Vec<ListEntry> {
     let entry =
         |r: Record| ListEntry { meta: r.object_meta(), name: r.name, kind: RowKind::Object };
     records.into_iter().map(entry).collect()
 }
 
-/// A backend's row as the cluster lists it.
+/// A backend's row as a listing entry.
 fn listed(entry: RemoteEntry) -> ListEntry {
     let RemoteEntry { name, size, version, etag, mtime_ns } = entry;
     let etag = remote_etag(&etag, &version, size);

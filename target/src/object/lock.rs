@@ -1,6 +1,6 @@
-//! One lock per object, made when first asked for and gone with its last holder.
+//! One lock per object, created on first use and removed with its last holder.
 //!
-//! Writers of one object take turns; readers never take it.
+//! Serializes writers of one object; readers never take it.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -11,11 +11,11 @@ use super::Key;
 
 type Lock = tokio::sync::Mutex<()>;
 
-/// The locks that are held or waited for now.
+/// The locks that are held or waited for.
 #[derive(Debug, Default)]
 pub(crate) struct KeyLocks(Mutex<HashMap<Key, Weak<Lock>>>);
 
-/// Holding this, no other writer of the object is at work.
+/// While it is held, no other writer of the object runs.
 #[must_use]
 #[derive(Debug)]
 pub(crate) struct KeyGuard {
@@ -23,7 +23,7 @@ pub(crate) struct KeyGuard {
 }
 
 impl KeyLocks {
-    /// Waits for the object's turn. Dropping the future gives the place up.
+    /// Waits for the object's lock. Cancel-safe: dropping the future leaves the queue.
     pub(crate) async fn lock(&self, key: &Key) -> KeyGuard {
         let lock = {
             let mut table = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -42,7 +42,7 @@ impl KeyLocks {
         KeyGuard { _guard: lock.lock_owned().await }
     }
 
-    /// Returns when each lock that is held now was free once.
+    /// Returns when each lock that is held now has been released.
     pub(crate) async fn drained(&self) {
         let held: Vec<Arc<Lock>> = {
             let table = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -53,7 +53,7 @@ impl KeyLocks {
         }
     }
 
-    /// Whether a writer of the object is at work.
+    /// Whether a writer holds the object's lock.
     pub(crate) fn is_held(&self, key: &Key) -> bool {
         let lock = {
             let table = self.0.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,4 +1,5 @@
-//! Many small objects for one reader: those in memory at once, the others in the order of the disk.
+//! Reads of many small objects for one reader: those in memory immediately, the others in disk
+//! order.
 
 use bytes::Bytes;
 use forebay_core::Result;
@@ -10,7 +11,7 @@ use forebay_node::metrics::CheckPath;
 use super::ObjectService;
 use crate::store::{Access, Commit, Located, Record, Taken};
 
-/// Where a small fresh copy lies: sorted by it, a disk is read from its start to its end.
+/// Position of a small fresh copy: sorted by it, a disk is read from its start to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct DiskOrder {
     pub(crate) disk: usize,
@@ -25,13 +26,13 @@ impl DiskOrder {
 }
 
 impl ObjectService {
-    /// Tells that [`Self::small`] is going to be asked for this object soon.
+    /// Announces that [`Self::small`] will be called for this object soon.
     pub(crate) fn expect(&self, info: &BucketInfo, name: &str) {
         self.store().expect(info.id, name);
     }
 
-    /// The copy here if it is fresh and has at most `most` bytes. Waits for nothing; any other
-    /// object takes the way of [`Self::get`].
+    /// The copy here if it is fresh and has at most `most` bytes. Never waits; any other object is
+    /// read by [`Self::get`].
     pub(crate) fn small(&self, info: &BucketInfo, name: &str, most: u64) -> Option<Located> {
         let located = self.store().locate(info.id, name).ok()??;
         let (epoch, validated_ns) = located.validated();
@@ -39,8 +40,8 @@ impl ObjectService {
         (located.bytes() <= most && is_fresh).then_some(located)
     }
 
-    /// The payloads of copies on one disk, with their names and in its order, as far as they lie in
-    /// the page cache.
+    /// The payloads of copies on one disk, with their names and in disk order, if they are in the
+    /// page cache.
     pub(crate) fn payloads_now(&self, located: &[(&Located, &str)]) -> Vec<Option<Bytes>> {
         let now = unix_ns();
         let taken = self.store().payloads_now(located).into_iter().zip(located);
@@ -54,8 +55,8 @@ impl ObjectService {
         taken.map(payload).collect()
     }
 
-    /// The payloads of copies, read one after the other in one step. `None`: gone or damaged;
-    /// [`Self::get`] deals with that.
+    /// Reads the payloads of copies one after the other, in one step. `None`: gone or damaged; the
+    /// caller uses [`Self::get`] then.
     pub(crate) async fn payloads(
         &self,
         records: Vec<Option<Record>>,
@@ -78,7 +79,7 @@ impl ObjectService {
         self.store().record_of(located, name).ok()?
     }
 
-    /// Notes a read of a whole object, every byte checked.
+    /// Records a read of a whole object whose bytes were verified.
     pub(super) fn noted(&self, disk: usize, access: &Access<'_>, size: u64, now_ns: u64) {
         self.store().accessed(disk, access, now_ns);
         self.count_checked(CheckPath::Read, size, ByteRange::whole(size));

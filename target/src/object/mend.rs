@@ -1,4 +1,4 @@
-//! Damaged copies of native objects, mended from those that other targets have.
+//! Repairs damaged copies of native objects from other targets' copies.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -13,20 +13,21 @@ use super::lock::KeyLocks;
 use super::{Key, ObjectService};
 use crate::store::Record;
 
-/// How long one target may take to mend a copy before the next is asked.
+/// Timeout of the repair from one target, before the next one is tried.
 const MENDED_WITHIN: Duration = Duration::from_secs(60);
 
-/// Copies that are being mended: for the same ones that others send there is room.
+/// Copies that are being repaired: a copy of the same stamp from another target is accepted for
+/// them.
 #[derive(Debug, Default)]
 pub(crate) struct Mending {
-    /// Who finds the same damage waits for the first.
+    /// A reader that finds the same damage waits for the first repair.
     turns: KeyLocks,
-    /// By object, the commit that is damaged.
+    /// The damaged commit, by object.
     damaged: Mutex<HashMap<Key, u64>>,
 }
 
 impl Mending {
-    /// Whether this commit is known to be damaged just now.
+    /// Whether this commit is being repaired as damaged.
     pub(super) fn has(&self, key: &Key, record: &Record) -> bool {
         self.damaged().get(key) == Some(&record.generation)
     }
@@ -36,7 +37,7 @@ impl Mending {
     }
 }
 
-/// Has a commit count as damaged for as long as it lives.
+/// Marks a commit as damaged until this value is dropped.
 struct Marked<'a>(&'a Mending, &'a Key);
 
 impl Drop for Marked<'_> {
@@ -46,8 +47,8 @@ impl Drop for Marked<'_> {
 }
 
 impl ObjectService {
-    /// Has another target's copy take the place of one that is damaged here. False: nobody has one
-    /// that is as new, or can be asked; then the damaged one stays as it is.
+    /// Replaces a damaged copy by another target's. False: no target has one as new, or can be
+    /// reached; then the damaged one stays as it is.
     pub(super) async fn mend(&self, info: &BucketInfo, record: &Record, path: CheckPath) -> bool {
         if !info.has_copies() || info.id != record.bucket_id {
             return false;

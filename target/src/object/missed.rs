@@ -1,5 +1,5 @@
-//! Listings of a target that was away: what was removed meanwhile still lies there until the target is
-//! repaired, and is left out by what the others noted.
+//! Listings of a target that was unavailable: it may still have objects that were removed
+//! meanwhile, until it is repaired. They are left out by the other targets' tombstones.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -15,11 +15,11 @@ use super::list::entries;
 use super::neighbor::Elsewhere;
 use crate::store::Record;
 
-/// Removals asked for at once.
+/// Number of tombstones per request.
 const STEP: usize = 1000;
 
 impl ObjectService {
-    /// The bucket of an id, where this target may have missed removals of its objects.
+    /// The bucket of an id, if this target may have missed removals of its objects.
     pub(super) fn may_have_missed(&self, bucket_id: u64) -> Option<Arc<BucketInfo>> {
         let state = self.state();
         if !self.lags(&state) {
@@ -28,7 +28,7 @@ impl ObjectService {
         state.buckets.values().find(|info| info.id == bucket_id && info.has_copies()).cloned()
     }
 
-    /// A page of the records held here, without those that others know to be removed.
+    /// A page of the records held here, without those that other targets know to be removed.
     pub(super) async fn page_of_the_rest(
         &self,
         info: &BucketInfo,
@@ -47,7 +47,7 @@ impl ObjectService {
                     rest.push(record);
                 }
             }
-            // An empty page says that there is nothing behind it.
+            // An empty page means that no names follow.
             if !rest.is_empty() || !more {
                 return Ok(ListPage { entries: entries(rest), more });
             }
@@ -55,14 +55,15 @@ impl ObjectService {
         }
     }
 
-    /// Whether the newest that others know of an object is its removal, after what lies here.
+    /// Whether the newest change that other targets know of an object is its removal, after this
+    /// copy.
     async fn is_removed(&self, info: &BucketInfo, record: &Record) -> Result<bool> {
         let Elsewhere { there, removed, .. } = self.newest_elsewhere(info, &record.name).await?;
         let there = there.map(|(_, stamp)| stamp);
         Ok(removed > there.max(Some(record.stamp())))
     }
 
-    /// Names between `after` and `last` that the other targets noted as removed.
+    /// Names between `after` and `last` for which other targets have tombstones.
     async fn removals_elsewhere(
         &self,
         info: &BucketInfo,

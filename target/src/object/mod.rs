@@ -1,6 +1,6 @@
-//! Objects of this target: the one place that joins the store with the backends.
+//! Objects of this target: the one module that combines the store with the backends.
 //!
-//! HTTP, batches and jobs see only [`ObjectService`]. A read goes through [`get`](self::get), a
+//! HTTP, batches and jobs use only [`ObjectService`]. A read goes through [`get`](self::get), a
 //! miss through [`cold`](self::cold), a write through [`put`](self::put).
 
 mod append;
@@ -86,10 +86,10 @@ pub(crate) use version_moves::{SEND_VERSIONS_PATH, VersionLooks};
 pub(crate) use versions::{Removed, is_marker, keeps_versions, shown_version};
 pub(crate) use write_back::WrittenBack;
 
-/// Bytes that a target sends in a second at most of what others ask it to make anew.
+/// Maximum rate at which a target sends data for repairs that other targets request.
 const REPAIR_BYTES_PER_SECOND: f64 = (64u64 << 20) as f64;
 
-/// What an object is called inside this target.
+/// The key of an object on this target: bucket id and name.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Key {
     pub(crate) bucket_id: u64,
@@ -106,7 +106,7 @@ impl Key {
 #[derive(Clone)]
 pub(crate) struct ObjectService(Arc<Inner>);
 
-/// What the service is built from.
+/// The dependencies of the service.
 pub(crate) struct Parts {
     pub(crate) id: NodeId,
     pub(crate) store: Store,
@@ -124,10 +124,10 @@ pub(crate) struct Parts {
 struct Inner {
     parts: Parts,
     locks: lock::KeyLocks,
-    /// The turns of those who write an object back, by where it goes.
+    /// The locks of write-backs, by destination.
     written_back: lock::KeyLocks,
     unsettled: unsettled::Unsettled,
-    /// Rung when a tombstone is no longer needed as it is made.
+    /// Notified when a tombstone is not needed any more when it is written.
     late_tombstones: Notify,
     fetches: cold::Fetches,
     lives: partial::Lives,
@@ -137,12 +137,12 @@ struct Inner {
     listings: listing::Listings,
     lost: heal::Lost,
     mending: mend::Mending,
-    /// The turns of those who make an object of slices, and of those who have it where it belongs.
+    /// The locks of tasks that rebuild an object from slices or repair its placement.
     rebuilding: lock::KeyLocks,
     ensuring: lock::KeyLocks,
     repair_pace: Pace,
     slice_ids: slices::SliceIds,
-    /// Up to which loss of the store all copies are here again.
+    /// The loss of the store up to which all copies were restored.
     refilled: AtomicU64,
     uploads: upload::Uploads,
     appends: append::Appends,
@@ -176,7 +176,7 @@ impl ObjectService {
         }))
     }
 
-    /// Returns when the cluster takes this target for alive: only then does it own anything.
+    /// Returns when the cluster has this target alive: only then does it own anything.
     pub(crate) async fn until_alive(&self) {
         let mut versions = self.0.parts.maps.subscribe();
         while !self.state().node(self.me()).is_some_and(|node| node.alive) {
@@ -202,7 +202,7 @@ impl ObjectService {
         &self.0.parts.metrics
     }
 
-    /// Counts bytes that were served: `result` is `hit`, `miss` or `coalesced`.
+    /// Counts served bytes: `result` is `hit`, `miss` or `coalesced`.
     pub(crate) fn served(&self, info: &BucketInfo, result: &str, bytes: u64) {
         self.metrics().served(result, bytes);
         if result == "miss" || !info.has_backend() {
@@ -213,43 +213,42 @@ impl ObjectService {
         }
     }
 
-    /// So many objects of a bucket are going to be read, or fetched, some of them at once. `None`:
-    /// nobody needs to know.
+    /// Announces reads, or fetches, of this many objects of a bucket, some of them concurrently.
+    /// `None`: no announcement is needed.
     pub(crate) fn announce(
         &self,
         info: &BucketInfo,
         at_once: usize,
         objects: impl FnOnce() -> usize,
     ) -> Option<Announced> {
-        // Fewer would wait for others that wait for them.
+        // With fewer concurrent reads, objects would wait for a group that cannot fill.
         let full = at_once.min(self.0.parts.cold_gets) >= COMPOSED;
         if full { self.0.parts.backends.announce(info, objects) } else { None }
     }
 
-    /// What the bucket's cloud bills, as far as this target caused it; `None` where nobody does.
+    /// This target's part of the costs at the bucket's cloud; `None` if there are none.
     pub(crate) fn bill(&self, info: &BucketInfo) -> Option<Arc<Bill>> {
         self.0.parts.backends.bill(info)
     }
 
-    /// Keeps other writers of an object away while the guard lives.
+    /// Locks an object against other writers while the guard exists.
     pub(crate) async fn lock_key(&self, bucket_id: u64, name: &str) -> lock::KeyGuard {
         self.0.locks.lock(&Key { bucket_id, name: name.into() }).await
     }
 
-    /// Whether the object is being written now, or is on its way from its backend. Readers take no
-    /// lock.
+    /// Whether the object is being written, or fetched from its backend. Readers take no lock.
     pub(crate) fn is_being_written(&self, info: &BucketInfo, name: &str) -> bool {
         let key = Key::new(info, name);
         self.0.fetches.has(&key) || self.0.locks.is_held(&key)
     }
 
-    /// An error while an object that was not found may lie on a disk that is not in use and nobody
-    /// else has it.
+    /// An error if an object that was not found may be on a disk that is not in use and no other
+    /// target has it.
     fn check_absent(&self, info: &BucketInfo, name: &str) -> Result<()> {
         if info.has_backend() { Ok(()) } else { self.store().check_absent(info.id, name) }
     }
 
-    /// What to say of an object that was not found here.
+    /// The error for an object that was not found here.
     fn missing(&self, info: &BucketInfo, name: &str) -> Error {
         let absent = self.check_absent(info, name);
         absent.err().unwrap_or_else(|| info.bucket.object_not_found(name))
@@ -260,13 +259,13 @@ impl ObjectService {
         self.0.parts.backends.for_bucket_among(info, targets).await
     }
 
-    /// Version of the state at which this target came (back) to life: copies validated before it
-    /// may have been overtaken by a stand-in owner.
+    /// Version of the state at which this target became alive (again): copies that were validated
+    /// before may have been superseded by a stand-in owner.
     fn alive_since(&self) -> u64 {
         self.state().node(&self.0.parts.id).map_or(u64::MAX, |n| n.alive_since)
     }
 
-    /// Whether an object that was just missed is to be kept.
+    /// Whether an object that was just missed is to be cached.
     fn admits(&self, info: &BucketInfo, name: &str) -> bool {
         let (parts, rules) = (&self.0.parts, &info.cache);
         let now_s = u32::try_from(unix_s()).unwrap_or(u32::MAX);
@@ -290,14 +289,14 @@ impl ObjectService {
         Ok(cold::object_meta(&remote, false))
     }
 
-    /// Metadata of the copy held here, as it is; nobody else is asked.
+    /// Metadata of the copy held here as it is, without asking another node.
     pub(crate) async fn head_local(&self, info: &BucketInfo, name: &str) -> Result<ObjectMeta> {
         let record = self.store().get(info.id, name).await?;
         record.map(|r| r.object_meta()).ok_or_else(|| self.missing(info, name))
     }
 
-    /// Metadata of an object whose copy here must be what the backend has: `Conflict` when that is
-    /// something else by now, `Gone` when there is none any more.
+    /// Metadata of an object whose copy here must be current: `Conflict` if the backend has another
+    /// version by now, `Gone` if the object does not exist any more.
     pub(crate) async fn head_latest(&self, info: &BucketInfo, name: &str) -> Result<ObjectMeta> {
         let Some(record) = self.store().get(info.id, name).await? else {
             return self.head(info, name).await;
@@ -352,7 +351,7 @@ impl ObjectService {
         if erased { Ok(()) } else { Err(deleted_missing(info, name)) }
     }
 
-    /// Removes the copy held here and nothing else.
+    /// Removes only the copy held here.
     pub(crate) async fn delete_local(&self, info: &BucketInfo, name: &str) -> Result<()> {
         let key = Key::new(info, name);
         let _guard = self.0.locks.lock(&key).await;
@@ -367,7 +366,7 @@ impl ObjectService {
         }
     }
 
-    /// Drops a cached copy; its backend keeps the object. Returns the bytes freed.
+    /// Drops a cached copy; its backend keeps the object. Returns the freed bytes.
     pub(crate) async fn evict(&self, info: &BucketInfo, name: &str) -> Result<Option<u64>> {
         if !info.has_backend() {
             return Err(Error::invalid(format!(
@@ -377,7 +376,7 @@ impl ObjectService {
         }
         let key = Key::new(info, name);
         let _guard = self.0.locks.lock(&key).await;
-        // What is on its way may be of before the last change: its readers get it, nobody else.
+        // A fetch in progress may be of the previous version: only its current readers get it.
         self.0.fetches.supersede(&key);
         let part = self.store().drop_partial(info.id, name).await?;
         let removed = self.store().remove(info.id, name).await?.map(|r| r.size).or(part);
@@ -401,7 +400,7 @@ impl ObjectService {
         self.may_write(info, name).await?;
         let record: Option<Record> = self.store().get(info.id, name).await?;
         let record = record.ok_or_else(|| self.missing(info, name))?;
-        // Copies are compared by their stamps, so that a change of metadata is a version, too.
+        // Copies are compared by their stamps, so a change of metadata needs a new version, too.
         let stamp = info.has_copies().then(|| record.stamp().next(self.state().version));
         self.unsettle(info, name, None);
         let changed = self.store().update(&record, move |meta| {
@@ -421,7 +420,7 @@ impl ObjectService {
     }
 }
 
-/// The text that v1 clients know for a DELETE of nothing.
+/// The text that v1 clients expect for a DELETE of a missing object.
 fn deleted_missing(info: &BucketInfo, name: &str) -> Error {
     let text = format!("{} doesn't exist", info.bucket.object_uri(name));
     Error::new(ErrorCode::ObjectNotFound, text)

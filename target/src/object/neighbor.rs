@@ -1,7 +1,7 @@
-//! What other targets have of native objects. While the places of objects change, what belongs here may
-//! still lie with a former owner; and a target that was away may have missed what those wrote that
-//! have copies. Then others are asked before anything is said of an object, and hear of what becomes of
-//! it before that is acknowledged.
+//! Look-ups of native objects on other targets. While objects move, an object may still be on a
+//! former owner; and a target that was unavailable may have missed writes of objects with copies.
+//! Then this target asks the other targets before it answers for an object, and replicates its
+//! changes to them before it acknowledges these.
 
 use std::collections::BTreeSet;
 use std::ops::ControlFlow::{self, Break, Continue};
@@ -20,32 +20,32 @@ use super::lock::KeyGuard;
 use super::transfer::{LOOK_PATH, REMOVE_PATH, SEND_PATH, SENT_WITHIN, Sent, Which};
 use crate::store::Record;
 
-/// How long a write waits for a target that does not answer to be found dead.
+/// Timeout of a write for a target that does not respond and is not found dead.
 pub(super) const HEARD_WITHIN: Duration = Duration::from_secs(6);
-/// Pause before such a target is asked again.
+/// Pause before a retry at such a target.
 pub(super) const AGAIN_AFTER: Duration = Duration::from_millis(100);
 
-/// How often an object is looked for that is somewhere else each time.
+/// Attempts to find an object that moves between the look and the fetch.
 const LOOKS: usize = 5;
 
-/// What another target says of an object.
+/// Another target's response to a look.
 type Answer = (Node, Result<CopyLook>);
 
-/// What the others know of an object.
+/// The other targets' state of an object.
 pub(super) struct Elsewhere {
-    /// Who has the newest copy, and when it was written.
+    /// The node with the newest copy, and the stamp of that copy.
     pub(super) there: Option<(Node, Stamp)>,
-    /// The last removal.
+    /// The stamp of the last removal.
     pub(super) removed: Option<Stamp>,
-    /// Somebody has slices of it.
+    /// Some target has slices of it.
     cut: bool,
 }
 
-/// What became of an object here.
+/// A change of an object on this target.
 #[derive(Clone, Copy)]
 pub(super) enum News<'a> {
     Written(&'a Record),
-    /// All have what was written: what was before may go.
+    /// All holders have the new version: older ones may be dropped.
     Replaced(Stamp),
     Removed(Stamp),
 }
@@ -59,8 +59,8 @@ impl News<'_> {
     }
 }
 
-/// A failure of an owner that was one for a part of the change: not for the next one to do once more,
-/// because some may have heard of it.
+/// Makes the failure one that the next owner does not retry: the change is made in part, and some
+/// targets may have it.
 pub(super) fn for_others(e: Error) -> Error {
     match e.code {
         ErrorCode::WrongOwner => Error { code: ErrorCode::Unavailable, ..e },
@@ -69,10 +69,10 @@ pub(super) fn for_others(e: Error) -> Error {
 }
 
 impl ObjectService {
-    /// The state by which an object is written now; [`ErrorCode::WrongOwner`] where a native one is
-    /// another target's to write, and another error where it may be, because this one hears of no
-    /// majority. Asked under the object's lock, so that whoever takes the lock later under a newer
-    /// state knows that nothing is written here any more.
+    /// The state under which an object is written. [`ErrorCode::WrongOwner`] if another target
+    /// writes this native object; another error if that is possible, because this target has no
+    /// contact to a majority of the gateways. The caller holds the object's lock, so that a later
+    /// holder of the lock, under a newer state, can rely on no more writes here.
     pub(super) async fn may_write(
         &self,
         info: &BucketInfo,
@@ -95,19 +95,19 @@ impl ObjectService {
         Err(Error { code: ErrorCode::WrongOwner, ..native::belongs_elsewhere(info, name) })
     }
 
-    /// An error when no leading gateway was heard for so long that others may answer for this
-    /// target's objects.
+    /// An error if this target had no contact to a leading gateway for so long that other targets
+    /// may answer for its objects.
     pub(super) async fn leased(&self) -> Result<()> {
         self.0.parts.maps.leased().await
     }
 
-    /// Whether this target may have missed what became of objects that have copies.
+    /// Whether this target may have missed changes of objects that have copies.
     pub(super) fn lags(&self, state: &ClusterState) -> bool {
         native::lags(state, self.me())
     }
 
-    /// Whether a copy here, looked up before, is the newest there is and may be shown, as far as this
-    /// target can know alone.
+    /// Whether a copy here is known to be the newest without asking other targets, so that it may
+    /// be served.
     pub(super) fn knows_all(&self, info: &BucketInfo, name: &str) -> bool {
         !info.has_copies()
             || self.0.parts.maps.has_lease()
@@ -115,8 +115,8 @@ impl ObjectService {
                 && !self.lags(&self.state())
     }
 
-    /// An error unless this target may show what it has of an object that another one answers for,
-    /// which is silent: the client waits for that one then.
+    /// For a hedged read, when the owner does not respond: an error unless this target may serve
+    /// its copy; then the client waits for the owner.
     pub(crate) fn check_hedged(&self, info: &BucketInfo, name: &str) -> Result<()> {
         let stands_by = self.0.parts.maps.has_lease()
             && placement::hedge_target(&self.state(), info, name)
@@ -129,20 +129,20 @@ impl ObjectService {
         Err(Error::unavailable(format!("this target does not stand in for the owner of {uri}")))
     }
 
-    /// Whether nobody may have an older state of any object than its owner knows of.
+    /// Whether no target can have an older version of an object without the owner's knowledge.
     pub(super) fn is_quiescent(&self, state: &ClusterState) -> bool {
         state.is_quiescent() && self.store().check_whole().is_ok()
     }
 
-    /// The other targets that may know more of an object than this one.
+    /// The other targets that may have newer information about an object.
     pub(super) fn lookup_peers(&self, info: &BucketInfo, name: &str) -> Vec<Node> {
         let state = self.state();
         native::lookup_peers(&state, info, name, self.me()).into_iter().cloned().collect()
     }
 
-    /// The other targets that may have an object which is not here. What has copies may be missing
-    /// here because a disk is, or was: those are asked who surely have it then. An error where only a
-    /// disk that is not in use could tell.
+    /// The other targets that may have an object which is missing here. An object with copies may
+    /// be missing because a disk is out of use or was lost; then these are the other holders. An
+    /// error if only a disk that is out of use could have it.
     pub(super) fn who_has_what_is_missing(
         &self,
         info: &BucketInfo,
@@ -161,7 +161,7 @@ impl ObjectService {
         Ok(others)
     }
 
-    /// Has a native object come here from whoever has it. `None` only when all others were asked.
+    /// Fetches a native object from another target. `None` only if all candidates were asked.
     pub(super) async fn adopt_from_neighbor(
         &self,
         info: &BucketInfo,
@@ -182,8 +182,8 @@ impl ObjectService {
         Err(is_being_moved(info, name))
     }
 
-    /// What is to be shown of an object now; nothing where it moved on, or was removed, between the
-    /// look at who has it and its fetch.
+    /// The record to serve now; `Continue` if the object moved, or was removed, between the look
+    /// and its fetch.
     async fn adopt_what_is_there(
         &self,
         info: &BucketInfo,
@@ -193,7 +193,7 @@ impl ObjectService {
         let gone = self.tombstone(info, name).await?;
         let last = |gone| native::is_last_word(&self.state(), info, gone, self.me());
         if others.is_empty() || gone.is_some_and(last) {
-            // It may have come just before all was found to be in its place.
+            // It may have arrived just before the rebalance was complete.
             return self.store().get(info.id, name).await.map(Break);
         }
         let answers = self.look_elsewhere(info, name, others).await;
@@ -219,8 +219,8 @@ impl ObjectService {
         }
     }
 
-    /// Has those drop what they have of an object who did not hear that it was removed, because who
-    /// removed it gave up: a listing would show it.
+    /// Removes older copies on targets that missed a removal because the removing target gave up;
+    /// listings would show them otherwise.
     async fn tell_of_removal(
         &self,
         info: &BucketInfo,
@@ -239,7 +239,7 @@ impl ObjectService {
         Ok(())
     }
 
-    /// The newest state of an object of which a copy lies here, where others may have a newer one.
+    /// The newest version of an object that has a copy here, if other targets may have a newer one.
     pub(super) async fn newest_copy(
         &self,
         info: &BucketInfo,
@@ -277,7 +277,7 @@ impl ObjectService {
         }
     }
 
-    /// What those know of an object who may know more of it than this target.
+    /// The state of an object on the targets that may know more than this one.
     pub(super) async fn newest_elsewhere(
         &self,
         info: &BucketInfo,
@@ -287,7 +287,7 @@ impl ObjectService {
         self.elsewhere(info, &CopyRequest::new(&info.bucket, name), others).await
     }
 
-    /// What others know of an object; an error where one of them does not say.
+    /// The other targets' state of an object; an error if one does not respond.
     pub(super) async fn elsewhere(
         &self,
         info: &BucketInfo,
@@ -303,7 +303,8 @@ impl ObjectService {
         Ok(Elsewhere { there, removed, cut: is_cut(&answers) })
     }
 
-    /// Has a target send what it has of an object; `anew`: though it be no newer than what is here.
+    /// Requests a copy of an object from a target; `anew`: even if it is no newer than the copy
+    /// here.
     pub(super) async fn fetch_copy(
         &self,
         info: &BucketInfo,
@@ -315,7 +316,7 @@ impl ObjectService {
         fetched.ok_or_else(|| is_being_moved(info, name))
     }
 
-    /// The same; `None` where the object moved on, or was removed, meanwhile: the next look tells.
+    /// The same; `None` if the object moved, or was removed, meanwhile: the caller looks again.
     async fn try_to_fetch(
         &self,
         info: &BucketInfo,
@@ -329,7 +330,7 @@ impl ObjectService {
         let sent: Result<()> =
             peer.post_json(&from.url, SEND_PATH, &request).await.map_err(Error::from);
         match sent {
-            // What came was not wanted here any more.
+            // The copy arrived and was not accepted any more.
             Err(e) if e.code == ErrorCode::Conflict => Ok(None),
             Err(e) => Err(e),
             Ok(()) => self.store().get(info.id, name).await,
@@ -345,7 +346,7 @@ impl ObjectService {
         self.ask_for(&CopyRequest::new(&info.bucket, name), others).await
     }
 
-    /// What others say to a look.
+    /// Sends a look to other targets; returns their responses.
     async fn ask_for(&self, look: &CopyRequest, others: Vec<Node>) -> Vec<Answer> {
         let asked = others.into_iter().map(async |node| {
             if !node.alive {
@@ -360,10 +361,10 @@ impl ObjectService {
         join_all(asked).await
     }
 
-    /// Tells others what became of an object: who has copies of it gets the new one, who may have
-    /// had it drops what is older. Returns when all that live have heard (they have the state of
-    /// this target then, too, and say nothing older any more); what a dead one has is found to be
-    /// older when it is back. The caller has the object's lock.
+    /// Replicates a change: holders of copies get the new one, all others that may have the object
+    /// drop older copies. Returns when all living targets have it; they also have this target's
+    /// state then, and return no older copies any more. A dead target's copy is found to be older
+    /// when the target is back. The caller holds the object's lock.
     pub(super) async fn tell_others(
         &self,
         info: &BucketInfo,
@@ -373,8 +374,8 @@ impl ObjectService {
         self.tell_as_owner(info, name, news).await.map_err(for_others)
     }
 
-    /// The same; [`ErrorCode::WrongOwner`] when another target is the owner of an object with copies
-    /// before all have heard.
+    /// The same; [`ErrorCode::WrongOwner`] if another target becomes the owner of an object with
+    /// copies before the replication is complete.
     pub(super) async fn tell_as_owner(
         &self,
         info: &BucketInfo,
@@ -385,7 +386,7 @@ impl ObjectService {
         loop {
             let state = match info.has_copies() {
                 true => self.may_write(info, name).await?,
-                // What took long to be written may be another's by now.
+                // Ownership may have moved during a long write.
                 false => {
                     self.leased().await?;
                     self.state()
@@ -403,7 +404,7 @@ impl ObjectService {
                         let has_copy = holders.iter().any(|h| h.id == node.id);
                         let told = tokio::select! {
                             told = self.tell(node, info, name, news, has_copy) => Some(told),
-                            // It may hang, and then nobody waits for it any longer.
+                            // The target may hang; its death ends the wait.
                             () = self.death_of(&node.id) => None,
                         };
                         (&node.id, told)
@@ -426,8 +427,8 @@ impl ObjectService {
                         && info.erasure.is_some()
                         && (record.stamp().version > 1 || !state.is_in_place(info))
                     {
-                        // Only now may what was before go: until all have the new one, that is what
-                        // is left if this target dies.
+                        // Older versions may be dropped only now: until all holders have the new
+                        // one, they are what is left if this target dies.
                         let news = News::Replaced(record.stamp());
                         return Box::pin(self.tell_as_owner(info, name, news)).await;
                     }
@@ -447,7 +448,7 @@ impl ObjectService {
         }
     }
 
-    /// Returns when a node does not count as alive any more.
+    /// Returns when the map has a node dead or removed.
     pub(super) async fn death_of(&self, id: &NodeId) {
         let mut changes = self.0.parts.maps.subscribe();
         while self.state().node(id).is_some_and(|node| node.alive) {
@@ -480,7 +481,8 @@ impl ObjectService {
         Ok(self.0.parts.peer.post_json(&node.url, REMOVE_PATH, &request).await?)
     }
 
-    /// Removes a native object, wherever it lies; whether there was one. `guard` is the object's lock.
+    /// Removes a native object wherever it is stored; returns whether it existed. `guard` is the
+    /// object's lock.
     pub(super) async fn erase(
         &self,
         info: &BucketInfo,
@@ -505,7 +507,8 @@ impl ObjectService {
         let answers = self.look_elsewhere(info, name, others).await;
         let (there, removed) = newest(&answers);
         let there = there.map(|(_, stamp)| stamp);
-        // What lies here may be removed already, and only who does not answer knows.
+        // The copy here may be removed already, and only the unreachable target has that
+        // information.
         if info.has_copies()
             && self.lags(&state)
             && let Some(e) = silent(info, name, &answers).filter(|_| here.is_some())
@@ -515,13 +518,13 @@ impl ObjectService {
         let gone = removed.max(self.tombstone(info, name).await?);
         if !native::is_there(here.as_ref().map(Record::stamp), there, gone) {
             if here.is_some() {
-                // Removed while this target was away.
+                // Removed while this target was unavailable.
                 self.store().remove(info.id, name).await?;
                 if self.may_have_slices(info) {
                     self.drop_slices(info, name, |of| Some(of) <= gone).await?;
                 }
             }
-            // Unless that removal is the last word, a silent target may have it.
+            // Unless that removal is final, an unreachable target may have the object.
             let last = gone.is_some_and(|g| native::is_last_word(&state, info, g, self.me()));
             return match silent(info, name, &answers).filter(|_| !last) {
                 Some(e) => Err(e),
@@ -544,7 +547,7 @@ impl ObjectService {
         }
         let guard = self.acknowledge(info, name, News::Removed(stamp), guard).await?;
         if !noted && !self.is_quiescent(&self.state()) {
-            // Somebody went away just now and may not have heard.
+            // A target died meanwhile and may have missed the removal.
             self.bury(info, name, stamp).await?;
         }
         Ok((true, guard))
@@ -564,17 +567,17 @@ fn newest(answers: &[Answer]) -> (Option<(&Node, Stamp)>, Option<Stamp>) {
     (there.max_by_key(|(node, stamp)| (*stamp, !node.lagging)), removed)
 }
 
-/// Whether somebody has slices of an object.
+/// Whether a target has slices of an object.
 fn is_cut(answers: &[Answer]) -> bool {
     answers.iter().any(|(_, answer)| answer.as_ref().is_ok_and(|look| !look.slices.is_empty()))
 }
 
-/// What is to be said where nobody has an object and somebody did not answer.
+/// The error if no target has an object and one did not respond.
 pub(super) fn silent(info: &BucketInfo, name: &str, answers: &[Answer]) -> Option<Error> {
     let (node, e) =
         answers.iter().find_map(|(node, answer)| Some((node, answer.as_ref().err()?)))?;
     let uri = info.bucket.object_uri(name);
-    // One that has no such bucket has nothing of it.
+    // A target without that bucket has nothing of the object.
     (e.code != ErrorCode::BucketNotFound).then(|| {
         Error::unavailable(format!(
             "{uri} may lie with target {}, which does not answer: {}",

@@ -1,4 +1,4 @@
-//! Objects of a backend brought here ahead of need, within the share that is not for readers.
+//! Prefetch of a backend's objects, within the share of background work.
 
 use std::sync::Arc;
 
@@ -12,17 +12,17 @@ use super::ranges::Ranges;
 use super::{BlobOptions, ObjectService};
 use crate::backend::{Announced, COMPOSED, Room};
 
-/// How an object comes to be here.
+/// The result of a prefetch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PrefetchResult {
-    /// It came now, with so many bytes.
+    /// It was fetched now, with this many bytes.
     Fetched(u64),
-    /// It was here.
+    /// It was cached already.
     Here(u64),
 }
 
 impl PrefetchResult {
-    /// The bytes that came.
+    /// The fetched bytes.
     pub(crate) fn fetched(self) -> Option<u64> {
         match self {
             Self::Fetched(bytes) => Some(bytes),
@@ -32,12 +32,13 @@ impl PrefetchResult {
 }
 
 impl ObjectService {
-    /// Brings a backend's object here ahead of need. The bytes fetched; `None` when it was here.
+    /// Prefetches an object of a backend. Returns the fetched bytes; `None` if it was cached
+    /// already.
     pub(crate) async fn prefetch(&self, info: &BucketInfo, name: &str) -> Result<Option<u64>> {
         self.bring(info, name, None).await.map(PrefetchResult::fetched)
     }
 
-    /// As [`Self::prefetch`], of an object of this size, if that is known.
+    /// As [`Self::prefetch`], with the object's size, if known.
     pub(crate) async fn bring(
         &self,
         info: &BucketInfo,
@@ -45,7 +46,7 @@ impl ObjectService {
         size: Option<u64>,
     ) -> Result<PrefetchResult> {
         check_prefetch(info)?;
-        // What needs no question to the backend needs no turn either.
+        // Without a request to the backend no permit is needed.
         if let Some(record) = self.store().find(info.id, name)?
             && self.is_fresh(info, &record)
         {
@@ -72,8 +73,8 @@ impl ObjectService {
         }
     }
 
-    /// Compares the copy here with the backend, and drops it where that has another version or none;
-    /// whether it did.
+    /// Compares the copy here with the backend, and drops it if the backend has another version or
+    /// none; returns whether it did.
     pub(crate) async fn drop_stale(&self, info: &BucketInfo, name: &str) -> Result<bool> {
         let info = BucketInfo { freshness: Freshness::Always, ..info.clone() };
         if self.store().partial_head(info.id, name).is_some() {
@@ -89,7 +90,7 @@ impl ObjectService {
         }
     }
 
-    /// Tells that so many objects are going to be brought here, so many of them at once.
+    /// Announces a prefetch of this many objects, some of them concurrently.
     pub(crate) fn announce_ahead(
         &self,
         info: &BucketInfo,
@@ -100,14 +101,14 @@ impl ObjectService {
         self.announce(info, at_once.min(share), || objects)
     }
 
-    /// Waits until work ahead of need may ask a bucket's backend, with up to `most` calls at once.
+    /// Waits until background work may call a bucket's backend, with up to `most` concurrent calls.
     pub(crate) async fn background_turn(&self, info: &BucketInfo, most: usize) -> Result<Turn> {
-        // The backend must be known before it can say what it takes.
+        // The backend must be open before its limits are known.
         self.backend(info).await?;
         let targets = self.state().alive_targets().count();
         let backends = Arc::clone(&self.0.parts.backends);
         let id = info.id;
-        // So many objects may come by one call.
+        // One call may fetch this many objects.
         let together = if info.cloud.compose() == Compose::Off { 1 } else { COMPOSED };
         let room = move || {
             let room = backends.room(id);
@@ -117,7 +118,7 @@ impl ObjectService {
     }
 }
 
-/// Whether anything of a bucket can be brought here, and kept.
+/// Whether objects of a bucket can be fetched and cached.
 pub(crate) fn check_prefetch(info: &BucketInfo) -> Result<()> {
     if !info.has_backend() {
         return Err(Error::invalid(format!(

@@ -23,28 +23,28 @@ use super::{Key, ObjectService};
 use crate::backend::{OpenBody, PutBody};
 use crate::store::{DiskFile, Record, RecordMeta};
 
-/// Bytes of a work file read at once on their way to the backend.
+/// Bytes per read of a work file that is sent to the backend.
 const REREAD: u64 = 1 << 20;
 
-/// Decides by what the object is now whether a write may go on; nothing is written after an error.
+/// Decides by the object's current state whether a write may proceed; an error prevents the write.
 pub(crate) type OnlyIf = Box<dyn FnOnce(Option<&ObjectMeta>) -> Result<()> + Send>;
 
-/// What can be said of an object only when its last byte is there.
+/// Metadata of an object that are known only after its last byte.
 pub(crate) type AtEnd = Box<dyn FnOnce() -> Result<AtEndMeta> + Send>;
 
-/// What [`AtEnd`] adds.
+/// The metadata that [`AtEnd`] adds.
 #[derive(Debug, Default)]
 pub(crate) struct AtEndMeta {
-    /// Without quotes; the MD5 (if that is computed) when absent.
+    /// Without quotes; if absent, the MD5 (if it is computed).
     pub(crate) etag: Option<String>,
     /// Added to the custom metadata.
     pub(crate) custom: BTreeMap<String, String>,
 }
 
-/// The bytes of an object on their way in.
+/// The content of an object to write.
 pub(crate) enum Incoming {
     Stream(BoxStream<'static, Result<Bytes>>),
-    /// All of them.
+    /// All bytes.
     Whole(Bytes),
 }
 
@@ -57,29 +57,29 @@ impl Incoming {
     }
 }
 
-/// What a client sends.
+/// A client's PUT.
 pub(crate) struct PutRequest {
     pub(crate) body: Incoming,
     pub(crate) len: Option<u64>,
-    /// What the client says the bytes' checksum is.
+    /// The checksum that the client announced.
     pub(crate) announced: Option<Checksum>,
-    /// Custom metadata; what the object has is kept when absent.
+    /// Custom metadata; if absent, the object's existing ones are kept.
     pub(crate) custom: Option<BTreeMap<String, String>>,
-    /// The MD5 of the bytes becomes the object's ETag, where no backend gives it another.
+    /// The MD5 of the bytes becomes the object's ETag, unless a backend gives it another.
     pub(crate) md5: bool,
-    /// Asked when the bytes are here, while nobody else writes the object.
+    /// Called when the bytes have arrived, while the object is locked.
     pub(crate) only_if: Option<OnlyIf>,
-    /// Asked behind the last byte.
+    /// Called after the last byte.
     pub(crate) at_end: Option<AtEnd>,
 }
 
 impl PutRequest {
-    /// The bytes of `body` and nothing else.
+    /// A PUT of the bytes of `body`, without options.
     pub(crate) fn new(body: BoxStream<'static, Result<Bytes>>) -> Self {
         Self::of(Incoming::Stream(body), None)
     }
 
-    /// An object that is in memory.
+    /// A PUT of bytes in memory.
     pub(crate) fn whole(bytes: Bytes) -> Self {
         let len = bytes.len() as u64;
         Self::of(Incoming::Whole(bytes), Some(len))
@@ -90,15 +90,15 @@ impl PutRequest {
     }
 }
 
-/// What is known of bytes that came in full.
+/// Results of receiving all bytes.
 #[derive(Default)]
 pub(super) struct Received {
     pub(super) checksum: Option<Checksum>,
-    /// Lower-case hexadecimal; only where it was asked for.
+    /// Lower-case hexadecimal; only if it was requested.
     pub(super) md5: Option<String>,
 }
 
-/// What a writer decides of an object beside its bytes.
+/// Metadata that a writer sets.
 #[derive(Default)]
 pub(super) struct Making {
     pub(super) checksum: Option<Checksum>,
@@ -108,7 +108,7 @@ pub(super) struct Making {
 }
 
 impl ObjectService {
-    /// Writes an object. `None` when the bytes are, by the announced checksum, those stored already.
+    /// Writes an object. `None` if the stored bytes already have the announced checksum.
     pub(crate) async fn put(
         &self,
         info: &BucketInfo,
@@ -181,7 +181,7 @@ impl ObjectService {
         Ok(Some(record.object_meta()))
     }
 
-    /// Has an object here that a former owner may have, before its writer takes the lock.
+    /// Fetches an object that a former owner may have, before its writer takes the lock.
     pub(super) async fn take_over(&self, info: &BucketInfo, name: &str) -> Result<()> {
         if !info.has_backend() && self.fresh_record(info, name).await?.is_none() {
             self.adopt_from_neighbor(info, name).await?;
@@ -189,7 +189,7 @@ impl ObjectService {
         Ok(())
     }
 
-    /// What the object is now; its writers are kept away by the caller.
+    /// The object's current state; the caller holds its lock.
     pub(super) async fn current(
         &self,
         info: &BucketInfo,
@@ -205,8 +205,8 @@ impl ObjectService {
         }
     }
 
-    /// Puts an object to its backend. The copy that was here goes first: from then to the commit a
-    /// crash leaves a miss, which the backend answers.
+    /// Puts an object to its backend. The existing copy is dropped first: a crash before the commit
+    /// then leaves a miss, which the backend serves.
     pub(super) async fn write_through(
         &self,
         info: &BucketInfo,
@@ -228,8 +228,8 @@ impl ObjectService {
         Ok(RecordMeta { parts: making.parts, ..meta })
     }
 
-    /// What is recorded of a new native object: the version after that of the one it replaces. An
-    /// error where the object belongs elsewhere by now.
+    /// The record of a new native object, with the next version after that of the one it replaces.
+    /// An error if the object belongs to another target by now.
     pub(super) async fn native_meta(
         &self,
         info: &BucketInfo,
@@ -252,7 +252,7 @@ impl ObjectService {
             past.elsewhere = self.last_elsewhere(&state, info, name).await?;
         }
         let stamp = past.next(&state);
-        // What a front keeps of the former bytes says nothing of these.
+        // A protocol's metadata of the old bytes are not valid for the new ones.
         let kept = || {
             let custom = before.map(|r| r.meta.custom.clone()).unwrap_or_default();
             custom.into_iter().filter(|(key, _)| !is_system_key(key)).collect()
@@ -288,7 +288,7 @@ impl ObjectService {
     }
 }
 
-/// Reads parts of a work file again, for a backend that takes the object in parts or twice.
+/// Reads ranges of a work file again, for a backend that takes the object in parts or twice.
 pub(super) fn reread(file: Arc<dyn DiskFile>) -> OpenBody {
     Arc::new(move |range| {
         let file = file.clone();
@@ -318,8 +318,7 @@ impl Making {
     }
 }
 
-/// All that is computed of bytes on their way in: the bucket's checksum, the one the client
-/// announced, and MD5.
+/// All checksums of received bytes: the bucket's, the one that the client announced, and MD5.
 pub(super) struct Hashes {
     own: Hasher,
     others: Vec<Hasher>,
@@ -342,7 +341,7 @@ impl Hashes {
         self.others.iter_mut().for_each(|h| h.update(bytes));
     }
 
-    /// [`ErrorCode::ChecksumMismatch`] when the bytes are not those that were announced.
+    /// [`ErrorCode::ChecksumMismatch`] if the bytes do not have the announced checksum.
     pub(super) fn finish(self, uri: &str) -> Result<Received> {
         let own = self.own.finish();
         let all: Vec<Checksum> =

@@ -1,5 +1,5 @@
-//! A large object by several ranges at once: the first bytes come from the answer that told its size,
-//! the rest by ranges of the same version, read ahead within a share of memory.
+//! Fetches a large object by several concurrent ranges: the first bytes come from the response with
+//! its size, the rest by ranges of the same version, read ahead within a share of memory.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -15,17 +15,17 @@ use tokio_util::task::AbortOnDropHandle;
 
 use crate::backend::{Backend, BodyStream, RemoteMeta, RemoteObject};
 
-/// Memory of a target for ranges that came before their turn, in MiB.
+/// Memory of a target for ranges that arrived ahead, in MiB.
 const MEMORY: usize = 128;
 const MIB: u64 = 1 << 20;
-/// Objects of clouds above this size are fetched so, unless their bucket says another.
+/// Cloud objects above this size are fetched by ranges, unless their bucket sets another limit.
 const ABOVE: u64 = 32 * MIB;
 const CHUNK: u64 = 8 * MIB;
 const AT_ONCE: usize = 4;
-/// What came ahead goes on in pieces of this size.
+/// Ranges that arrived ahead are passed on in chunks of this size.
 const STEP: usize = 256 << 10;
 
-/// Memory that all fetches of a target share.
+/// Memory budget that all fetches of a target share.
 #[derive(Clone)]
 pub(super) struct AheadMemory(Arc<Semaphore>);
 
@@ -36,25 +36,25 @@ impl Default for AheadMemory {
 }
 
 impl AheadMemory {
-    /// Room for so many bytes, if there is some now.
+    /// Reserves this many bytes, if they are free now.
     fn room(&self, bytes: u64) -> Option<OwnedSemaphorePermit> {
         let units = u32::try_from(bytes.div_ceil(MIB)).ok()?;
         Arc::clone(&self.0).try_acquire_many_owned(units).ok()
     }
 }
 
-/// How an object is cut.
+/// How an object is split into ranges.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Ranges {
-    /// Objects up to this size come by one request.
+    /// Objects up to this size are fetched by one request.
     pub(super) above: u64,
     pub(super) chunk: u64,
-    /// Requests in flight, the first included.
+    /// Requests in flight, including the first.
     pub(super) at_once: usize,
 }
 
 impl Ranges {
-    /// As the bucket has it. A folder's bytes come no sooner by several hands.
+    /// The bucket's settings. Concurrent reads do not make a folder faster.
     pub(super) fn of(info: &BucketInfo) -> Self {
         let folder = info.backend.as_ref().is_some_and(|b| b.kind == BackendKind::Folder);
         let usual = if folder { u64::MAX } else { ABOVE };
@@ -63,7 +63,7 @@ impl Ranges {
     }
 }
 
-/// Opens all of an object.
+/// Opens a whole object.
 pub(super) async fn open(
     backend: Arc<dyn Backend>,
     name: &str,
@@ -132,7 +132,7 @@ impl From {
     }
 }
 
-/// A range that came before its turn.
+/// A range that arrived ahead.
 struct Piece {
     bytes: Bytes,
     room: OwnedSemaphorePermit,
@@ -143,10 +143,10 @@ struct Ahead {
     chunk: u64,
     at_once: usize,
     memory: AheadMemory,
-    /// Of the range whose turn it is: what is still to come, and from where.
+    /// The remaining bytes of the current range, and their source.
     left: u64,
     current: BodyStream,
-    /// The first byte that nobody fetches yet.
+    /// The first byte that was not requested yet.
     next: u64,
     queue: VecDeque<AbortOnDropHandle<Result<Piece>>>,
 }
@@ -161,7 +161,7 @@ impl Ahead {
                 bytes.truncate(usize::try_from(self.left).unwrap_or(usize::MAX));
                 self.left -= bytes.len() as u64;
                 if self.left == 0 {
-                    // The connection and its turn are free at once.
+                    // Releases the connection and its permit immediately.
                     self.current = futures::stream::empty().boxed();
                 }
                 return Ok(Some(bytes));
@@ -171,7 +171,7 @@ impl Ahead {
                 self.left = piece.bytes.len() as u64;
                 self.current = slices(piece);
             } else if self.next < self.from.meta.size {
-                // There was no memory: this range goes out as it comes.
+                // There was no memory: this range is streamed as it arrives.
                 let range = self.take_range();
                 self.left = range.len();
                 self.current = self.from.open(range).await?;
@@ -197,7 +197,7 @@ impl Ahead {
     }
 }
 
-/// A piece, which keeps its room until the last of it is gone.
+/// Chunks of a range, which hold its memory reservation until the last of them is dropped.
 fn slices(piece: Piece) -> BodyStream {
     futures::stream::unfold(piece, |Piece { mut bytes, room }| async move {
         if bytes.is_empty() {

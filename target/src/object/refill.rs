@@ -1,6 +1,6 @@
-//! Copies that are not here any more, because a disk went with them, or their bytes on it did. They are
-//! fetched again from the other targets that have them. Until all were, this target does not take what is
-//! missing here for never written.
+//! Restores copies that were lost with a disk, or whose bytes were damaged, from the other targets
+//! that have them. Until this is complete, this target does not treat a missing object as one that
+//! was never written.
 
 use std::sync::atomic::Ordering;
 
@@ -19,44 +19,45 @@ use super::neighbor::Elsewhere;
 use super::transfer::COST_OF_ONE;
 use crate::pace::Pace;
 
-/// Names taken from a listing at once.
+/// Names per page of a listing.
 const PAGE: usize = 1000;
-/// Objects fetched at once.
+/// Number of concurrent fetches.
 const PARALLEL: usize = 8;
 
-/// What became of one object, in bytes that came.
+/// Callback with the result of one object, in fetched bytes.
 pub(crate) type Note<'a> = &'a (dyn Fn(Result<u64>) + Sync);
 
 impl ObjectService {
-    /// Counts the times that objects went with a disk.
+    /// Counts the losses of objects with a disk.
     pub(crate) fn losses(&self) -> watch::Receiver<u64> {
         self.store().losses()
     }
 
-    /// Whether copies that belong here may be missing, because they were lost since this target is
-    /// in the cluster.
+    /// Whether copies that belong here may be missing, because they were lost since this target
+    /// joined.
     pub(crate) fn may_have_lost(&self) -> bool {
         self.store().lost_so_far() != self.0.refilled.load(Ordering::SeqCst)
     }
 
-    /// Whether a copy that belongs here may be somewhere else only.
+    /// Whether a copy that belongs here may be only on another target.
     pub(super) fn may_lack(&self) -> bool {
         self.store().check_whole().is_err() || self.may_have_lost()
     }
 
-    /// An error for an object that is not here, if its copy may have been lost and nobody else can tell.
+    /// An error for a missing object, if its copy may have been lost and no other target can answer
+    /// for it.
     pub(super) fn check_never_lost(&self, info: &BucketInfo, name: &str) -> Result<()> {
         if !info.has_copies() || !self.may_have_lost() {
             return Ok(());
         }
         let uri = info.bucket.object_uri(name);
         let text =
-            format!("{uri} may have been on a disk that was lost, and no other target tells");
+            format!("{uri} may have been on a disk that was lost, and no other target can answer");
         Err(Error::unavailable(text).retry_after(1))
     }
 
-    /// The last change of an object that is not here, as those know it who have copies, too; a
-    /// write that was taken for the first one would be older than theirs. The caller has its lock.
+    /// The last change of a missing object, from the other holders: a write that counted as the
+    /// first one would be older than theirs. The caller holds its lock.
     pub(super) async fn last_elsewhere(
         &self,
         state: &ClusterState,
@@ -68,14 +69,14 @@ impl ObjectService {
         }
         let others = rebalance::metadata_holders(state, info, name, self.me());
         let others = others.into_iter().filter(|n| n.alive).cloned().collect();
-        // One that is on a disk of theirs which is not in use is known to be older when that is back.
+        // A copy on an unused disk of another holder is found to be older when that disk is back.
         let request = CopyRequest { in_part: true, ..CopyRequest::new(&info.bucket, name) };
         let Elsewhere { there, removed, .. } = self.elsewhere(info, &request, others).await?;
         Ok(there.map(|(_, stamp)| stamp).max(removed))
     }
 
-    /// Fetches the copies that belong here and are not. False: some target could not tell of all
-    /// that it has, or some copy did not come.
+    /// Fetches the missing copies that belong here. False: some target could not report all that it
+    /// has, or some copy could not be fetched.
     pub(crate) async fn refill(&self, pace: &Pace, note: Note<'_>) -> Result<bool> {
         let losses = self.store().lost_so_far();
         let state = self.state();
@@ -91,7 +92,7 @@ impl ObjectService {
         Ok(all)
     }
 
-    /// Whether an object lies here in that form.
+    /// Whether the whole object, or this slice of it, is stored here.
     async fn has_form(&self, info: &BucketInfo, name: &str, form: Form) -> Result<bool> {
         match form {
             Form::Whole => Ok(self.store().get(info.id, name).await?.is_some()),
@@ -114,7 +115,7 @@ impl ObjectService {
         let mut all = true;
         loop {
             let page = match self.page_at(node, &request).await {
-                // A disk of its own may be away.
+                // One of that target's disks may be out of use.
                 Err(e) if e.code == ErrorCode::Unavailable && !request.in_part => {
                     (request.in_part, all) = (true, false);
                     continue;
@@ -141,7 +142,7 @@ impl ObjectService {
                     match form {
                         Form::Whole => self.adopt_from_neighbor(info, &name).await,
                         Form::Slice(_) => {
-                            // Who answers for the object makes it, and sends it here.
+                            // The owner rebuilds the object, and sends it here.
                             self.have_ensured(info, &name, Stamp::default()).await?;
                             self.told_by_slices(info, &name).await
                         }

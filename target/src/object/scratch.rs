@@ -1,4 +1,4 @@
-//! Bytes that wait on a disk and become no object.
+//! Temporary files on a target's disks.
 
 use std::sync::Arc;
 
@@ -12,15 +12,15 @@ use super::ObjectService;
 use super::cold::read_at;
 use crate::store::{DiskFile, WorkFile};
 
-/// Bytes read at once.
+/// Bytes per read.
 const STEP: u64 = 1 << 20;
 
-/// A file for bytes that somebody wants back: once and in order, or here and there. It is gone when this is dropped, and
-/// when this target starts again.
+/// A temporary file, read in order once or at random. It is removed on drop, and when the target
+/// restarts.
 pub(crate) struct Scratch(WorkFile);
 
 impl ObjectService {
-    /// An empty scratch file, on the disk that `name` falls to. It takes of the disk's room like an
+    /// An empty temporary file, on the disk that `name` is placed on. It uses disk space like an
     /// object being written.
     pub(crate) async fn scratch(&self, name: &str) -> Result<Scratch> {
         self.store().begin(0, name, None).await.map(Scratch)
@@ -28,12 +28,12 @@ impl ObjectService {
 }
 
 impl Scratch {
-    /// Appends `bytes`. After an error the file is of no use.
+    /// Appends `bytes`. After an error the file must not be used.
     pub(crate) async fn write(&mut self, bytes: Bytes) -> Result<()> {
         self.0.write(bytes).await
     }
 
-    /// Bytes in `range` of what was written.
+    /// Returns the written bytes in `range`.
     pub(crate) async fn read(&self, range: ByteRange) -> Result<Bytes> {
         if range.end > self.0.written() {
             return Err(Error::internal("a scratch file ends before what is read of it"));
@@ -45,15 +45,15 @@ impl Scratch {
         self.0.written()
     }
 
-    /// What was written, to be read while more is.
+    /// The written bytes, for reads while more are written.
     pub(super) fn file(&self) -> Arc<dyn DiskFile> {
         self.0.file()
     }
 
-    /// All that was written.
+    /// Streams all written bytes.
     pub(crate) fn into_stream(self) -> BoxStream<'static, Result<Bytes>> {
         let (file, all) = (self.0.file(), self.0.written());
-        // The work file is what keeps the bytes, so it goes along to the end.
+        // The work file keeps the bytes, so it is held until the end.
         futures::stream::try_unfold((self, file, 0), move |(kept, file, at)| async move {
             let step = (all - at).min(STEP);
             if step == 0 {

@@ -1,4 +1,4 @@
-//! Counting what is sent: bytes count when they are given to who sends them, not when they are promised.
+//! Counts sent bytes: when they are handed to the sender, not when they are announced.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use futures::{StreamExt, TryStreamExt};
 
 use super::ObjectService;
 
-/// The bytes of one answer so far; they count at the last of them, or when the answer breaks off.
+/// The bytes of one response so far; counted at the last of them, or when the response breaks off.
 struct SentBytes {
     metrics: Metrics,
     bill: Option<Arc<Bill>>,
@@ -24,7 +24,7 @@ struct SentBytes {
 impl SentBytes {
     fn add(&mut self, bytes: u64) {
         self.bytes += bytes;
-        // Before the last of them leaves: whoever has it all finds it counted.
+        // Before the last of them is sent: a client that has received all finds them counted.
         if self.bytes >= self.announced {
             self.count();
         }
@@ -48,8 +48,8 @@ impl Drop for SentBytes {
 }
 
 impl ObjectService {
-    /// The same stream, whose bytes count as served when they are taken. `announced`: how many an answer
-    /// that does not break off has; `len` tells those of a piece.
+    /// The same stream, whose bytes are counted as they are taken. `announced`: the size of a
+    /// complete response; `len` returns the size of an item.
     pub(crate) fn counting<T: Send + 'static>(
         &self,
         (info, result, announced): (&BucketInfo, &'static str, u64),

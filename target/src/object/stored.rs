@@ -1,5 +1,5 @@
-//! Objects that are read in parts: brought to this target's disk first, then open for as long as
-//! their reader likes.
+//! Objects that are read at random: fetched to this target's disk first, then kept open while they
+//! are read.
 
 use std::sync::Arc;
 
@@ -20,8 +20,8 @@ use super::heal::Healer;
 use crate::backend::BodyStream;
 use crate::store::{ObjectReader, Record, is_corrupt};
 
-/// An object on this target's disk, open. Reading it goes on where the disk's bytes are damaged, with
-/// the same bytes from elsewhere.
+/// An open object on this target's disk. If its bytes on the disk are damaged, reads get the same
+/// bytes from another source.
 #[derive(Clone)]
 pub(crate) struct Stored {
     reader: ObjectReader,
@@ -41,7 +41,7 @@ impl Stored {
         Self { reader, service: service.clone(), healer, result }
     }
 
-    /// The commit that is open.
+    /// The open commit.
     pub(crate) fn record(&self) -> &Record {
         self.reader.record()
     }
@@ -50,12 +50,12 @@ impl Stored {
         self.record().object_meta()
     }
 
-    /// How it was found, as the metrics call it.
+    /// The name of this case in the metrics.
     pub(crate) fn result(&self) -> &'static str {
         self.result
     }
 
-    /// The bytes of `range`, which must lie within the object.
+    /// The bytes of `range`, which must be within the object.
     pub(crate) async fn read(&self, range: ByteRange) -> Result<Bytes> {
         if let Some(bytes) = self.reader.read_recent(range) {
             return Ok(bytes);
@@ -66,7 +66,8 @@ impl Stored {
         }
     }
 
-    /// The bytes of `range` at once, if they were checked a moment ago and are less than a block.
+    /// The bytes of `range` without waiting, if they were verified recently and are less than a
+    /// block.
     pub(crate) fn read_recent(&self, range: ByteRange) -> Option<Bytes> {
         self.reader.read_recent(range)
     }
@@ -82,15 +83,15 @@ impl Stored {
         }
     }
 
-    /// The bytes of `range` in pieces of at most a MiB. After damage all of the rest comes from
-    /// elsewhere; it fails with [`ErrorCode::ObjectChanged`] when that has another version by now.
+    /// The bytes of `range` in chunks of at most a MiB. After damage the rest comes from another
+    /// source; fails with [`ErrorCode::ObjectChanged`] if that has another version by now.
     pub(crate) fn stream(&self, range: ByteRange) -> BodyStream {
         self.or_elsewhere(range, self.reader.stream(range).boxed(), |bytes| {
             (bytes.len() as u64, true)
         })
     }
 
-    /// As [`Self::stream`]; what was checked a moment ago comes as a part of its file.
+    /// As [`Self::stream`]; recently verified bytes come as a range of their file.
     pub(crate) fn pieces(&self, range: ByteRange) -> Pieces {
         let pieces =
             self.or_elsewhere(range, self.reader.pieces(range).boxed(), |piece: &Piece| {
@@ -108,8 +109,8 @@ impl Stored {
         pieces.map_ok(with_instead).boxed()
     }
 
-    /// A file's part, with what is read and checked if the page cache loses it before it is sent.
-    /// `range`: what it is of the object.
+    /// A range of a file, with a verified read as replacement if the page cache loses it before it
+    /// is sent. `range`: its position in the object.
     fn with_instead(&self, part: FilePart, range: ByteRange) -> Piece {
         let (me, first) = (self.clone(), part.start);
         let instead = move |from: u64| {
@@ -119,8 +120,8 @@ impl Stored {
         Piece::File(FilePart { instead: Some(Box::new(instead)), ..part })
     }
 
-    /// Pieces from here for as long as they are sound. `look`: bytes of a piece, and whether it was
-    /// checked now.
+    /// Items from the disk while they are sound, then from the other source. `look` returns the
+    /// bytes of an item, and whether it was verified now.
     fn or_elsewhere<T: std::convert::From<Bytes> + Send + 'static>(
         &self,
         range: ByteRange,
@@ -163,20 +164,20 @@ impl Stored {
     }
 }
 
-/// Where the pieces of a stream come from.
+/// The source of a stream's items.
 enum From<T> {
     Disk(BoxStream<'static, Result<T>>),
     Elsewhere(BodyStream),
 }
 
 impl ObjectService {
-    /// Opens an object here, fetching all of it first if need be. Unlike a plain read this fails
-    /// where there is no room to keep the object.
+    /// Opens an object here; fetches all of it first if it is not stored. Unlike a plain read this
+    /// fails if there is no space for the object.
     pub(crate) async fn stored(&self, info: &BucketInfo, name: &str) -> Result<Stored> {
         let mut result = "hit";
-        // More than once: a copy may vanish (evicted, replaced) between the look-up and the open.
+        // Several attempts: a copy may vanish (evicted, replaced) between the look-up and the open.
         for _ in 0..4 {
-            // What was fetched for this very call needs no second comparison with the backend.
+            // An object that this call has fetched needs no second comparison with the backend.
             let record = match result {
                 "hit" => self.fresh_record(info, name).await?,
                 _ => self.store().get(info.id, name).await?,
@@ -210,20 +211,20 @@ impl ObjectService {
         Err(Error::unavailable(format!("{} keeps changing", info.bucket.object_uri(name))))
     }
 
-    /// Opens the very commit that a look has found. `None`: another way has to be taken, because it
-    /// went away or is damaged.
+    /// Opens the commit that a look-up has found. `None`: it vanished or is damaged, and the caller
+    /// must take another path.
     pub(crate) async fn open_found(&self, info: &BucketInfo, record: &Record) -> Option<Stored> {
         let reader = self.store().reader(record).await.ok()?;
         self.store().touch(record, unix_ns());
         Some(Stored::new(self, info, reader, "hit"))
     }
 
-    /// The copy here, if it can be served without waiting for anybody.
+    /// The copy here, if it can be served without waiting.
     pub(crate) async fn present(&self, info: &BucketInfo, name: &str) -> Result<Option<Record>> {
         self.fresh_record(info, name).await
     }
 
-    /// A part of this very commit, in one step. `None`: it went away meanwhile.
+    /// A range of this commit, in one step. `None`: the commit vanished meanwhile.
     pub(crate) async fn part(
         &self,
         info: &BucketInfo,
@@ -248,7 +249,7 @@ impl ObjectService {
         }
     }
 
-    /// What is kept beside this commit, if anything is.
+    /// The sidecar of this commit, if it has one.
     pub(crate) async fn sidecar(&self, record: &Record) -> Option<Vec<u8>> {
         self.store().sidecar(record).await.unwrap_or_else(|e| {
             tracing::warn!(name = record.name, "what is kept beside an object is not read: {e}");
@@ -256,7 +257,7 @@ impl ObjectService {
         })
     }
 
-    /// Keeps bytes beside this commit; where that fails they are made again when next needed.
+    /// Stores a sidecar of this commit; if that fails, it is made again when it is needed.
     pub(crate) async fn keep_sidecar(&self, record: &Record, bytes: Vec<u8>) {
         let name = &record.name;
         match self.store().keep_sidecar(record, bytes).await {

@@ -1,5 +1,5 @@
-//! What other targets have of many objects, asked for at once: copies that lie where they belong already,
-//! which are most of them, cost no request each when objects move or copies are made.
+//! Looks at many objects on other targets by one request: most copies are where they belong
+//! already, and cost no request each when objects move or copies are made.
 
 use std::collections::BTreeMap;
 
@@ -11,14 +11,14 @@ use forebay_core::{NodeId, Result, rebalance};
 
 use super::ObjectService;
 
-/// Where targets tell it.
+/// Path of this request.
 pub(super) const SURVEY_PATH: &str = "/internal/v1/copy/survey";
 
-/// An object that is asked about: its place among the names, and what of it is to be there.
+/// An object in a request: its index in the names, and the stamp and form that should be there.
 type Row = (usize, Stamp, Form);
 
 impl ObjectService {
-    /// What lies here of each object at this moment, as far as disks are in use.
+    /// This target's current looks at many objects, on the disks that are in use.
     pub(crate) async fn survey(
         &self,
         info: &BucketInfo,
@@ -32,9 +32,8 @@ impl ObjectService {
         Ok(looks)
     }
 
-    /// The objects of which something has to be sent or dropped, as far as a look at all of them
-    /// tells; each is looked at by itself after that. What was written since then was told to all
-    /// who have to have it.
+    /// The objects that need a transfer or a removal, by a look at all of them; the caller then
+    /// checks each by itself. Later writes are replicated to all holders anyway.
     pub(crate) async fn still_to_spread(
         &self,
         info: &BucketInfo,
@@ -45,7 +44,8 @@ impl ObjectService {
         }
         let state = self.state();
         let mut asked: BTreeMap<&NodeId, (&Node, Vec<Row>)> = BTreeMap::new();
-        // Targets that may lack it, by name; those that nobody needs to be asked about stay.
+        // Number of targets that may lack each object; objects of which no target has to be asked
+        // stay at the maximum.
         let mut lacking = vec![usize::MAX; names.len()];
         for (at, name) in names.iter().enumerate() {
             let Ok(Some(record)) = self.store().get(info.id, name).await else { continue };
@@ -64,7 +64,7 @@ impl ObjectService {
             let names = rows.iter().map(|(at, ..)| names[*at].clone()).collect();
             let request = SurveyRequest { bucket: info.bucket.clone(), names };
             let answer = self.0.parts.peer.post_json(&node.url, SURVEY_PATH, &request).await;
-            // A target that tells nothing is asked about each.
+            // If a target does not respond, each of its objects is checked.
             let looks: Vec<CopyLook> = answer.unwrap_or_default();
             for ((at, stamp, form), look) in rows.into_iter().zip(looks) {
                 // A small object that became a large one leaves a copy beside a slice.

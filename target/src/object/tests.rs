@@ -47,7 +47,7 @@ async fn service(
 ) -> ObjectService {
     let settings = DiskSettings::new(dir.join(disk), Some(budget));
     let store = loop {
-        // The store before it may still be on its way out.
+        // The previous store may not be closed yet.
         match Store::open(vec![settings.clone()], Arc::new(RealDisk)).await {
             Ok(store) => break store,
             Err(_) => tokio::time::sleep(std::time::Duration::from_millis(5)).await,
@@ -105,7 +105,7 @@ impl Bench {
         Self { dir, service, maps, backend_gets, budget }
     }
 
-    /// Ends the service and starts it again over the same disk.
+    /// Stops the service and starts it again on the same disk.
     pub(crate) async fn restart(&mut self) {
         for disk in ["other", "disk"] {
             let (dir, gets) = (self.dir.path(), &self.backend_gets);
@@ -391,7 +391,7 @@ async fn a_backends_object_has_one_etag_cold_cached_listed_and_after_an_eviction
     assert_eq!(head().await, cold);
     std::fs::write(bench.folder().join("o"), pattern(70_001)).unwrap();
     assert_ne!(head().await, cold);
-    // Written through us: what it was at that moment is what it stays.
+    // Written through the cluster: the copy keeps the version of that moment.
     let written = bench.service.put(&info, "p", put(vec![Ok(Bytes::from("new"))])).await.unwrap();
     bench.service.evict(&info, "p").await.unwrap();
     assert_eq!(bench.service.head(&info, "p").await.unwrap().s3_etag(), written.unwrap().s3_etag());
@@ -403,7 +403,7 @@ async fn an_eviction_keeps_what_is_on_its_way_out() {
     let info = bench.bucket("images", true, Freshness::Never);
     for prefix in [false, true] {
         std::fs::write(bench.folder().join("o"), pattern(3 << 20)).unwrap();
-        // It is here when its lock is free, and not before.
+        // The copy is committed when its lock is released, not before.
         let commit = bench.service.lock_key(info.id, "o").await;
         let found = bench.service.get(&info, "o").await.unwrap();
         assert_eq!(found.result(), "miss");
@@ -413,7 +413,7 @@ async fn an_eviction_keeps_what_is_on_its_way_out() {
             drop((commit, evict));
         } else {
             let evict = std::pin::pin!(evict);
-            // The fetch waits for the lock behind this one or before it: either way nothing stays.
+            // The fetch waits for the lock before or after the eviction: either way nothing stays.
             let (_, evicted) = futures::join!(async { drop(commit) }, evict);
             evicted.unwrap();
         }
@@ -450,6 +450,6 @@ async fn a_fetch_whose_last_reader_left_stops_where_much_is_missing() {
         bench.service.head_local(&info, "huge").await.is_err(),
         "it was not fetched to its end"
     );
-    // Who comes then gets all of it.
+    // A later reader gets all of it.
     assert_eq!(bench.read(&info, "huge").await.unwrap().0.len(), 160 << 20);
 }

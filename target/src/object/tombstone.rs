@@ -1,6 +1,7 @@
-//! Tombstones: notes of what was removed while an older copy of it may still lie elsewhere. A copy
-//! that comes later and is older than the tombstone of its name is dropped. Once all objects lie
-//! where they belong, and nobody is away, there are no such copies, and tombstones go.
+//! Tombstones: records of removals, while another target may still have an older copy of the
+//! object. A copy that arrives later and is older than the tombstone of its name is dropped. Once
+//! the rebalance is complete and all targets are available, there are no such copies, and
+//! tombstones are dropped.
 
 use bytes::Bytes;
 use forebay_core::bucket::BucketInfo;
@@ -11,18 +12,18 @@ use tokio_util::sync::CancellationToken;
 use super::ObjectService;
 use crate::store::RecordMeta;
 
-/// Custom metadata of a tombstone that is of an older version.
+/// Custom metadata of a tombstone of an older version.
 const OLDER: &str = "older";
-/// Tombstones looked at in one step.
+/// Tombstones per step.
 const PAGE: usize = 256;
 
 impl ObjectService {
-    /// When the object was removed last, as far as that matters still.
+    /// The stamp of the object's last removal, as far as it is still needed.
     pub(super) async fn tombstone(&self, info: &BucketInfo, name: &str) -> Result<Option<Stamp>> {
         self.removal_of(info, name, false).await
     }
 
-    /// The same of an older version, by its name in the history.
+    /// The same for an older version, by its name in the history.
     pub(super) async fn version_tombstone(
         &self,
         info: &BucketInfo,
@@ -42,8 +43,8 @@ impl ObjectService {
         Ok(found.map(|record| record.stamp()))
     }
 
-    /// Notes a removal; the caller has the object's lock. Where nobody has anything older any more by
-    /// the time that it is noted, the note goes again.
+    /// Writes a tombstone; the caller holds the object's lock. If no target can have an older copy
+    /// any more by then, the tombstone is dropped again.
     pub(super) async fn bury(&self, info: &BucketInfo, name: &str, stamp: Stamp) -> Result<()> {
         self.note_removal(info, name, stamp, false).await
     }
@@ -67,13 +68,13 @@ impl ObjectService {
         let id = history::tombstones(info.id);
         self.store().put(id, name, Bytes::new(), meta).await?;
         if self.is_quiescent(&self.state()) {
-            // Those that were noted before all was in its place were dropped then, perhaps without it.
+            // The last clean-up may have run before this tombstone was written.
             self.0.late_tombstones.notify_one();
         }
         Ok(())
     }
 
-    /// Drops tombstones each time that nobody has anything older any more.
+    /// Drops tombstones whenever no target has an older copy any more.
     pub(crate) async fn watch_tombstones(self, stop: CancellationToken) {
         let mut versions = self.0.parts.maps.subscribe();
         let mut done = false;
@@ -95,7 +96,7 @@ impl ObjectService {
         }
     }
 
-    /// Drops those of up to this version of the cluster's state; later ones may be needed.
+    /// Drops the tombstones up to this version of the cluster's state; later ones may be needed.
     async fn drop_tombstones(&self, version: u64) -> Result<()> {
         let ids = self.store().buckets().await?;
         for id in ids.into_iter().filter(|id| history::is_tombstones(*id)) {

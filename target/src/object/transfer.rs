@@ -1,6 +1,6 @@
-//! Copies of native objects on their way from target to target. Which of two is newer is decided by
-//! their stamps, under the object's lock where it arrives: an older copy never replaces a newer one,
-//! nor brings back what was removed after it was written.
+//! Transfers of copies of native objects between targets. The receiver compares stamps under the
+//! object's lock: an older copy never replaces a newer one, nor restores an object that was removed
+//! after the copy was written.
 
 use std::time::Duration;
 
@@ -19,26 +19,26 @@ use crate::backend::BodyStream;
 use crate::pace::Pace;
 use crate::store::{Record, RecordMeta};
 
-/// Where targets say what they have of an object, once those who change it are done.
+/// Path of a look: a target's state of an object, after writes in progress have ended.
 pub(crate) const LOOK_PATH: &str = "/internal/v1/copy/look";
-/// The same at once, whoever changes it.
+/// Path of a look that does not wait for writes in progress.
 pub(super) const PEEK_PATH: &str = "/internal/v1/copy/peek";
-/// Where they are asked to send it.
+/// Path of a request to send a copy.
 pub(crate) const SEND_PATH: &str = "/internal/v1/copy/send";
-/// Where they are told that it was overtaken.
+/// Path of a notice that older copies were superseded or removed.
 pub(crate) const REMOVE_PATH: &str = "/internal/v1/copy/remove";
-/// Where they take copies from each other.
+/// Path of transfers of copies.
 pub(super) const COPIES_PATH: &str = "/internal/v1/copies";
-/// In the path of a copy that is an older version of its object, in the bucket's history.
+/// Path component of a copy that is an older version of its object, in the bucket's history.
 pub(crate) const OLDER: &str = "older";
-/// How long it may take from the last byte of a copy to its answer, or to have one sent.
+/// Timeout from the last byte of a copy to its response, and of a request to send one.
 pub(crate) const SENT_WITHIN: Duration = Duration::from_secs(300);
-/// Above this many bytes the receiver is asked first whether it wants them.
+/// Above this many bytes the sender first asks the receiver whether it needs the copy.
 const LOOK_FIRST: u64 = 256 << 10;
-/// What moving an object costs beside its bytes, as bytes: many small ones are work, too.
+/// Cost of moving an object in addition to its bytes, in bytes: many small ones are work, too.
 pub(super) const COST_OF_ONE: u64 = 16 << 10;
 
-/// Which record of a bucket is meant: its object of a name, or an older version of one.
+/// A record of a bucket: an object by name, or an older version of one.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Which<'a> {
     pub(crate) info: &'a BucketInfo,
@@ -50,19 +50,19 @@ pub(crate) struct Which<'a> {
 /// Why a copy is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Sent {
-    /// It is written at this moment; surely the receiver does not have it.
+    /// A write in progress; the receiver certainly does not have it.
     Written,
-    /// It belongs there. `alone`: nobody looked whether it is there already, and it may be.
+    /// It belongs there. `alone`: no look has shown whether the receiver has it already.
     Moved { alone: bool },
 }
 
 impl Which<'_> {
-    /// Under which id it lies in the store.
+    /// The id under which the store has it.
     fn bucket_id(&self) -> u64 {
         if self.older { history::id(self.info.id) } else { self.info.id }
     }
 
-    /// The object by whose name the owner is chosen.
+    /// The name of the object that decides the owner.
     pub(super) fn object(&self) -> &str {
         match history::split(self.name) {
             Some((object, _)) if self.older => object,
@@ -89,14 +89,14 @@ impl Which<'_> {
 }
 
 impl ObjectService {
-    /// What lies here of an object, once those who change it now are done.
+    /// The state of an object here, after writes in progress have ended.
     pub(crate) async fn look(&self, info: &BucketInfo, request: &CopyRequest) -> Result<CopyLook> {
         let which = Which { info, name: &request.name, older: request.older };
         let _guard = self.0.locks.lock(&which.key()).await;
         self.peek(info, request).await
     }
 
-    /// What lies here of an object at this moment.
+    /// The state of an object here at this moment.
     pub(crate) async fn peek(&self, info: &BucketInfo, request: &CopyRequest) -> Result<CopyLook> {
         let name = request.name.as_str();
         if request.older {
@@ -121,8 +121,8 @@ impl ObjectService {
         Ok(CopyLook { there, damaged, removed, slices, may_lack })
     }
 
-    /// Another target says that what is older than the request's stamp was overtaken or removed; who it
-    /// says does that at this moment.
+    /// Handles another target's notice that copies older than the request's stamp were superseded
+    /// or removed, by the node in the request.
     pub(crate) async fn overtaken(&self, info: &BucketInfo, request: &CopyRequest) -> Result<()> {
         let CopyRequest { name, stamp, by, replaced, undone, .. } = request;
         let (name, stamp) = (name.as_str(), *stamp);
@@ -155,7 +155,7 @@ impl ObjectService {
         Ok(())
     }
 
-    /// Removes what lies here of an object and is older than `stamp`.
+    /// Removes the copy and slices of an object here that are older than `stamp`.
     pub(super) async fn remove_older(
         &self,
         info: &BucketInfo,
@@ -166,7 +166,7 @@ impl ObjectService {
         self.overtaken(info, &request).await
     }
 
-    /// Tells those of a removal that was noted here to whom the object belongs.
+    /// Sends a removal that was recorded here to the holders of the object.
     pub(crate) async fn spread_tombstone(&self, info: &BucketInfo, name: &str) -> Result<()> {
         let state = self.state();
         let (stamp, older) = match self.tombstone(info, name).await? {
@@ -183,9 +183,9 @@ impl ObjectService {
         Ok(())
     }
 
-    /// Has what lies here of an object where it belongs: sent to those that do not have it, and
-    /// dropped here when it is safe there, unless it belongs here, too. The bytes that were sent, or dropped;
-    /// `None` when there was nothing to do.
+    /// Moves a copy to where it belongs: sends it to the holders that lack it, and drops it here
+    /// when it is safe there, unless it belongs here, too. Returns the bytes sent or dropped;
+    /// `None` if there was nothing to do.
     pub(crate) async fn spread(&self, which: Which<'_>, pace: &Pace) -> Result<Option<u64>> {
         let state = self.state();
         let duty = rebalance::duty(&state, which.info, which.object(), self.me());
@@ -216,10 +216,10 @@ impl ObjectService {
         Ok(bytes)
     }
 
-    /// Sends what lies here of an object to one target where it belongs, which asks for it.
+    /// Sends the copy of an object here to a target that requested it and where it belongs.
     pub(crate) async fn hand_over(&self, info: &BucketInfo, request: &CopyRequest) -> Result<()> {
         let CopyRequest { name, by, anew, .. } = request;
-        let to = by.as_ref().ok_or_else(|| Error::invalid("who is to have the copy?"))?;
+        let to = by.as_ref().ok_or_else(|| Error::invalid("no target for the copy is given"))?;
         let which = Which { info, name, older: false };
         let state = self.state();
         let duty = rebalance::duty(&state, info, name, self.me());
@@ -233,7 +233,7 @@ impl ObjectService {
         Ok(())
     }
 
-    /// The record, once those who write it under an older state are done.
+    /// The record, after writers under an older state have ended.
     pub(super) async fn record_at_rest(&self, which: Which<'_>) -> Result<Option<Record>> {
         let _guard = self.0.locks.lock(&which.key()).await;
         self.store().get(which.bucket_id(), which.name).await
@@ -249,8 +249,8 @@ impl ObjectService {
         Ok(())
     }
 
-    /// Whether a target has neither this copy nor what came after it. A removal that it knows of
-    /// counts here, too.
+    /// Whether a target has neither this copy nor a later change. A removal that it knows of is
+    /// one, too.
     pub(super) async fn wants(&self, to: &Node, which: Which<'_>, record: &Record) -> Result<bool> {
         let request = which.request();
         let look: CopyLook = self.0.parts.peer.post_json(&to.url, LOOK_PATH, &request).await?;
@@ -262,7 +262,7 @@ impl ObjectService {
         Ok(!look.knows(stamp))
     }
 
-    /// Returns when `to` has the copy, or something newer.
+    /// Returns when `to` has the copy, or a newer one.
     pub(super) async fn send(
         &self,
         to: &Node,
@@ -298,8 +298,8 @@ impl ObjectService {
         Ok(())
     }
 
-    /// Takes a copy that belongs here, unless what is known here of its object is as new. Nothing
-    /// is taken whose bytes are not those that its checksum is of.
+    /// Accepts a copy that belongs here, unless the state here is as new. Its bytes are verified
+    /// against its checksum.
     pub(crate) async fn accept_copy(
         &self,
         which: Which<'_>,
@@ -341,25 +341,25 @@ impl ObjectService {
         self.store().commit(work, record).await.map(drop)
     }
 
-    /// An error where a copy does not belong here, or its writer may not write it any more.
+    /// An error if a copy does not belong here, or its writer may not write it any more.
     fn check_arrival(&self, state: &ClusterState, which: Which<'_>, head: &CopyHead) -> Result<()> {
         if let Some(writer) = head.from.as_ref().filter(|_| head.written) {
             native::check_writer(state, which.info, which.object(), writer)?;
         }
         let duty = rebalance::duty(state, which.info, which.object(), self.me());
-        // Of a coded object who has a slice takes the whole only if it may have to answer.
+        // A holder of a slice accepts the whole of a coded object only if it may have to serve it.
         let stays = duty.stays
             && (which.info.erasure.is_none() || self.tells(state, which.info, which.object()));
         stays.then_some(()).ok_or_else(|| which.belongs_elsewhere())
     }
 
-    /// Whether this target may have to answer for an object.
+    /// Whether this target may have to serve an object.
     fn tells(&self, state: &ClusterState, info: &BucketInfo, name: &str) -> bool {
         let holders = placement::holders(state, info, placement::digest_in(&info.bucket, name));
         placement::metadata_holders(info, &holders).iter().any(|node| node.id == *self.me())
     }
 
-    /// An error where nobody could tell that an object was removed since this copy of it was sent.
+    /// An error if a removal of the object since this copy was sent could not be detected.
     pub(super) async fn check_not_removed(
         &self,
         state: &ClusterState,
@@ -396,7 +396,7 @@ impl ObjectService {
         Err(Error::new(ErrorCode::Conflict, text))
     }
 
-    /// What lies at another target at this moment, though it be changing.
+    /// The current state of another target's copy, without waiting for writes in progress.
     async fn peek_at(&self, node: &Node, which: Which<'_>) -> Result<CopyLook> {
         if !node.alive {
             return Err(Error::unavailable(format!("target {} is down", node.id)));
@@ -404,7 +404,7 @@ impl ObjectService {
         Ok(self.0.parts.peer.post_json(&node.url, PEEK_PATH, &which.request()).await?)
     }
 
-    /// Whether this copy, or what came after it, is known here.
+    /// Whether this target has this copy, or a later change.
     async fn is_known(&self, which: Which<'_>, head: &CopyHead) -> Result<bool> {
         let here = self.store().get(which.bucket_id(), which.name).await?;
         if which.older {
@@ -418,18 +418,18 @@ impl ObjectService {
         let removed = self.tombstone(which.info, which.name).await?;
         let slices = self.look_at_slices(which.info, which.name).await?;
         let look = CopyLook { there, removed, damaged, slices, may_lack: false };
-        // A whole beside a newer slice would be shown for what the object is.
+        // A whole beside a newer slice would be served as the current object.
         Ok(look.knows(head.stamp()) || look.newest() > Some(head.stamp()))
     }
 
-    /// Returns when all are done that are changing an object at this moment: whoever comes later
-    /// knows the state that this target has now.
+    /// Returns when all changes in progress have ended: later ones use the state that this target
+    /// has now.
     pub(crate) async fn changes_under_way(&self) {
         self.0.locks.drained().await;
     }
 }
 
-/// The headers that a copy goes with, or a slice.
+/// The headers of a transfer of a copy or a slice.
 pub(crate) fn headers_of(head: &CopyHead) -> Result<HeaderMap> {
     let value = HeaderValue::from_str(&head.to_header()?)
         .map_err(|_| Error::internal("a copy's metadata cannot stand in a header"))?;

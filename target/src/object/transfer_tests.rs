@@ -1,4 +1,4 @@
-//! Copies that arrive at a target where something is known of their object.
+//! Copies that arrive at a target that has a state of their object.
 #![allow(clippy::unwrap_used)]
 
 use std::time::{Duration, Instant};
@@ -152,7 +152,7 @@ async fn a_removal_that_is_noted_when_all_has_come_to_its_place_leaves_no_note()
     };
     bench.change(Command::RebalanceComplete { placed, repaired: vec![] });
     gone().await;
-    // One that was decided on before the state changed comes a moment after it.
+    // A removal that was decided before the state changed is recorded a moment after it.
     bench.service.bury(&info, &name, Stamp { epoch: 2, version: 6 }).await.unwrap();
     gone().await;
     stop.cancel();
@@ -166,7 +166,7 @@ async fn what_is_written_after_a_removal_that_stayed_noted_is_there_to_be_remove
     let info = BucketInfo { copies: 2, ..BucketInfo::requested(bucket.clone(), None) };
     let state = bench.change(Command::CreateBucket { info: info.into(), now_ns: 1 });
     let info = BucketInfo::clone(state.bucket(&bucket).unwrap());
-    // As while a disk of this target is away, in a cluster that is calm for the rest.
+    // As while a disk of this target is out of use, in an otherwise quiescent cluster.
     let removed = Stamp { epoch: state.version, version: 7 };
     bench.service.bury(&info, "o", removed).await.unwrap();
     let put = PutRequest::whole(Bytes::from_static(b"later"));

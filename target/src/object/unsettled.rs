@@ -1,5 +1,5 @@
-//! Changes of objects with copies that not all holders are known to have. Nobody is shown one of
-//! those: if this target died then, others would answer with what was before.
+//! Pending replications: changes of objects with copies that may not have reached all holders.
+//! Reads never return them: if this target died, other targets would return the previous version.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,13 +14,13 @@ use super::neighbor::News;
 use super::{Key, ObjectService};
 use crate::store::Record;
 
-/// How long a reader waits for the writer that is at work.
+/// How long a read waits for a write in progress.
 const WRITTEN_WITHIN: Duration = Duration::from_secs(7);
 
-/// The objects whose last change may not have reached all, with the stamp of a removal.
+/// The objects whose last change may not have reached all holders, with the stamp of a removal.
 #[derive(Debug, Default)]
 pub(super) struct Unsettled {
-    /// Mostly 0: then nobody needs the table.
+    /// Mostly 0: then the table need not be locked.
     count: AtomicUsize,
     keys: Mutex<HashMap<Key, Option<Stamp>>>,
 }
@@ -30,8 +30,8 @@ impl Unsettled {
         self.keys.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Before the change is made here. A removal that others did not hear of is not forgotten
-    /// when a write follows that may fail.
+    /// Called before the change is made here. The stamp of an unreplicated removal is kept when a
+    /// write follows that may fail.
     fn begin(&self, key: Key, removal: Option<Stamp>) {
         let mut keys = self.table();
         let known = keys.get(&key).copied().flatten();
@@ -55,19 +55,19 @@ impl Unsettled {
 }
 
 impl ObjectService {
-    /// The caller, who has the object's lock, is about to change it here, or to remove it.
+    /// Marks an object that the caller, which holds its lock, is about to change or to remove.
     pub(super) fn unsettle(&self, info: &BucketInfo, name: &str, removal: Option<Stamp>) {
         if info.has_copies() {
             self.0.unsettled.begin(Key::new(info, name), removal);
         }
     }
 
-    /// Whether the object's last change may not have reached all.
+    /// Whether the object's last change may not have reached all holders.
     pub(super) fn is_unsettled(&self, info: &BucketInfo, name: &str) -> bool {
         !self.0.unsettled.is_empty() && self.0.unsettled.of(&Key::new(info, name)).is_some()
     }
 
-    /// The stamp of a removal that was made here and that others may not have heard of.
+    /// The stamp of a removal that was made here and may not have reached all holders.
     pub(super) fn untold_removal(&self, info: &BucketInfo, name: &str) -> Option<Stamp> {
         if !info.has_copies() || self.0.unsettled.is_empty() {
             return None;
@@ -75,14 +75,14 @@ impl ObjectService {
         self.0.unsettled.of(&Key::new(info, name)).flatten()
     }
 
-    /// All that live and hold the object have what it is here.
+    /// Marks the replication of the object's last change as complete.
     pub(super) fn is_rebalance_complete(&self, info: &BucketInfo, name: &str) {
         if info.has_copies() {
             self.0.unsettled.end(&Key::new(info, name));
         }
     }
 
-    /// The copy here, once all have it that must; it may be another one by then.
+    /// The copy here after its replication is complete; it may be another one by then.
     pub(super) async fn settled(
         &self,
         info: &BucketInfo,
@@ -96,8 +96,8 @@ impl ObjectService {
         self.store().get(info.id, name).await
     }
 
-    /// Before an object is shown: waits for the writer that is at work, and tells the others what
-    /// one that gave up did not.
+    /// Before a read returns an object: waits for a write in progress, and completes the
+    /// replication of a write whose writer gave up.
     pub(super) async fn settle(&self, info: &BucketInfo, name: &str) -> Result<()> {
         let key = Key::new(info, name);
         if !info.has_copies() || !self.is_unsettled(info, name) {
@@ -112,7 +112,7 @@ impl ObjectService {
         match (self.store().get(info.id, name).await?, removal) {
             (Some(record), _) => self.tell_others(info, name, News::Written(&record)).await,
             (None, Some(stamp)) => self.tell_others(info, name, News::Removed(stamp)).await,
-            // What was begun was not done, and there was nothing before.
+            // The change was not made, and no object existed before.
             (None, None) => {
                 self.0.unsettled.end(&key);
                 Ok(())

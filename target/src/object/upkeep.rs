@@ -1,4 +1,4 @@
-//! What jobs ask of the store as a whole.
+//! Maintenance operations of jobs on the whole store.
 
 use forebay_core::Result;
 use forebay_core::cloud_rules::Compose;
@@ -9,8 +9,8 @@ use crate::backend::composed::delete_leftovers;
 use crate::store::ObjectLock;
 
 impl ObjectService {
-    /// Deletes what compositions of targets that died have left in clouds; how many objects. Of each
-    /// bucket one target does it.
+    /// Deletes temporary composed objects of dead targets in clouds; returns their number. One
+    /// target does it for each bucket.
     pub(crate) async fn sweep_clouds(&self) -> Result<u64> {
         let (state, mut swept) = (self.state(), 0);
         let composed = state.buckets.values().filter(|info| info.cloud.compose() != Compose::Off);
@@ -23,7 +23,7 @@ impl ObjectService {
         Ok(swept)
     }
 
-    /// Wakes the task that evicts, whatever the marks say.
+    /// Wakes the task that evicts, regardless of the watermarks.
     pub(crate) fn make_room(&self) {
         self.store().bell().ring.notify_one();
     }
@@ -40,22 +40,22 @@ impl ObjectService {
         })
     }
 
-    /// Moves objects that lie on another disk than they should; how many.
+    /// Moves objects to the disk that they are placed on; returns their number.
     pub(crate) async fn move_to_their_disks(&self) -> Result<u64> {
         self.store().resilver_once(&self.object_lock()).await
     }
 
-    /// An error while objects may be on a disk that is not in use.
+    /// An error if objects may be on a disk that is not in use.
     pub(crate) fn check_whole(&self) -> Result<()> {
         self.store().check_whole()
     }
 
-    /// The disks as they were told of by their numbers; more may come while the target runs.
+    /// The numbers of the disks known so far; more may be added while the target runs.
     pub(crate) fn disk_numbers(&self) -> std::ops::Range<usize> {
         0..self.store().budgets().len()
     }
 
-    /// Counts comings and goings of disks.
+    /// Counts disks that are added or removed.
     pub(crate) fn disk_turns(&self) -> tokio::sync::watch::Receiver<u64> {
         self.store().disk_turns()
     }

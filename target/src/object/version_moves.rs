@@ -1,5 +1,5 @@
-//! Older versions of objects while their places change, or a target is away: brought to the owner
-//! before it says that a version is missing, and removed where others have them too.
+//! Older versions of objects while objects move, or a target is unavailable: the owner fetches them
+//! before it reports a version as missing, and removals include other targets.
 
 use forebay_core::bucket::BucketInfo;
 use forebay_core::copies::{CopyRequest, Stamp};
@@ -13,20 +13,20 @@ use super::versions::{keeps_versions, version_of};
 use super::{ObjectService, Which};
 use crate::store::Record;
 
-/// Where a target is asked to send the older versions that it has of an object.
+/// Path of the request to send all older versions of an object.
 pub(crate) const SEND_VERSIONS_PATH: &str = "/internal/v1/copy/send-versions";
 
-/// How often a version is looked for that is somewhere else each time.
+/// Attempts to find a version that moves between the look-up and the open.
 const LOOKS: usize = 5;
 
-/// Looks at where a version lies, which may change before it is opened there: its object is replaced, or
-/// it moves to another target.
+/// Counts look-ups of a version. Its location may change before it is opened there: its object is
+/// replaced, or it moves to another target.
 #[derive(Debug, Default)]
 pub(crate) struct VersionLooks(usize);
 
 impl VersionLooks {
-    /// Whether what was opened is not the version that is asked for, so that it has to be looked for once
-    /// more. An error where that happened too often.
+    /// Whether the opened record is not the requested version, so that it has to be looked up
+    /// again. An error after too many attempts.
     pub(crate) fn again(
         &mut self,
         info: &BucketInfo,
@@ -48,8 +48,8 @@ impl VersionLooks {
 }
 
 impl ObjectService {
-    /// Has the object here that is about to become an older version, where a former owner may have it:
-    /// what is written here would overtake it there.
+    /// Fetches the object that is about to become an older version, if a former owner may have it:
+    /// the new write would supersede it there.
     pub(super) async fn take_over_version(&self, info: &BucketInfo, name: &str) -> Result<()> {
         if keeps_versions(info) && !self.state().is_in_place(info) {
             self.take_over(info, name).await?;
@@ -57,8 +57,8 @@ impl ObjectService {
         Ok(())
     }
 
-    /// Has all older versions of an object here. An error where a target, or a disk, that may have some
-    /// does not answer.
+    /// Fetches all older versions of an object. An error if a target, or a disk, that may have some
+    /// is unavailable.
     pub(super) async fn gather_versions(&self, info: &BucketInfo, name: &str) -> Result<()> {
         let state = self.state();
         let others = native::who_may_have_versions(&state, info, name, self.me());
@@ -85,7 +85,7 @@ impl ObjectService {
         });
         for (node, sent) in join_all(asked).await {
             match sent {
-                // One that has no such bucket has nothing of it.
+                // A target without that bucket has nothing of the object.
                 Err(e) if e.code != ErrorCode::BucketNotFound => {
                     let uri = info.bucket.object_uri(name);
                     return Err(Error::unavailable(format!(
@@ -96,18 +96,19 @@ impl ObjectService {
                 _ => {}
             }
         }
-        // Any of them may lie on a disk that is not in use.
+        // Any of them may be on a disk that is not in use.
         self.store().check_whole()
     }
 
-    /// Sends the older versions that lie here of an object to the target that answers for it.
+    /// Sends the older versions of an object here to the object's owner.
     pub(crate) async fn hand_over_versions(
         &self,
         info: &BucketInfo,
         request: &CopyRequest,
     ) -> Result<()> {
         let CopyRequest { name, by, .. } = request;
-        let by = by.as_ref().ok_or_else(|| Error::invalid("who is to have the versions?"))?;
+        let by =
+            by.as_ref().ok_or_else(|| Error::invalid("no target for the versions is given"))?;
         let state = self.state();
         let duty = rebalance::duty(&state, info, name, self.me());
         let to = duty.others.iter().find(|n| n.id == *by && n.alive);
@@ -126,9 +127,9 @@ impl ObjectService {
         Ok(())
     }
 
-    /// Removes a version for good that this target, the owner, has found. All that live and may have it
-    /// remove it first; a note keeps those from bringing it back that are away. The caller has the
-    /// object's lock.
+    /// Removes a version for good that this target, the owner, has found. All living targets that
+    /// may have it remove it first; a tombstone keeps dead ones from restoring it. The caller holds
+    /// the object's lock.
     pub(super) async fn forget_version(
         &self,
         info: &BucketInfo,
@@ -163,7 +164,7 @@ impl ObjectService {
     ) -> Result<()> {
         let told = tokio::select! {
             told = self.0.parts.peer.post_json::<_, ()>(&node.url, REMOVE_PATH, request) => told,
-            // The note here reaches it when it is back.
+            // The tombstone here reaches that target when it is back.
             () = self.death_of(&node.id) => return Ok(()),
         };
         let told = told.map_err(Error::from);
@@ -177,7 +178,7 @@ impl ObjectService {
         })
     }
 
-    /// Another target, who answers for the object, removed this version.
+    /// The object's owner, another target, removed this version.
     pub(super) async fn version_removed(
         &self,
         which: Which<'_>,

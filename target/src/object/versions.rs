@@ -1,8 +1,8 @@
-//! Versions of objects, in buckets that keep them: the latest is the object, older ones and delete
-//! markers lie in the bucket's history, under names that sort the newest of an object first.
+//! Object versions, in buckets with versioning: the latest version is the object. Older ones and
+//! delete markers are in the bucket's history, under names that sort the newest of an object first.
 //!
 //! A change copies the object into the history before it replaces or removes it: a crash in between
-//! leaves it in both places, which says the same.
+//! leaves it in both places, which means the same.
 
 use std::collections::BTreeMap;
 
@@ -21,34 +21,34 @@ use super::put::OnlyIf;
 use super::{Key, ObjectService};
 use crate::store::{Record, RecordMeta};
 
-/// Most versions of one object that are looked through.
+/// Maximum number of versions of one object that are searched.
 const MAX_VERSIONS: usize = 100_000;
 
-/// Versions that are looked at first for the newest.
+/// Number of versions in the first search for the newest.
 const FIRST_LOOK: usize = 16;
 
-/// What became of a deletion.
+/// The result of a deletion.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Removed {
-    /// The version that was made (a delete marker's) or removed.
+    /// The version that was created (a delete marker's) or removed.
     pub(crate) version: Option<String>,
-    /// That version is a delete marker.
+    /// Whether that version is a delete marker.
     pub(crate) marker: bool,
 }
 
-/// Whether the bucket keeps versions, or did.
+/// Whether the bucket has, or had, versioning.
 pub(crate) fn keeps_versions(info: &BucketInfo) -> bool {
     !info.has_backend() && info.s3.versioning != Versioning::Unset
 }
 
-/// The version of a record; objects from before there were versions have the null version.
+/// The version of a record; objects from before versioning have the null version.
 pub(super) fn version_of(custom: &BTreeMap<String, String>) -> &str {
     custom.get(VERSION).map_or(NULL, String::as_str)
 }
 
 impl ObjectService {
-    /// Moves what is about to be replaced into the history and adds the new version's id to
-    /// `custom`. The caller holds the object's lock.
+    /// Moves the object that is about to be replaced into the history and adds the new version's id
+    /// to `custom`. The caller holds the object's lock.
     pub(super) async fn turn_over(
         &self,
         info: &BucketInfo,
@@ -67,7 +67,7 @@ impl ObjectService {
         Ok(())
     }
 
-    /// Has the object as it is now in the history, unless version `new` takes its place.
+    /// Copies the current object into the history, unless version `new` replaces it.
     async fn keep_replaced(&self, info: &BucketInfo, name: &str, new: &str) -> Result<()> {
         if let Some(now) = self.store().get(info.id, name).await? {
             let version = version_of(&now.meta.custom);
@@ -112,13 +112,13 @@ impl ObjectService {
         let (rows, more) = self.store().list(id, &prefix, None, None, FIRST_LOOK).await?;
         let of_name = |r: &Record| history::split(&r.name).is_some_and(|(key, _)| key == name);
         match rows.into_iter().find(of_name) {
-            // Names that look like versions of this one may come first.
+            // Names that look like versions of this object may come first.
             None if more => Ok(self.older(info, name).await?.into_iter().next()),
             found => Ok(found),
         }
     }
 
-    /// The version of the delete marker that is there in place of an object.
+    /// The version of the delete marker that replaces an object.
     pub(crate) async fn marker(&self, info: &BucketInfo, name: &str) -> Result<Option<String>> {
         if !keeps_versions(info) || self.store().get(info.id, name).await?.is_some() {
             return Ok(None);
@@ -129,7 +129,7 @@ impl ObjectService {
         Ok(marker.map(|r| version_of(&r.meta.custom).to_owned()))
     }
 
-    /// What is there, as conditions of a deletion see it: also a delete marker.
+    /// The object or delete marker, for the conditions of a deletion.
     async fn deletable(&self, info: &BucketInfo, name: &str) -> Result<Option<ObjectMeta>> {
         let now = self.current(info, name).await?;
         if now.is_some() || !keeps_versions(info) {
@@ -154,8 +154,8 @@ impl ObjectService {
         Ok(older.into_iter().find(|r| version_of(&r.meta.custom) == NULL))
     }
 
-    /// Where a version lies: bucket and name by which it is read. `None`: there is none. An error where a
-    /// target that does not answer may have it.
+    /// The location of a version: bucket and name by which it is read. `None`: it does not exist.
+    /// An error if an unreachable target may have it.
     pub(crate) async fn version(
         &self,
         info: &BucketInfo,
@@ -166,7 +166,7 @@ impl ObjectService {
         if found.is_some() || info.has_backend() {
             return Ok(found);
         }
-        // The newest one is the object itself.
+        // The newest version is the object itself.
         self.take_over(info, name).await?;
         self.gather_versions(info, name).await?;
         self.version_here(info, name, version).await
@@ -194,7 +194,7 @@ impl ObjectService {
         Ok(older.map(|r| (BucketInfo { id: r.bucket_id, ..info.clone() }, r.name)))
     }
 
-    /// Deletes an object: in a bucket that keeps versions a marker takes its place.
+    /// Deletes an object: in a bucket with versioning a delete marker replaces it.
     pub(crate) async fn delete_if(
         &self,
         info: &BucketInfo,
@@ -208,12 +208,12 @@ impl ObjectService {
             let there = self.deletable(info, name).await?;
             only_if(there.as_ref())?;
             if there.is_none() {
-                // A condition on nothing leaves nothing behind, no marker either.
+                // A conditional deletion of a missing object creates no marker.
                 return Ok(Removed::default());
             }
         }
         if !keeps_versions(info) {
-            // A writer may come between; the condition held when it was asked.
+            // A writer may intervene; the condition was true when it was checked.
             drop(guard);
             return Box::pin(self.delete(info, name)).await.map(|()| Removed::default());
         }
@@ -241,7 +241,7 @@ impl ObjectService {
         self.store().put(history::id(info.id), &marker, Bytes::new(), meta).await.map(drop)
     }
 
-    /// Removes one version for good; the newest that is left becomes the object again.
+    /// Removes one version for good; the newest remaining one becomes the object again.
     pub(crate) async fn delete_version(
         &self,
         info: &BucketInfo,
@@ -258,7 +258,7 @@ impl ObjectService {
         let is_now = now.as_ref().is_some_and(|r| version_of(&r.meta.custom) == version);
         let found = if is_now { now.clone() } else { self.find_older(info, name, version).await? };
         if found.is_none() || is_now || now.is_none() {
-            // It may lie elsewhere, as may what takes its place.
+            // The version may be on another target, as may the one that becomes the object.
             gathered?;
         }
         if let Some(only_if) = only_if {
@@ -266,7 +266,7 @@ impl ObjectService {
         }
         let Some(found) = found else { return Ok(Removed::default()) };
         let older = match is_now {
-            // What became the object again may lie in the history of others.
+            // The version that became the object again may be in other targets' histories.
             true => history::name(name, version, found.meta.mtime_ns),
             false => found.name.clone(),
         };
@@ -288,7 +288,8 @@ impl ObjectService {
             return Ok(());
         }
         if let Some(removed) = self.tombstone(info, name).await? {
-            // It takes the place of what was removed, also where a copy of that turns up.
+            // Its stamp is after the removal, so that it also replaces a late copy of the removed
+            // version.
             let stamp = removed.next(self.state().version);
             (newest.meta.epoch, newest.meta.version) = (stamp.epoch, stamp.version.to_string());
         }
@@ -297,7 +298,7 @@ impl ObjectService {
     }
 }
 
-/// The id of the next version of an object, as the bucket's state has it.
+/// The id of the next version of an object, by the bucket's versioning state.
 fn new_version(info: &BucketInfo) -> String {
     match info.s3.versioning {
         Versioning::Enabled => history::version_at(unix_ns()),
@@ -305,12 +306,12 @@ fn new_version(info: &BucketInfo) -> String {
     }
 }
 
-/// The version that a reader is told, in a bucket that keeps versions.
+/// The version in responses to readers, in a bucket with versioning.
 pub(crate) fn shown_version<'a>(info: &BucketInfo, object: &'a ObjectMeta) -> Option<&'a str> {
     keeps_versions(info).then(|| version_of(&object.custom))
 }
 
-/// Whether this is a delete marker and no object.
+/// Whether this is a delete marker and not an object.
 pub(crate) fn is_marker(object: &ObjectMeta) -> bool {
     object.custom.contains_key(MARKER)
 }

@@ -1,8 +1,8 @@
-//! Native objects written back to a cloud: a bucket there gets what lies here.
+//! Write-back of native objects to a bucket of a cloud.
 //!
-//! Write-backs of one object take turns, and each sends what the object is when its turn comes, so that
-//! an older one never goes after a newer one. What was sent says in the cloud which write of the object
-//! it is: a write-back that is asked for again, or goes on after a restart, knows what is there.
+//! Write-backs of one object are serialized, and each sends the object as it is at that moment, so
+//! that an older version never replaces a newer one. Metadata in the cloud identify the write of
+//! the object: a repeated write-back, also after a restart, finds that it was sent already.
 
 use std::sync::Arc;
 
@@ -14,30 +14,31 @@ use forebay_core::{Error, ErrorCode, Result, placement};
 use super::{Key, ObjectService, Stored};
 use crate::backend::{Acknowledged, Backend, PutBody, RemoteMeta};
 
-/// Custom metadata in the cloud: which write of which object it is. Letters alone, as all clouds take them.
+/// Custom metadata in the cloud: the write of the object. Letters only, which all clouds accept.
 const SOURCE: &str = "forebaysource";
-/// How often an object may be written while it is written back.
+/// Number of times that an object may change during its write-back.
 const TRIES: u32 = 4;
 
-/// What a write-back came to.
+/// The result of a write-back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WrittenBack {
-    /// So many bytes are in the cloud, and were compared.
+    /// The cloud has this many bytes, verified.
     Sent(u64),
-    /// They were there already.
+    /// The cloud had them already.
     Present(u64),
-    /// The object is gone here, and now there.
+    /// The object does not exist here, and was removed from the cloud.
     Removed,
-    /// It is gone here, and the cloud has nothing that was written back from here.
+    /// The object does not exist here, and the cloud has nothing that was written back from here.
     Nothing,
 }
 
 impl ObjectService {
-    /// Writes an object that this target owns to a bucket with a backend. Returns when the cloud has it
-    /// and says so: its size, its MD5 where it tells one, and which write it is.
+    /// Writes an object that this target owns to a bucket with a backend. Returns when the cloud
+    /// confirms it: its size, its MD5 if the cloud reports one, and the identity of the write.
     ///
-    /// `remove`: what is gone here goes there too, if it came from here; else that is
-    /// [`ErrorCode::ObjectNotFound`]. `acknowledged` hears of the bytes that the cloud has.
+    /// `remove`: an object that does not exist here is removed there too, if it was written back
+    /// from here; otherwise the result is [`ErrorCode::ObjectNotFound`]. `acknowledged` gets the
+    /// number of bytes in the cloud.
     pub(crate) async fn write_back(
         &self,
         from: (&BucketInfo, &str),
@@ -61,7 +62,7 @@ impl ObjectService {
                 return Ok(WrittenBack::Present(size));
             }
             self.send_back(&*backend, to, &stored, mark, acknowledged.clone()).await?;
-            // Another may own and write it since: then what was sent is not to be the last word.
+            // Ownership may have moved meanwhile: then the new owner must send its version too.
             if placement::owner(&self.state(), from.0, from.1)?.id != *self.me() {
                 let uri = from.0.bucket.object_uri(from.1);
                 let text = format!("{uri} went to another target while it was written back");
@@ -76,7 +77,7 @@ impl ObjectService {
         Err(Error::unavailable(format!("{uri} is written faster than it can be written back")))
     }
 
-    /// Sends an object, and asks the cloud what it has then.
+    /// Sends an object, and requests its metadata from the cloud after that.
     async fn send_back(
         &self,
         backend: &dyn Backend,
@@ -89,7 +90,7 @@ impl ObjectService {
         let source = stored.clone();
         let open = Arc::new(move |range: ByteRange| source.stream(range));
         let mut body = PutBody::new(size, open);
-        // What the fronts keep for themselves stays here.
+        // Metadata that the protocols keep for themselves are not sent.
         body.take_custom(stored.meta().custom);
         let kind = to.0.backend.as_ref().map(|backend| backend.kind);
         let keeps_marks =
@@ -120,7 +121,7 @@ impl ObjectService {
         Ok(())
     }
 
-    /// Removes from the cloud what was written back from a bucket; what came otherwise stays.
+    /// Removes an object from the cloud that was written back from a bucket; others stay.
     async fn remove_written_back(
         &self,
         backend: &dyn Backend,
@@ -140,19 +141,20 @@ impl ObjectService {
         Ok(WrittenBack::Removed)
     }
 
-    /// How marks begin of what comes from a bucket.
+    /// The common prefix of the marks of a bucket's objects.
     fn marks_of(&self, info: &BucketInfo) -> String {
         format!("{}/{}/", self.state().cluster_id, info.id)
     }
 
-    /// What says which write of an object it is. Versions alone begin anew when an object is removed.
+    /// Identifies the write of an object. The version alone is not enough: it starts again after a
+    /// removal.
     fn mark(&self, info: &BucketInfo, stored: &Stored) -> String {
         let meta = &stored.record().meta;
         format!("{}{}.{}.{}", self.marks_of(info), meta.epoch, meta.version, meta.mtime_ns)
     }
 
-    /// Drops the copy that the cluster may have of what the cloud had before. Where that fails it is
-    /// found outdated as copies are, by the bucket's freshness.
+    /// Drops the copy that the cluster may have of the cloud's previous object. If that fails, the
+    /// copy becomes outdated by the bucket's freshness.
     async fn forget_cached(&self, info: &BucketInfo, name: &str) {
         let state = self.state();
         let dropped = match placement::owner(&state, info, name) {
@@ -171,7 +173,7 @@ impl ObjectService {
     }
 }
 
-/// What the cloud has, if anything.
+/// The cloud's object, if it exists.
 async fn stat(backend: &dyn Backend, name: &str) -> Result<Option<RemoteMeta>> {
     match backend.stat(name).await {
         Ok(there) => Ok(Some(there)),

@@ -1,4 +1,4 @@
-//! Which listings are kept, and for how long.
+//! The cache of listings, and its limits.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -7,10 +7,11 @@ use forebay_core::intra::BackendListRequest;
 
 use super::snapshot::Snapshot;
 
-/// Listings of a target at most, and their bytes; those that rested longest go first.
+/// Maximum number of listings of a target; the least recently used go first.
 const MOST: usize = 64;
 const MOST_BYTES: u64 = 1 << 30;
-/// A listing that nobody asked for goes after this time, or after the age that its bucket allows.
+/// A listing that was not read for this time is dropped, or one that is older than its bucket
+/// permits.
 const IDLE: Duration = Duration::from_secs(600);
 
 /// The listings of a target.
@@ -27,7 +28,7 @@ impl Listings {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The youngest one that tells what comes behind `after`, and was not taken before a time.
+    /// The youngest listing that covers names after `after`, and was not taken before `since_ns`.
     pub(super) fn find(
         &self,
         bucket_id: u64,
@@ -40,7 +41,7 @@ impl Listings {
         find(&all, bucket_id, prefix, after, since_ns)
     }
 
-    /// A listing behind the name that a request is at: a new one, if nobody began it meanwhile.
+    /// Starts a listing at the position of a request, or returns one that was started meanwhile.
     pub(super) fn begin(
         &self,
         request: &BackendListRequest,
@@ -62,7 +63,7 @@ impl Listings {
         self.lock().retain(|kept| !Arc::ptr_eq(&kept.listing, listing));
     }
 
-    /// Forgets the listings of a bucket that is no more.
+    /// Drops the listings of a bucket that was destroyed.
     pub(crate) fn forget(&self, bucket_id: u64) {
         self.lock().retain(|kept| kept.listing.bucket_id != bucket_id);
     }

@@ -1,7 +1,8 @@
-//! Listings of backends, kept for whoever lists next: made by many calls at once, read while they are
-//! made, put right by what the cluster wrote since, and dropped by age.
+//! Cached listings of backends: made by many concurrent calls, readable while they are made,
+//! updated with the cluster's later writes, and dropped by age.
 //!
-//! One target keeps the listings of a bucket; gateways and the jobs of all targets ask it.
+//! One target keeps the listings of a bucket; gateways and the jobs of all targets request pages of
+//! it.
 
 mod keep;
 mod overlay;
@@ -37,17 +38,17 @@ use super::ObjectService;
 pub(super) use self::keep::Listings;
 
 const CHANGES: &str = "/internal/v1/backend/changes";
-/// A listing whose reader does not come back for so long is given up while it is made.
+/// A listing in progress that was not read for this time is cancelled.
 const REST: Duration = Duration::from_secs(10);
-/// More objects of which it is not known what became of them are not asked for one by one.
+/// If the state of more objects than this is unknown, they are not looked up one by one.
 const MOST_UNKNOWN: usize = 256;
-/// A page is given as far as it came after this time.
+/// After this time a page is returned as far as it is complete.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Listings that a page is looked for in, one after the other.
+/// Number of listings that are tried for a page, one after the other.
 const TURNS: usize = 4;
 
 impl ObjectService {
-    /// A page of what the backend has, as bytes in the form that was asked for.
+    /// A page of the backend's objects, as bytes in the requested form.
     pub(crate) async fn backend_page(&self, request: &BackendListRequest) -> Result<Vec<u8>> {
         match request.detail {
             Detail::Size => {
@@ -61,8 +62,8 @@ impl ObjectService {
         }
     }
 
-    /// Names that start with the prefix and come behind `after`, and whether there are more. From a
-    /// listing that is kept and young enough; one is made where all names will be asked for.
+    /// Names with the prefix after `after`, and whether there are more. Served from a cached
+    /// listing that is young enough; a new one is started if the caller will read all names.
     async fn backend_page_as<B: RowsBuilder>(
         &self,
         request: &BackendListRequest,
@@ -79,7 +80,7 @@ impl ObjectService {
             listing.wait_started().await;
             let overlay = match self.refresh(info, &listing).await {
                 Some(overlay) => overlay,
-                // Of a listing that goes on it is enough to be what there was when it began.
+                // To continue a listing it is enough to have the state of its begin.
                 None if listing.is_of(*since_ns) => listing.overlay(),
                 None => {
                     self.0.listings.remove(&listing);
@@ -87,7 +88,8 @@ impl ObjectService {
                 }
             };
             let page: (B, bool) = listing.page(&overlay, prefix, after, limit, PATIENCE).await?;
-            // It may have ended before them; or the backend takes its time, and who asks is told.
+            // The listing may have ended before these names; or the backend is slow, and the caller
+            // gets an empty page with more to follow.
             if page.0.count() > 0 || !page.1 || listing.is_under_way() {
                 return Ok(page);
             }
@@ -108,10 +110,10 @@ impl ObjectService {
         Ok((page, more))
     }
 
-    /// Begins a listing behind a name.
+    /// Starts a listing at a position.
     fn list_on(&self, request: &BackendListRequest) -> Arc<Snapshot> {
         let info = &request.info;
-        // What was asked for by a clock that goes ahead is as young as can be.
+        // If the caller's clock is ahead, the new listing counts as recent enough.
         let taken_ns = unix_ns().max(request.since_ns);
         let age = info.cloud.time(CloudRule::ListMaxAgeMs).unwrap_or_default();
         let (listing, is_new) = self.0.listings.begin(request, taken_ns, age);
@@ -129,9 +131,9 @@ impl ObjectService {
         listing
     }
 
-    /// Makes a listing to its end, if somebody reads it.
+    /// Makes a listing to its end, as long as it is read.
     async fn make(&self, info: &BucketInfo, listing: &Snapshot) -> Progress {
-        // Before the first call: what is written from now on may or may not be in the listing.
+        // Before the first call: writes from now on may or may not be in the listing.
         let marks = self.marks(info).await.unwrap_or_default();
         listing.begin(Overlay::new(marks));
         let stop = self.0.parts.lifecycle.token();
@@ -156,7 +158,7 @@ impl ObjectService {
         Ok(Progress::Whole)
     }
 
-    /// How far the journals of all targets are; `None` where one does not tell.
+    /// The journal positions of all targets; `None` if one does not respond.
     async fn marks(&self, info: &BucketInfo) -> Option<BTreeMap<NodeId, JournalMark>> {
         let state = self.state();
         let asked = state.alive_targets().map(|node| async move {
@@ -179,15 +181,15 @@ impl ObjectService {
         Ok(self.0.parts.peer.post_json(&node.url, CHANGES, &request).await?)
     }
 
-    /// What was written to a bucket's backend through this target.
+    /// Writes to a bucket's backend through this target.
     pub(crate) fn backend_changes(&self, request: &BackendChangesRequest) -> BackendChanges {
         let journal = self.0.parts.backends.journal(request.bucket_id);
         let (mark, changes) = journal.since(request.since);
         BackendChanges { mark, changes }
     }
 
-    /// What all targets wrote since a listing was taken; `None` where that cannot be known: then the
-    /// listing is of no use to anybody who asks now.
+    /// All targets' writes since a listing was taken; `None` if they cannot be determined: then the
+    /// listing must not be used any more.
     async fn refresh(&self, info: &BucketInfo, listing: &Snapshot) -> Option<Arc<Overlay>> {
         let base = listing.overlay();
         let state = self.state();

@@ -1,4 +1,4 @@
-//! What was written through the cluster since a listing was taken.
+//! Writes through the cluster since a listing was taken.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -10,13 +10,14 @@ use forebay_core::object::RowKind;
 
 use super::rows::{Row, RowsBuilder};
 
-/// More changes than this are not laid over a listing.
+/// A listing with more changes than this is not used.
 const MOST: usize = 1 << 16;
 
-/// Changes, as far as the journals of all targets told them.
+/// Changes, from the journals of all targets.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Overlay {
-    /// How far each target's journal was read; empty: they could not be asked when it was taken.
+    /// Position up to which each target's journal was read; empty if the journals were unavailable
+    /// when the listing was taken.
     pub(super) marks: BTreeMap<NodeId, JournalMark>,
     changes: BTreeMap<String, (NodeId, Changed)>,
 }
@@ -26,13 +27,13 @@ impl Overlay {
         Self { marks, changes: BTreeMap::new() }
     }
 
-    /// Takes in what a target tells of names of `prefix`.
+    /// Adds a target's changes of names with `prefix`.
     pub(super) fn take(&mut self, node: &NodeId, prefix: &str, changes: Vec<Change>) {
         for Change { name, now } in changes {
             if !name.starts_with(prefix) {
                 continue;
             }
-            // Which of two targets was the last one to write is not known.
+            // The order of writes by two targets is unknown.
             let now = match self.changes.get(&name) {
                 Some((other, _)) if other != node => Changed::Unknown,
                 _ => now,
@@ -41,7 +42,7 @@ impl Overlay {
         }
     }
 
-    /// Names of which it must be asked what there is now.
+    /// Names whose current state must be looked up.
     pub(super) fn unknown(&self) -> Vec<String> {
         let unknown = self.changes.iter().filter(|(_, (_, now))| *now == Changed::Unknown);
         unknown.map(|(name, _)| name.clone()).collect()
@@ -57,13 +58,13 @@ impl Overlay {
         self.changes.len() > MOST
     }
 
-    /// Whether what a listing says of a name counts no more.
+    /// Whether the listing's entry of a name is outdated.
     pub(super) fn replaces(&self, name: &str) -> bool {
         !self.changes.is_empty() && self.changes.contains_key(name)
     }
 
-    /// Adds what there is of `prefix` behind `after`, up to and with `until`; whether that is more than
-    /// fits.
+    /// Adds the changed names with `prefix` after `after`, up to and including `until`; returns
+    /// whether they do not all fit.
     pub(super) fn add_between<B: RowsBuilder>(
         &self,
         page: &mut B,

@@ -1,4 +1,4 @@
-//! A bucket's listing for those who work through all of it, from whichever target keeps it.
+//! A bucket's whole listing, read page by page from the target that keeps it.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use futures::Stream;
 use crate::object::ObjectService;
 
 impl ObjectService {
-    /// All that a backend has of a prefix behind `after`, in order, as it was at `since_ns` or later.
+    /// All objects of a backend with a prefix after `after`, in order, as of `since_ns` or later.
     pub(crate) fn listed(
         &self,
         info: &Arc<BucketInfo>,
@@ -37,7 +37,7 @@ impl ObjectService {
             |(service, request)| async move {
                 let Some(mut request) = request else { return Ok(None) };
                 let page = service.listed_page(&request).await?;
-                // Nothing, and more to follow: the backend takes its time.
+                // An empty page with more to follow: the backend is slow.
                 if let Some(last) = page.entries.last() {
                     request.after.clone_from(&last.name);
                 }
@@ -46,7 +46,7 @@ impl ObjectService {
         )
     }
 
-    /// One page, from the target that keeps the listings of the bucket, or from another one.
+    /// One page, from the target that keeps the bucket's listings, or from another one.
     async fn listed_page(&self, request: &BackendListRequest) -> Result<ListPage> {
         let state = self.state();
         for node in listers(&state, &request.info.bucket) {

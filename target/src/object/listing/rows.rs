@@ -1,5 +1,5 @@
-//! Rows of a kept listing: names, sizes and times in columns, and apart from them what tells versions,
-//! which few ask for.
+//! Rows of a cached listing: names, sizes and times in columns, and separately the versions, which
+//! few readers need.
 
 use forebay_core::list_columns::{ColumnRow, Columns};
 use forebay_core::object::{ListEntry, ObjectMeta};
@@ -11,7 +11,7 @@ type Tag = (String, Option<String>);
 /// One block of rows.
 pub(super) struct Rows {
     columns: Columns,
-    /// Empty where they were not asked for.
+    /// Empty if not requested.
     tags: Vec<Tag>,
 }
 
@@ -23,14 +23,14 @@ pub(super) struct Row<'a> {
     pub(super) etag: &'a str,
 }
 
-/// What a page is made as.
+/// A builder of a page in one of its forms.
 pub(super) trait RowsBuilder: Default {
-    /// Whether versions are wanted.
+    /// Whether versions are needed.
     const TAGS: bool;
     fn push(&mut self, row: Row<'_>);
     fn count(&self) -> usize;
 
-    /// Adds a row that a backend just told.
+    /// Adds a row from a backend's response.
     fn push_entry(&mut self, entry: &ListEntry) {
         let ObjectMeta { size, mtime_ns, version, etag, .. } = &entry.meta;
         let (size, mtime_ns) = (*size, *mtime_ns);
@@ -56,7 +56,7 @@ impl Rows {
         Ok(bytes)
     }
 
-    /// Reads what [`Self::encode`] wrote.
+    /// Decodes the output of [`Self::encode`].
     pub(super) fn decode(bytes: &[u8], tags: bool) -> Result<Self> {
         let parts = bytes
             .split_first_chunk::<4>()
@@ -86,7 +86,7 @@ impl Rows {
         Row { columns: self.columns.row(n), version, etag }
     }
 
-    /// The first row behind `after` that is not before all names of `prefix`.
+    /// Index of the first row after `after` that is not before all names with `prefix`.
     pub(super) fn first_behind(&self, after: &str, prefix: &str) -> usize {
         let (mut low, mut high) = (0, self.len());
         while low < high {

@@ -1,5 +1,5 @@
-//! One listing of a backend as it is made and afterwards: blocks of rows in the order of names, in
-//! memory while it is small, then in a scratch file.
+//! One listing of a backend, in progress or complete: blocks of rows in the order of names, in
+//! memory while it is small, then in a temporary file.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -17,22 +17,22 @@ use super::rows::{Rows, RowsBuilder};
 use crate::object::{Scratch, cold::read_at};
 use crate::store::DiskFile;
 
-/// Bytes of one listing that are kept in memory.
+/// Maximum of bytes of one listing in memory.
 const IN_MEMORY: u64 = 1 << 20;
-/// Bytes of one listing at most; names behind them are another one's.
+/// Maximum of bytes of one listing; later names belong to another listing.
 const MOST: u64 = 256 << 20;
 
-/// All names of a prefix behind one of them, as far as they came.
+/// The names of a prefix after a given name, as far as they were listed.
 pub(super) struct Snapshot {
     pub(super) bucket_id: u64,
     pub(super) prefix: String,
-    /// Names behind it.
+    /// The listing has names after this one.
     pub(super) from: String,
-    /// Unix nanoseconds: what was in the bucket before is in it.
+    /// Unix nanoseconds: the listing has all objects that existed before.
     pub(super) taken_ns: u64,
-    /// The time that whoever began it asked for.
+    /// The time in the request that started the listing.
     since_ns: u64,
-    /// Whether it is made to its end although nobody reads it.
+    /// Whether it is completed even if it is not read.
     to_the_end: bool,
     blocks: Mutex<Blocks>,
     progress: watch::Sender<Progress>,
@@ -45,11 +45,11 @@ struct Blocks {
     all: Vec<Block>,
     bytes: u64,
     file: Option<Arc<dyn DiskFile>>,
-    /// What keeps the file's room on its disk.
+    /// Holds the disk space of the file.
     scratch: Option<Scratch>,
 }
 
-/// Rows that came together.
+/// Rows that were added together.
 #[derive(Clone)]
 struct Block {
     last: String,
@@ -64,21 +64,21 @@ enum Place {
 
 #[derive(Clone, Debug)]
 pub(super) enum Progress {
-    /// What is written is not heard of yet.
+    /// The journal positions are not read yet.
     Starting,
-    /// So many blocks are there.
+    /// This many blocks are available.
     UnderWay(usize),
-    /// All names are there.
+    /// All names are available.
     Whole,
     /// It ends before the last name.
     Cut,
-    /// Nobody read on.
+    /// It was not read any more, and cancelled.
     GivenUp,
     Failed(Error),
 }
 
 impl Snapshot {
-    /// The listing that a request begins.
+    /// The listing that a request starts.
     pub(super) fn new(request: &BackendListRequest, taken_ns: u64) -> Self {
         Self {
             bucket_id: request.info.id,
@@ -94,13 +94,13 @@ impl Snapshot {
         }
     }
 
-    /// From here on it hears of what is written.
+    /// Sets the journal positions; from here on the listing can be updated with later writes.
     pub(super) fn begin(&self, overlay: Overlay) {
         self.set_overlay(Arc::new(overlay));
         self.progress.send_replace(Progress::UnderWay(0));
     }
 
-    /// Returns when it has begun.
+    /// Waits for [`Self::begin`] or the end of the listing.
     pub(super) async fn wait_started(&self) {
         let began = |p: &Progress| !matches!(p, Progress::Starting);
         let _ = self.progress.subscribe().wait_for(began).await;
@@ -114,12 +114,12 @@ impl Snapshot {
         *self.overlay.lock().unwrap_or_else(PoisonError::into_inner) = overlay;
     }
 
-    /// Whether it was begun for the listing, or the job, that asks for this time.
+    /// Whether it was started for this listing, or job, which the time of its requests identifies.
     pub(super) fn is_of(&self, since_ns: u64) -> bool {
         self.since_ns == since_ns
     }
 
-    /// Returns when nobody has read it for so long; never where it is made to its end anyway.
+    /// Returns when it was not read for this time; never if it is completed in any case.
     pub(super) async fn left_alone(&self, rest: Duration) {
         while self.to_the_end || self.rested() < rest {
             tokio::time::sleep(rest / 4).await;
@@ -150,7 +150,7 @@ impl Snapshot {
         matches!(*self.progress.borrow(), Progress::Starting | Progress::UnderWay(_))
     }
 
-    /// Whether it tells what comes behind `after` among the names of `prefix`.
+    /// Whether it covers the names with `prefix` after `after`.
     pub(super) fn covers(&self, bucket_id: u64, prefix: &str, after: &str) -> bool {
         let within = self.bucket_id == bucket_id && prefix.starts_with(self.prefix.as_str());
         within
@@ -164,12 +164,12 @@ impl Snapshot {
             }
     }
 
-    /// It has come to its end, one way or another.
+    /// Ends the listing with this result.
     pub(super) fn end(&self, how: Progress) {
         self.progress.send_replace(how);
     }
 
-    /// Adds rows behind those that are there; false when there is no room for more.
+    /// Appends rows; false if there is no space for more.
     pub(super) async fn add(
         &self,
         rows: &[ListEntry],
@@ -187,7 +187,7 @@ impl Snapshot {
         } else {
             let file = match scratch {
                 Some(file) => file,
-                // Without room on the disks it ends here, and what is in memory stands.
+                // Without space on the disks the listing ends here; the rows in memory stay valid.
                 None => match open().await {
                     Ok(opened) => scratch.insert(opened),
                     Err(_) => return Ok(false),
@@ -207,7 +207,8 @@ impl Snapshot {
         Ok(true)
     }
 
-    /// Block `at`, if it is there before `until`; whether there is none because all names were told.
+    /// Block `at`, if it is available before `until`; and whether there is none because the listing
+    /// is complete.
     async fn block(&self, at: usize, tags: bool, until: Instant) -> Result<(Option<Rows>, bool)> {
         self.touch();
         let mut progress = self.progress.subscribe();
@@ -241,8 +242,8 @@ impl Snapshot {
         Rows::decode(&bytes, tags).map(|rows| (Some(rows), false))
     }
 
-    /// Up to `limit` names of `prefix` behind `after`, with what was written since; whether more
-    /// follow. Fewer, or none, where it ends or more do not come within `patience`.
+    /// Up to `limit` names with `prefix` after `after`, updated with later writes; and whether more
+    /// follow. Fewer names, or none, if the listing ends or more do not arrive within `patience`.
     pub(super) async fn page<B: RowsBuilder>(
         &self,
         overlay: &Overlay,
@@ -260,7 +261,7 @@ impl Snapshot {
             let (rows, over) = self.block(at, B::TAGS, until).await?;
             let Some(rows) = rows else {
                 if over {
-                    // What was written behind the last name.
+                    // Names that were written after the last listed one.
                     let full = overlay.add_between(&mut page, prefix, &told, None, limit);
                     return Ok((page, full));
                 }

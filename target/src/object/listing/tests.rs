@@ -1,4 +1,4 @@
-//! Kept listings, alone and over a folder backend.
+//! Cached listings, alone and over a folder backend.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -140,7 +140,7 @@ async fn a_kept_listing_is_read_again_until_it_is_too_old() {
         std::fs::write(bench.folder().join(name), "x").unwrap();
     }
     assert_eq!(names(&bench, &info, &[1, 700, 1000, 333], 5).await, all);
-    // Nobody told of it.
+    // Removed without a change through the cluster.
     std::fs::remove_file(bench.folder().join("d/0007")).unwrap();
     assert_eq!(names(&bench, &info, &[900], 5).await, all, "the listing was young enough");
     let later = forebay_node::clock::unix_ns();

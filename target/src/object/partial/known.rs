@@ -1,5 +1,5 @@
-//! Objects in part as other work than range reads sees them: questions to the backend, listings,
-//! evictions and checks.
+//! Operations on partial copies other than range reads: metadata requests, listings, evictions and
+//! checks.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -16,17 +16,17 @@ use crate::object::ObjectService;
 use crate::object::list::start;
 use crate::store::{GRANULE, PartialHead, Span, Validation};
 
-/// What a check of an object in part found.
+/// The result of checking a partial copy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct CheckedParts {
     pub(crate) bytes: u64,
-    /// Granules that were damaged; they are fetched again when they are read.
+    /// Number of damaged granules; they are fetched again when they are read.
     pub(crate) damaged: u64,
 }
 
 impl ObjectService {
-    /// Asks the backend what an object is now. What is here in part of another version is dropped,
-    /// so that a range that is read next is of the version that the answer names.
+    /// Requests an object's metadata from the backend. A partial copy of another version is
+    /// dropped, so that the next range read is of the version in the response.
     pub(in crate::object) async fn stat(
         &self,
         info: &BucketInfo,
@@ -38,12 +38,12 @@ impl ObjectService {
         answer
     }
 
-    /// When a question to a backend begins.
+    /// The time and state at the begin of a request to a backend.
     pub(in crate::object) fn asked_now(&self) -> Validation {
         Validation { epoch: self.state().version, ns: unix_ns() }
     }
 
-    /// Takes note of what the backend said of an object.
+    /// Updates the partial copy by a backend's response.
     pub(in crate::object) async fn noticed(
         &self,
         info: &BucketInfo,
@@ -59,13 +59,13 @@ impl ObjectService {
         self.store().keep_partial_of((info.id, name), version, asked).await.map(drop)
     }
 
-    /// A page of the copies that lie here, whole or in part. Those in part are not `present`.
+    /// A page of the whole and partial copies here. Partial ones are not `present`.
     pub(crate) async fn page_of_copies(&self, request: &ListRequest) -> Result<ListPage> {
         let page = self.page_here(request).await?;
         Ok(self.with_parts(request, page))
     }
 
-    /// Adds to a page the objects that are here in part.
+    /// Adds the partial copies to a page.
     pub(crate) fn with_parts(&self, request: &ListRequest, page: ListPage) -> ListPage {
         let ListRequest { bucket_id, prefix, after, until, limit, .. } = request;
         let span = Span::new(*bucket_id, prefix, start(after), until.as_deref());
@@ -73,9 +73,9 @@ impl ObjectService {
         if parts.is_empty() { page } else { merged(page, (parts, more), *limit) }
     }
 
-    /// Compares what is here in part of an object with its checksums, and drops what is damaged. `rest`
-    /// is told how many bytes it read, how long that took, and whether it was a full step. `None`:
-    /// nothing is here in part.
+    /// Compares a partial copy with its checksums, and drops damaged granules. `rest` gets the
+    /// number of bytes read, the duration, and whether it was a full step. `None`: there is no
+    /// partial copy.
     pub(crate) async fn check_parts(
         &self,
         bucket_id: u64,
@@ -105,13 +105,13 @@ impl ObjectService {
         Ok(Some(checked))
     }
 
-    /// Names of what a disk has in part, with the ids of their buckets.
+    /// Names of the partial copies on a disk, with the ids of their buckets.
     pub(crate) fn parts_on(&self, number: usize) -> Result<Vec<Arc<PartialHead>>> {
         Ok(self.volume(number)?.shared().partials.all())
     }
 
-    /// Has nothing kept that is on its way of a prefix: it is of before this moment. `flat`: without
-    /// what lies in directories below.
+    /// Keeps fetches in progress of a prefix out of the store: they are of before this moment.
+    /// `flat`: without objects in directories below.
     pub(crate) fn keep_nothing_under_way(&self, info: &BucketInfo, prefix: &str, flat: bool) {
         self.0.fetches.supersede_all(|key| {
             let rest = key.name.strip_prefix(prefix).filter(|_| key.bucket_id == info.id);
@@ -120,14 +120,14 @@ impl ObjectService {
     }
 }
 
-/// Rows of both in the order of names; a whole copy comes before parts of the same object.
+/// Rows of both in the order of names; a whole copy comes before a partial one of the same object.
 fn merged(
     page: ListPage,
     (parts, more_parts): (Vec<Arc<PartialHead>>, bool),
     limit: usize,
 ) -> ListPage {
     let ListPage { mut entries, more } = page;
-    // Behind the last name of a list that goes on, nothing is known of it.
+    // After the last name of a list that has more, its names are unknown.
     let ends = [
         entries.last().filter(|_| more).map(|entry| entry.name.clone()),
         parts.last().filter(|_| more_parts).map(|head| head.name.clone()),

@@ -1,8 +1,7 @@
-//! Large cold objects of which only ranges are read: what was asked for is fetched and kept, not the
-//! whole.
+//! Partial copies of large cold objects: only the requested ranges are fetched and kept.
 //!
-//! Here it is decided what is read in part, and that what is here of it is still what the backend
-//! has; [`run`] fetches, [`read`] reads, [`whole`] makes objects of parts.
+//! This module decides which objects are cached in part, and whether a partial copy is still
+//! current; [`run`] fetches, [`read`] reads, [`whole`] makes objects of partial copies.
 
 mod known;
 mod read;
@@ -30,39 +29,39 @@ pub(crate) use self::read::Parts;
 
 use self::run::Run;
 
-/// Larger objects are kept in part; of others all is fetched for any range.
+/// Larger objects are cached in part; smaller ones are fetched whole for any range.
 const LARGE: u64 = 16 << 20;
-/// An object never seen is met by a read of the range itself when it is not longer than this.
+/// A range up to this size is the first request for an unknown object.
 const FIRST: u64 = 8 << 20;
-/// Objects in part that are kept open.
+/// Maximum number of partial copies that are open.
 const OPEN: usize = 256;
-/// Most bytes that are fetched before a reader asks for them.
+/// Maximum readahead in bytes.
 const AHEAD: u64 = 32 << 20;
-/// A reader that goes on within so many bytes reads one after the other.
+/// A reader that continues within this many bytes reads sequentially.
 const GAP: u64 = 64 << 10;
-/// Versions of an object that a request meets at most.
+/// Maximum number of versions of an object within a request.
 const TURNS: u32 = 3;
-/// Readers remembered per object.
+/// Number of readers remembered per object.
 const READERS: usize = 16;
 
-/// The objects that are read in part.
+/// The open partial copies.
 #[derive(Default)]
 pub(super) struct Lives {
     open: Mutex<HashMap<Key, Arc<Live>>>,
-    /// One at a time meets an object or compares it with the backend.
+    /// Serializes the first request and comparisons with the backend.
     opening: KeyLocks,
 }
 
-/// An object that is read in part.
+/// An open partial copy.
 pub(super) struct Live {
     partial: Arc<Partial>,
-    /// Fetches under way.
+    /// Fetches in progress.
     runs: Mutex<Vec<Arc<Run>>>,
     readers: Mutex<Vec<Reader>>,
     assembling: AtomicBool,
 }
 
-/// Where somebody stopped reading, and how much was fetched ahead of him.
+/// The end of a reader's last range, and its readahead.
 struct Reader {
     end: u64,
     ahead: u64,
@@ -77,7 +76,7 @@ impl Lives {
         let mut table = self.table();
         let live = table.get(key)?.clone();
         if live.partial.is_over() {
-            // Who asks while it becomes an object has to know.
+            // A reader needs it while it is being assembled.
             if !live.assembling.load(Ordering::SeqCst) {
                 table.remove(key);
             }
@@ -86,7 +85,7 @@ impl Lives {
         Some(live)
     }
 
-    /// Whether it is just becoming an object: neither here in part any more nor in the index yet.
+    /// Whether it is being assembled: neither a partial copy any more nor in the index yet.
     fn is_turning(&self, key: &Key) -> bool {
         let table = self.table();
         let live = table.get(key);
@@ -102,7 +101,7 @@ impl Lives {
         });
         let mut table = self.table();
         if table.len() >= OPEN {
-            // What is idle is opened again when it is needed.
+            // An idle one is opened again when it is needed.
             table.retain(|_, live| {
                 let over = live.partial.is_over() && !live.assembling.load(Ordering::SeqCst);
                 Arc::strong_count(live) > 1 && !over
@@ -125,8 +124,8 @@ impl Live {
         self.runs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes a reader; how many bytes after his range are worth fetching with it. Random readers
-    /// get none; one who goes on where a read ended gets twice as much each time.
+    /// Records a reader; returns how many bytes after its range are fetched with it. Random readers
+    /// get none; for a reader that continues where it ended the readahead doubles each time.
     fn note_reader(&self, range: ByteRange) -> u64 {
         let mut readers = self.readers.lock().unwrap_or_else(PoisonError::into_inner);
         let goes_on =
@@ -151,7 +150,8 @@ impl Live {
 }
 
 impl ObjectService {
-    /// Reads a range of an object that is not here as a whole. `None`: it is to be fetched whole.
+    /// Reads a range of an object that has no whole copy here. `None`: the object is to be fetched
+    /// whole.
     pub(super) async fn parts(
         &self,
         info: &BucketInfo,
@@ -170,7 +170,7 @@ impl ObjectService {
                 return Ok(None);
             };
             let size = live.partial.head().size;
-            // Somebody knows more bytes than there were: a newer version may have them.
+            // The caller expects more bytes than there were: a newer version may have them.
             if !met && info.freshness != Freshness::Never && reaches_end(asked, size) {
                 match self.stat(info, name).await {
                     Err(e) if !e.code.is_transient() => return Err(e),
@@ -185,7 +185,7 @@ impl ObjectService {
             }
             match parts.begin(range, turn + 1 == TURNS).await {
                 Ok(()) => return Ok(Some(parts)),
-                // Nothing was sent yet: the new object is as good as the old one.
+                // Nothing was sent yet: the new version is as good as the old one.
                 Err(e) if e.code == ErrorCode::ObjectChanged => {}
                 Err(e) => return Err(e),
             }
@@ -193,15 +193,15 @@ impl ObjectService {
         Err(Error::unavailable(format!("{} keeps changing", info.bucket.object_uri(name))))
     }
 
-    /// Waits for the object that parts are just becoming, so that nobody fetches it again.
+    /// Waits for the assembly of an object, so that it is not fetched again.
     pub(super) async fn let_assemble(&self, key: &Key) {
         if self.0.lives.is_turning(key) {
             drop(self.0.locks.lock(key).await);
         }
     }
 
-    /// What is here in part of an object, compared with the backend when that is due; with a range,
-    /// it is begun if it is large. The second value says whether this call began it.
+    /// The partial copy of an object, compared with the backend when that is due. With a range, a
+    /// partial copy of a large object is started; the second value is whether this call started it.
     async fn live(
         &self,
         info: &BucketInfo,
@@ -234,7 +234,7 @@ impl ObjectService {
         }
     }
 
-    /// Whether what was validated then is fresh now.
+    /// Whether this validation is still fresh.
     fn is_recent(&self, info: &BucketInfo, validation: Validation) -> bool {
         let young = match info.freshness {
             Freshness::Never => true,
@@ -244,7 +244,7 @@ impl ObjectService {
         young && validation.epoch > 0 && validation.epoch >= self.alive_since()
     }
 
-    /// Whether what is here may be served; what may not be is dropped.
+    /// Whether the partial copy may be served; if not, it is dropped.
     async fn compare(&self, info: &BucketInfo, key: &Key, live: &Arc<Live>) -> Result<bool> {
         let known = live.partial.validation();
         if self.is_recent(info, known) {
@@ -264,7 +264,7 @@ impl ObjectService {
                 self.discard_live(key, live).await?;
                 Err(e)
             }
-            // Only its age is in doubt: a cache goes on through an outage of the cloud.
+            // Only its age is in doubt: a cache stays available during an outage of the cloud.
             Err(e)
                 if e.code.is_transient()
                     && info.freshness != Freshness::Always
@@ -284,7 +284,8 @@ impl ObjectService {
         Ok(())
     }
 
-    /// Asks the backend what the object is, by reading the range if it is short. `None`: it is small.
+    /// Requests the object from the backend, by reading the range if it is short. `None`: the
+    /// object is small.
     async fn meet(
         &self,
         info: &BucketInfo,
@@ -297,7 +298,7 @@ impl ObjectService {
         let opened = match first_range(asked) {
             Some(range) => match backend.get(&key.name, Some(range), None).await {
                 Ok(object) => Some(object),
-                // It ends before: how long it is belongs to the answer.
+                // The object ends before the range: the response needs its size.
                 Err(e) if e.code == ErrorCode::RangeNotSatisfiable => None,
                 Err(e) => return Err(e),
             },
@@ -307,7 +308,7 @@ impl ObjectService {
             Some(object) => object.meta.clone(),
             None => backend.stat(&key.name).await?,
         };
-        // Without a version a change could not be told.
+        // Without a version a change could not be detected.
         if remote.size <= LARGE || remote.version.is_empty() {
             return Ok(None);
         }
@@ -340,7 +341,7 @@ impl ObjectService {
         Ok(Some(live))
     }
 
-    /// Keeps what a read of whole granules brings that is under way already.
+    /// Keeps the granules of a read that is already in progress.
     fn go_on_with(&self, info: &BucketInfo, key: &Key, live: &Arc<Live>, object: RemoteObject) {
         let first = (object.range.start / GRANULE) as u32;
         let end = object.range.end.div_ceil(GRANULE) as u32;
@@ -362,7 +363,7 @@ impl ObjectService {
     }
 }
 
-/// Whether a range asks for bytes behind the end of an object of this size.
+/// Whether a range extends beyond the end of an object of this size.
 fn reaches_end(asked: RangeSpec, size: u64) -> bool {
     match asked {
         RangeSpec::From(first, last) => first >= size || last.is_some_and(|last| last >= size),

@@ -1,4 +1,4 @@
-//! Reading a range of an object that is here in part.
+//! Reads a range of a partial copy.
 
 use std::sync::Arc;
 
@@ -18,14 +18,14 @@ use crate::object::cold::object_meta;
 use crate::object::{Key, ObjectService};
 use crate::store::GRANULE;
 
-/// Most granules read at once.
+/// Maximum of granules per read, in bytes.
 const STEP: u64 = 1 << 20;
-/// Granules that may be fetched before their reader is there.
+/// Number of granules that may be fetched ahead of their reader.
 const WINDOW: u32 = (AHEAD / GRANULE) as u32;
-/// Reads that may find damage before the rest comes straight from the backend.
+/// Number of reads that may find damage before the rest is streamed from the backend.
 const TRIES: u32 = 4;
 
-/// An object that is here in part, to be read now.
+/// A partial copy that is ready to be read.
 pub(crate) struct Parts {
     service: ObjectService,
     info: BucketInfo,
@@ -47,8 +47,7 @@ impl Parts {
         Self { service, info, key, live, meta, result: if met { "miss" } else { "hit" } }
     }
 
-    /// Starts what must be fetched for `range` and waits for the backend's word that it still has
-    /// this version.
+    /// Starts the fetches for `range` and waits until the backend has confirmed the version.
     pub(super) async fn begin(&mut self, range: ByteRange, last_try: bool) -> Result<()> {
         let live = &self.live;
         live.partial.touch(unix_ns());
@@ -57,7 +56,7 @@ impl Parts {
         let (first, end) = (first_of(range), end_of(range));
         let far = end_of(ByteRange { end: range.end.saturating_add(ahead), ..range });
         let (far, near) = (far.min(first.saturating_add(WINDOW)).min(all), end.min(first + WINDOW));
-        // What is ahead already is topped up when half of it is used: large requests, not many.
+        // The readahead is extended when half of it is used: few large requests instead of many.
         let covered = live.covered(first, far.max(near));
         let enough = near.max(near + far.saturating_sub(near) / 2);
         if covered < enough {
@@ -65,7 +64,8 @@ impl Parts {
             if !started.is_empty() {
                 self.result = "miss";
             }
-            // Not looked up below: one that failed is off the list at once.
+            // Waits on these fetches, not on a look-up: a failed one is removed from the list
+            // immediately.
             for run in started.iter().filter(|run| run.start() < near) {
                 answer(run).await?;
             }
@@ -83,7 +83,7 @@ impl Parts {
                 None => granule = live.partial.stretch(granule, near).1.max(granule + 1),
             }
         }
-        // Somebody else's fetch may have met another version.
+        // Another reader's fetch may have found another version.
         if live.partial.is_over() && !last_try {
             return Err(Error::new(ErrorCode::ObjectChanged, "dropped meanwhile"));
         }
@@ -94,7 +94,7 @@ impl Parts {
         self.service.fetch_missing(&self.info, &self.key, &self.live, granules)
     }
 
-    /// The bytes of `range`, checked, in pieces of at most a MiB.
+    /// The verified bytes of `range`, in chunks of at most a MiB.
     pub(crate) fn stream(self, range: ByteRange) -> BoxStream<'static, Result<Bytes>> {
         let reading = Reading {
             parts: self,
@@ -110,7 +110,7 @@ impl Parts {
 
 async fn answer(run: &Run) -> Result<()> {
     match run.answered().await {
-        // Where it cannot be kept, the stream finds another way.
+        // If it cannot be kept, the stream reads from the backend.
         Ok(()) | Err(Failed::Keep(_)) => Ok(()),
         Err(Failed::Fetch(e)) => Err(e),
     }
@@ -128,9 +128,9 @@ struct Reading {
     parts: Parts,
     at: u64,
     end: u64,
-    /// Granules before this one were looked at.
+    /// Granules before this one were requested.
     fetched: u32,
-    /// Straight from the backend, as nothing can be kept.
+    /// The stream from the backend, if nothing can be kept.
     passing: Option<BodyStream>,
     tries: u32,
 }
@@ -169,7 +169,7 @@ impl Reading {
                     Err(Failed::Fetch(e)) => return Err(e),
                     Err(Failed::Keep(_)) => self.pass().await?,
                 },
-                // It came between the two looks.
+                // It arrived between the two checks.
                 None if live.partial.has(granule) => {}
                 None if self.tries < TRIES && !live.partial.is_over() => {
                     self.tries += 1;
@@ -181,7 +181,7 @@ impl Reading {
         Ok(None)
     }
 
-    /// Keeps fetches under way before the reader, up to the end of his range.
+    /// Keeps fetches in progress ahead of the reader, up to the end of its range.
     fn keep_going(&mut self) {
         let granule = (self.at / GRANULE) as u32;
         let end = end_of(ByteRange { start: self.at, end: self.end });
@@ -192,7 +192,7 @@ impl Reading {
         }
     }
 
-    /// Reads what is here from `at` on. `None`: it was damaged, and is fetched again.
+    /// Reads available bytes from `at` on. `None`: they were damaged, and are fetched again.
     async fn read(&mut self) -> Result<Option<Bytes>> {
         let partial = &self.parts.live.partial;
         let granule = (self.at / GRANULE) as u32;
@@ -224,7 +224,7 @@ impl Reading {
     }
 }
 
-/// Bytes of the old object went out already: the reader has to come again.
+/// Bytes of the old version were sent already: the reader has to start again.
 fn broken_off(error: Error) -> Error {
     match error.code {
         ErrorCode::ObjectChanged => Error::unavailable(error.message).retry_after(1),

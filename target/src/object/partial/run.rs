@@ -1,5 +1,5 @@
-//! Fetches of granules that lie side by side: one request to the backend each, and at most one fetch
-//! of each granule at a time.
+//! Fetches of adjacent granules: one request to the backend each, and at most one fetch of each
+//! granule at a time.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::backend::RemoteObject;
 use crate::object::{Key, ObjectService};
 use crate::store::GRANULE;
 
-/// Most granules of one request to the backend.
+/// Maximum number of granules per request to the backend.
 const LONGEST: u32 = (16 << 20 >> GRANULE.trailing_zeros()) as u32;
 
 /// A fetch of granules.
@@ -27,9 +27,9 @@ pub(super) struct Run {
 
 #[derive(Clone)]
 struct Progress {
-    /// The backend has the version that is wanted.
+    /// The backend has confirmed the version.
     answered: bool,
-    /// Granules before this one are here.
+    /// Granules before this one are stored.
     upto: u32,
     failed: Option<Failed>,
 }
@@ -37,14 +37,14 @@ struct Progress {
 /// Why a fetch ended early.
 #[derive(Clone)]
 pub(super) enum Failed {
-    /// The backend did not give it.
+    /// The backend returned an error.
     Fetch(Error),
-    /// What came could not be kept here: no room, or it was dropped meanwhile.
+    /// The bytes could not be kept: no space, or the partial copy was dropped meanwhile.
     Keep(Error),
 }
 
 impl Run {
-    /// Whether this fetch is still to bring a granule.
+    /// Whether this fetch has still to store a granule.
     fn brings(&self, granule: u32) -> bool {
         let progress = self.progress.borrow();
         let under_way = progress.failed.is_none() && self.progress.has_changed().is_ok();
@@ -60,12 +60,12 @@ impl Run {
         self.granules.end
     }
 
-    /// Waits until the backend has answered.
+    /// Waits until the backend has responded.
     pub(super) async fn answered(&self) -> std::result::Result<(), Failed> {
         self.wait(|p| p.answered).await
     }
 
-    /// Waits until a granule is here.
+    /// Waits until a granule is stored.
     pub(super) async fn has(&self, granule: u32) -> std::result::Result<(), Failed> {
         self.wait(|p| p.upto > granule).await
     }
@@ -81,7 +81,7 @@ impl Run {
     }
 }
 
-/// Takes a fetch off the list when it ends, however it does.
+/// Removes a fetch from the list when it ends, in any way.
 struct Ending {
     live: Arc<Live>,
     run: Arc<Run>,
@@ -94,12 +94,12 @@ impl Drop for Ending {
 }
 
 impl Live {
-    /// The fetch that is to bring a granule.
+    /// The fetch that will store a granule.
     pub(super) fn bringing(&self, granule: u32) -> Option<Arc<Run>> {
         self.runs().iter().find(|run| run.brings(granule)).cloned()
     }
 
-    /// The first granule in `from..to` that is neither here nor being fetched, or `to`.
+    /// The first granule in `from..to` that is neither stored nor being fetched, or `to`.
     pub(super) fn covered(&self, from: u32, to: u32) -> u32 {
         let runs = self.runs();
         self.covered_with(&runs, from, to)
@@ -122,7 +122,7 @@ impl Live {
 }
 
 impl ObjectService {
-    /// Starts fetching what is missing of `granules` and not being fetched; the fetches started.
+    /// Starts fetches of the missing `granules` that are not being fetched; returns these fetches.
     pub(super) fn fetch_missing(
         &self,
         info: &BucketInfo,
@@ -238,8 +238,8 @@ impl ObjectService {
         Ok(())
     }
 
-    /// Reads from the backend, but only the version that is here in part; when the backend has
-    /// another one or none, what is here is dropped.
+    /// Reads from the backend, but only the version of the partial copy; if the backend has another
+    /// version or none, the partial copy is dropped.
     pub(super) async fn get_version(
         &self,
         info: &BucketInfo,

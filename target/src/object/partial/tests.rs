@@ -44,7 +44,7 @@ impl Rig {
         Self::start(dir, budget).await
     }
 
-    /// The same disk, with everything in memory gone.
+    /// Restarts the service on the same disk, with empty memory.
     async fn restart(self, budget: u64) -> Self {
         let Self { dir, service, _evictor: evictor, .. } = self;
         drop((service, evictor));
@@ -54,7 +54,7 @@ impl Rig {
     async fn start(dir: tempfile::TempDir, budget: u64) -> Self {
         let settings = DiskSettings::new(dir.path().join("disk"), Some(budget));
         let store = loop {
-            // Tasks of the service before may still hold the disk.
+            // Tasks of the previous service may still hold the disk.
             match Store::open(vec![settings.clone()], Arc::new(RealDisk)).await {
                 Ok(store) => break store,
                 Err(e) if e.message.contains("in use") => {
@@ -157,7 +157,7 @@ impl Rig {
         (parts.concat().into(), result)
     }
 
-    /// Gets, and bytes that came, since the last call.
+    /// Number of GETs and bytes fetched since the last call.
     fn taken(&self) -> (u64, u64) {
         (self.gets.swap(0, Ordering::SeqCst), self.bytes.swap(0, Ordering::SeqCst))
     }
@@ -166,7 +166,7 @@ impl Rig {
         std::fs::read_dir(self.disk().join("partial")).unwrap().count()
     }
 
-    /// Waits for the fetches that go on after their readers.
+    /// Waits for the fetches that continue after their readers.
     async fn wait_fetched(&self, name: &str) {
         for _ in 0..1000 {
             let key = Key::new(&self.info, name);
@@ -182,7 +182,7 @@ impl Rig {
     }
 }
 
-/// The first byte of each 64 KiB tells its place and its version; all others are 0.
+/// The first byte of each 64 KiB depends on its position and the version; all others are 0.
 fn byte_at(place: u64, version: u8) -> u8 {
     ((place >> 16) as u8 ^ (place >> 24) as u8).wrapping_add(version)
 }
@@ -195,7 +195,7 @@ fn expected(range: ByteRange, version: u8) -> Vec<u8> {
     bytes
 }
 
-/// A sparse file; written beside and renamed, as its mtime and inode tell its version.
+/// Writes a sparse file and renames it into place: its mtime and inode are its version.
 fn write_object(path: &Path, size: u64, version: u8) {
     let new = path.with_extension("new");
     let file = std::fs::File::create(&new).unwrap();
@@ -303,7 +303,7 @@ async fn parts_survive_a_restart_and_are_compared_once() {
         }
     }
     assert_eq!((rig.taken(), rig.stats.load(Ordering::SeqCst)), ((0, 0), 1));
-    // Replaced while this target was away.
+    // Replaced while this target was down.
     let rig = rig.restart(1 << 30).await;
     write_object(&rig.file("o"), 65 * MIB, 2);
     assert!(rig.read("o", ranges[0]).await.unwrap().0 == expected(ranges[0], 2));
@@ -317,14 +317,14 @@ async fn versions_are_never_mixed() {
     let old = range(MIB, MIB);
     rig.read("o", old).await.unwrap();
     write_object(&rig.file("o"), size, 2);
-    // Nobody has noticed yet, and nobody asked for a comparison.
+    // The change is not noticed yet, and no comparison was requested.
     assert!(rig.read("o", old).await.unwrap().0 == expected(old, 1));
-    // A range that needs the backend meets the new one, and starts again with it.
+    // A range that needs the backend finds the new version, and starts again with it.
     let both = range(MIB, 4 * MIB);
     assert!(rig.read("o", both).await.unwrap().0 == expected(both, 2));
     assert!(rig.read("o", old).await.unwrap().0 == expected(old, 2));
 
-    // Replaced between the answer and the bytes: the old ones or an error, never both.
+    // Replaced between the response and the bytes: the old ones or an error, never both.
     let long = range(8 * MIB, 80 * MIB);
     let found = rig.found("o", long).await.unwrap();
     let mut stream = found.stream(long);
@@ -343,7 +343,7 @@ async fn versions_are_never_mixed() {
     assert_eq!(error.code.status(), 503, "{error}");
     assert!(rig.read("o", long).await.unwrap().0 == expected(long, 3));
 
-    // Compared with the backend each time when the bucket says so.
+    // Compared with the backend each time if the bucket requires it.
     write_object(&rig.file("o"), size, 4);
     let info = BucketInfo { freshness: Freshness::Always, ..BucketInfo::clone(&rig.info) };
     let spec = Some(RangeSpec::From(old.start, Some(old.end - 1)));
@@ -388,7 +388,7 @@ async fn damage_is_healed_in_the_same_request() {
         assert_eq!(rig.taken(), (1, GRANULE), "one granule is fetched again");
         assert_eq!(rig.read("o", asked).await.unwrap().1, "hit");
     }
-    // And while the whole is made of parts.
+    // And while the whole is assembled.
     file.write_all_at(b"damage", 3 * MIB).unwrap();
     assert!(rig.read_whole("o").await.0 == expected(range(0, 32 * MIB), 1));
 }
@@ -415,7 +415,7 @@ async fn writes_removals_and_evictions_end_what_is_here_in_part() {
                 assert_eq!(gone.code, ErrorCode::ObjectNotFound);
             }
             2 => {
-                // A reader has its bytes a moment before they count as kept.
+                // A reader has its bytes a moment before they are stored.
                 rig.wait_fetched("o").await;
                 assert!(rig.service.evict(&rig.info, "o").await.unwrap().unwrap() >= MIB);
             }
@@ -503,7 +503,7 @@ async fn heads_and_ranges_speak_of_one_version() {
         assert!(rig.read("o", far).await.unwrap().0 == expected(far, 2), "{restarted}");
         rig.wait_fetched("o").await;
 
-        // By a listing somebody may know of the new end.
+        // A listing may have reported the new size.
         write_object(&rig.file("o"), 48 * MIB, 3);
         let far = range(48 * MIB - 8, 8);
         assert!(rig.read("o", far).await.unwrap().0 == expected(far, 3), "{restarted}");
@@ -516,7 +516,7 @@ async fn heads_and_ranges_speak_of_one_version() {
         let gone = rig.read("o", near).await.unwrap_err();
         assert_eq!((gone.code, rig.lying()), (ErrorCode::ObjectNotFound, 0));
     }
-    // A look that finds the same version counts as a comparison.
+    // A metadata request that finds the same version counts as a comparison.
     write_object(&rig.file("o"), 32 * MIB, 1);
     rig.read("o", near).await.unwrap();
     rig.wait_fetched("o").await;

@@ -1,4 +1,5 @@
-//! From parts to the whole: when the last part came, and when somebody asks for all of it.
+//! Assembly of whole objects from partial copies: when the last granule arrived, and when a reader
+//! needs the whole.
 
 use std::sync::Arc;
 
@@ -15,11 +16,11 @@ use crate::object::ranges::{self, Ranges};
 use crate::object::{Key, ObjectService};
 use crate::store::{GRANULE, RecordMeta};
 
-/// Bytes read at once.
+/// Bytes per read.
 const STEP: u64 = 1 << 20;
 
 impl ObjectService {
-    /// Reads all of a complete one once more, for its checksums, and makes an object of it.
+    /// Reads a complete partial copy once more to compute its checksums, and makes an object of it.
     pub(super) async fn assemble(
         &self,
         info: &BucketInfo,
@@ -64,7 +65,7 @@ impl ObjectService {
         Ok(())
     }
 
-    /// All of an object, for a fetch of the whole: what is here in part of it is not fetched again.
+    /// The whole object for a whole fetch: stored granules are not fetched again.
     pub(in crate::object) async fn whole(
         &self,
         info: &BucketInfo,
@@ -93,7 +94,7 @@ impl ObjectService {
             size: meta.size,
             ahead: None,
         };
-        // The backend's word that it is still this version, before anybody is answered.
+        // The backend confirms the version before readers get a response.
         let granules = filling.live.partial.head().granules();
         let first_missing = match filling.live.partial.stretch(0, granules) {
             (true, end) => end,
@@ -109,7 +110,7 @@ impl ObjectService {
     }
 }
 
-/// The whole of an object, from parts and from the backend in turn.
+/// Streams the whole object, from stored granules and from the backend in turn.
 struct Filling {
     service: ObjectService,
     info: BucketInfo,
@@ -117,12 +118,12 @@ struct Filling {
     live: Arc<Live>,
     at: u64,
     size: u64,
-    /// Bytes of the backend that begin at some offset.
+    /// A stream from the backend, and its offset.
     ahead: Option<(u64, BodyStream)>,
 }
 
 impl Filling {
-    /// What is missing from `granule` on.
+    /// Opens a stream of the missing granules from `granule` on.
     async fn open(&mut self, granule: u32) -> Result<(u64, BodyStream)> {
         let partial = &self.live.partial;
         let (_, end) = partial.stretch(granule, partial.head().granules());
@@ -167,7 +168,7 @@ impl Filling {
                 }
                 continue;
             }
-            // Between granules always: the backend's bytes end where one begins.
+            // Always at a granule boundary: the backend's bytes end at one.
             self.ahead = Some(self.open(granule).await?);
         }
         Ok(None)

@@ -1,8 +1,8 @@
-//! How an object is cut into slices, and made of them again. Stripe by stripe, so that no more of it is
-//! in memory than a block of each slice.
+//! Splits an object into slices, and decodes it from them, stripe by stripe: only one block of each
+//! slice is in memory.
 //!
-//! A stripe is D blocks of the object; P blocks are computed of them, and slice n has block n of every
-//! stripe. The blocks of the last stripe are shorter, and filled up with zeros.
+//! A stripe is D data blocks of the object and P parity blocks computed from them; slice n has
+//! block n of every stripe. The blocks of the last stripe are shorter, and padded with zeros.
 
 use bytes::{Bytes, BytesMut};
 use forebay_core::erasure::Slice;
@@ -13,7 +13,7 @@ use reed_solomon_simd::{ReedSolomonDecoder, ReedSolomonEncoder};
 /// Bytes of a block.
 pub(crate) const BLOCK: u64 = 64 << 10;
 
-/// Where the bytes of an object are in its slices.
+/// The layout of an object's bytes in its slices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Layout {
     data: usize,
@@ -22,18 +22,18 @@ pub(crate) struct Layout {
 }
 
 impl Layout {
-    /// Of an object of this size in slices as this one.
+    /// The layout of an object of this size in slices like this one.
     pub(crate) fn of(slice: Slice, size: u64) -> Self {
         Self { data: slice.data.into(), parity: slice.parity.into(), size }
     }
 
-    /// How many slices there are.
+    /// Number of slices.
     #[cfg(test)]
     fn slices(&self) -> usize {
         self.data + self.parity
     }
 
-    /// How many of them give the object.
+    /// Number of slices that are needed to decode the object.
     pub(crate) fn needed(&self) -> usize {
         self.data
     }
@@ -75,7 +75,7 @@ impl Coder {
         Self { layout, encoder: None }
     }
 
-    /// The blocks of all slices. `bytes`: those of the stripe.
+    /// The blocks of all slices for the bytes of a stripe.
     pub(crate) fn encode(&mut self, stripe: Stripe, bytes: &[u8]) -> Result<Vec<Bytes>> {
         let Layout { data, parity, .. } = self.layout;
         let mut padded = BytesMut::with_capacity(data * stripe.block);
@@ -100,7 +100,8 @@ impl Coder {
         Ok(blocks)
     }
 
-    /// The bytes of a stripe from so many of its blocks as are needed, each with the number of its slice.
+    /// The bytes of a stripe from as many of its blocks as are needed, each with the number of its
+    /// slice.
     pub(crate) fn decode(&self, stripe: Stripe, blocks: &[(usize, Bytes)]) -> Result<Bytes> {
         let Layout { data, parity, .. } = self.layout;
         let mut found: Vec<Option<Bytes>> = vec![None; data];
@@ -175,7 +176,7 @@ mod tests {
         Layout::of(Slice { data, parity, number: 0 }, size as u64)
     }
 
-    /// Choices of `data` slices of all: those that differ most, and some in between.
+    /// Choices of `data` slices of all: the most different ones, and some in between.
     fn choices(data: usize, all: usize) -> Vec<Vec<usize>> {
         (0..all).map(|first| (0..data).map(|n| (first + n) % all).collect()).collect()
     }

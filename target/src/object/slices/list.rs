@@ -1,5 +1,5 @@
-//! Listings of objects of which only a slice lies here: their names are listed as those of objects are,
-//! so that none is missing while the target that has the whole is away.
+//! Listings of objects of which only a slice is stored here: their names are listed as well, so
+//! that none is missing while the target with the whole is unavailable.
 
 use std::collections::BTreeMap;
 
@@ -14,29 +14,29 @@ use crate::object::list::{entries, start};
 use crate::store::Record;
 
 impl ObjectService {
-    /// The ids under which names of a bucket's objects lie beside those of the bucket. Of every object
-    /// the first slices are enough: as many targets as those are may be away.
+    /// The ids of the slices whose names are listed beside those of the bucket. The first slices of
+    /// every object are enough: as many targets as those may be unavailable.
     pub(in crate::object) async fn ids_to_list(&self, bucket_id: u64) -> Result<Vec<u64>> {
         let ids = self.slice_ids(bucket_id).await?;
         let first = |id: &u64| Slice::of_id(*id).is_some_and(|(s, _)| s.number < s.parity);
         Ok(ids.into_iter().filter(first).collect())
     }
 
-    /// A page of all of which anything lies here, whichever slice it is.
+    /// A page of all objects with anything stored here, whole or slices.
     pub(crate) async fn page_of_anything(&self, request: &ListRequest) -> Result<ListPage> {
         let ids = self.slice_ids(request.bucket_id).await?;
         let (records, more) = self.records_of_all(request, &request.after, &ids).await?;
         Ok(ListPage { entries: entries(records), more })
     }
 
-    /// What lies here of an object: the whole, and slices of it.
+    /// The records of an object here: the whole, and slices of it.
     pub(crate) async fn anything_of(&self, info: &BucketInfo, name: &str) -> Result<Vec<Record>> {
         let mut records: Vec<Record> = self.record(info, name).await?.into_iter().collect();
         records.extend(self.slices_here(info.id, name).await?.into_iter().map(|s| s.record));
         Ok(records)
     }
 
-    /// A page of the records here and of the objects that slices here tell of, behind `after`; and
+    /// A page of the records here and of the objects that slices here belong to, after `after`; and
     /// whether there are more.
     pub(in crate::object) async fn records_of_all(
         &self,
@@ -46,7 +46,7 @@ impl ObjectService {
     ) -> Result<(Vec<Record>, bool)> {
         let ListRequest { bucket_id, prefix, until, limit, .. } = request;
         let mut found: BTreeMap<String, Record> = BTreeMap::new();
-        // Behind the last name of a page that goes on, nothing is known of what it is of.
+        // After the last name of a page that has more, the names of its id are unknown.
         let (mut known_to, mut more) = (None::<String>, false);
         for id in std::iter::once(bucket_id).chain(ids) {
             let page = self.store().list(*id, prefix, start(after), until.as_deref(), *limit);
@@ -74,7 +74,7 @@ impl ObjectService {
     }
 }
 
-/// The newest counts; it is what is read when all have it.
+/// Keeps the newest record; readers get it once all holders have it.
 fn add(found: &mut BTreeMap<String, Record>, object: Record) {
     match found.get(&object.name) {
         Some(known) if known.stamp() >= object.stamp() => {}

@@ -1,9 +1,10 @@
-//! Erasure coding: the slices of native objects on this target. Each lies in the store as an object of
-//! its own, under an id that says which slice it is, with the metadata of the object that it is of; so
-//! nothing that goes by a bucket's id sees it, and slices of different states of an object never mix.
+//! Erasure coding: the slices of native objects on this target. Each slice is a record of its own
+//! in the store, under an id that encodes the slice, with the metadata of its object. Code that
+//! uses a bucket's id does not find it, and slices of different versions of an object never mix.
 //!
-//! [`send`] makes slices of an object and [`take`] takes them; [`rebuild`] makes the object of them,
-//! of the state that [`newest`] chooses where [`seek`] looked; [`repair`] has all that is due where it belongs.
+//! [`send`] makes slices of an object and [`take`] accepts them. [`rebuild`] decodes the object
+//! from them, in the version that [`newest`] chooses from what [`seek`] found. [`repair`] restores
+//! missing forms of an object.
 
 mod coder;
 mod list;
@@ -32,20 +33,20 @@ use crate::store::{Record, RecordMeta};
 pub(crate) use repair::ENSURE_PATH;
 pub(crate) use take::READ_PATH;
 
-/// What slices are summed with, whatever the bucket's objects are.
+/// The checksum of slices, whatever the bucket's checksum is.
 const SUM: ChecksumKind = ChecksumKind::Xxhash2;
-/// Bytes of such a sum as it follows a slice on its way.
+/// Bytes of this checksum, which follows a slice in its transfer.
 const SUM_LEN: u64 = 16;
-/// Name of the pair of custom metadata that holds the metadata of the object that a slice is of.
+/// Key of the custom metadata with the metadata of a slice's object.
 const OBJECT: &str = "object";
 
-/// Under which ids slices lie here, by bucket. None is forgotten before the target ends.
+/// The ids under which slices are stored here, by bucket. None is removed before the process ends.
 #[derive(Debug, Default)]
 pub(super) struct SliceIds(Mutex<Known>);
 
 #[derive(Debug, Default)]
 struct Known {
-    /// The coming or going of a disk at which all were looked up.
+    /// The generation of disks at which all ids were looked up.
     turn: Option<u64>,
     ids: BTreeMap<u64, BTreeSet<u64>>,
 }
@@ -60,7 +61,7 @@ impl SliceIds {
     }
 }
 
-/// A slice that lies here.
+/// A slice that is stored here.
 #[derive(Clone, Debug)]
 pub(super) struct SliceHere {
     pub(super) slice: Slice,
@@ -68,12 +69,12 @@ pub(super) struct SliceHere {
 }
 
 impl ObjectService {
-    /// Whether slices of the bucket's objects may lie anywhere.
+    /// Whether slices of the bucket's objects may exist.
     pub(super) fn may_have_slices(&self, info: &BucketInfo) -> bool {
         info.erasure.is_some() || !info.has_backend() && !self.state().is_in_place(info)
     }
 
-    /// The ids under which slices of a bucket may lie here.
+    /// The ids under which slices of a bucket may be stored here.
     pub(crate) async fn slice_ids(&self, bucket_id: u64) -> Result<Vec<u64>> {
         let turn = *self.store().disk_turns().borrow();
         if self.0.slice_ids.known().turn != Some(turn) {
@@ -88,7 +89,7 @@ impl ObjectService {
         Ok(known.ids.get(&bucket_id).into_iter().flatten().copied().collect())
     }
 
-    /// The slices of an object that lie here.
+    /// The slices of an object that are stored here.
     pub(super) async fn slices_here(&self, bucket_id: u64, name: &str) -> Result<Vec<SliceHere>> {
         let mut here = Vec::new();
         for id in self.slice_ids(bucket_id).await? {
@@ -101,7 +102,7 @@ impl ObjectService {
         Ok(here)
     }
 
-    /// The newest state of an object of which a slice lies here, as a record of the object.
+    /// The newest version of an object of which a slice is stored here, as a record of the object.
     pub(super) async fn told_by_slices(
         &self,
         info: &BucketInfo,
@@ -115,7 +116,7 @@ impl ObjectService {
         Ok(newest.and_then(|here| as_object(&here.record)))
     }
 
-    /// As others are told of them.
+    /// The slices here, in the form for other targets.
     pub(super) async fn look_at_slices(
         &self,
         info: &BucketInfo,
@@ -129,7 +130,7 @@ impl ObjectService {
         Ok(here.iter().map(look).collect())
     }
 
-    /// Drops the slices here whose stamp is one of those. The caller has the object's lock.
+    /// Drops the slices here whose stamp is chosen. The caller holds the object's lock.
     pub(super) async fn drop_slices(
         &self,
         info: &BucketInfo,
@@ -145,7 +146,7 @@ impl ObjectService {
     }
 }
 
-/// What is recorded of a slice that comes with this head.
+/// The record of a slice that arrives with this head.
 fn slice_meta(info: &BucketInfo, head: &CopyHead, sum: Checksum) -> Result<RecordMeta> {
     let object = serde_json::to_string(&head.meta)
         .map_err(|e| Error::internal(format!("an object's metadata cannot be kept: {e}")))?;
@@ -161,12 +162,12 @@ fn slice_meta(info: &BucketInfo, head: &CopyHead, sum: Checksum) -> Result<Recor
     })
 }
 
-/// Metadata of the object that a slice is of. `None`: it is no slice of ours.
+/// Metadata of the object that a slice belongs to. `None`: it is not a valid slice.
 fn object_of(record: &Record) -> Option<ObjectMeta> {
     serde_json::from_str(record.meta.custom.get(OBJECT)?).ok()
 }
 
-/// What a slice tells of its object, as a record of that. Nothing can be read by it.
+/// The object of a slice as a record, by the slice's metadata. Its bytes cannot be read.
 fn as_object(record: &Record) -> Option<Record> {
     let meta = object_of(record)?;
     let mut object = record.clone();

@@ -1,28 +1,28 @@
-//! Which state of an object is the newest that can be had, of what several targets have of it.
+//! Chooses the newest version of an object that is available, from the looks of several targets.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use forebay_core::copies::{CopyLook, Stamp};
 use forebay_core::erasure::Slice;
 
-/// What is to be taken.
+/// The chosen version.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Newest {
-    /// Nothing where all are removed, or nobody has anything.
+    /// `None` if all are removed, or no target has anything.
     pub(super) stamp: Option<Stamp>,
-    /// Who has it whole, as numbers of looks.
+    /// The looks with the whole object, by index.
     pub(super) whole: Vec<usize>,
-    /// Who has which slice of it, of one kind of coding; those that are enough, or none.
+    /// The looks with a slice, and which one, of one coding; enough of them, or none.
     pub(super) slices: Vec<(usize, Slice)>,
-    /// Newer ones that were begun, that not all have, and that nobody was told of.
+    /// Newer versions whose writes were not completed and not acknowledged.
     pub(super) undone: Vec<Stamp>,
-    /// How many slices there are of how many that are needed, where it cannot be had.
+    /// The number of available and of needed slices, if there are too few.
     pub(super) short: Option<(usize, usize)>,
-    /// The others are nowhere.
+    /// The missing ones are on no target.
     pub(super) lost: bool,
 }
 
-/// Chooses by what was seen. `undone`: whether a state, of which there is not enough, was surely never
+/// Chooses by the looks. `undone`: whether a version with too few slices was certainly never
 /// acknowledged.
 pub(super) fn newest(looks: &[CopyLook], undone: impl Fn(Stamp) -> bool) -> Newest {
     let removed = looks.iter().filter_map(|look| look.removed).max();
@@ -39,7 +39,7 @@ pub(super) fn newest(looks: &[CopyLook], undone: impl Fn(Stamp) -> bool) -> Newe
         if !whole.is_empty() || !slices.is_empty() {
             return Newest { stamp: Some(stamp), whole, slices, ..newest };
         }
-        // A damaged copy is no reason to go back to what was before.
+        // A damaged copy is no reason to return to an older version.
         if looks.iter().any(|look| look.there == Some(stamp)) || !undone(stamp) {
             return Newest { stamp: Some(stamp), short: Some(best), ..newest };
         }
@@ -48,7 +48,7 @@ pub(super) fn newest(looks: &[CopyLook], undone: impl Fn(Stamp) -> bool) -> Newe
     newest
 }
 
-/// Slices of one state that are enough; how many there are of how many that are needed.
+/// The slices of one version if they are enough; and the numbers of available and of needed ones.
 pub(super) fn slices_of(looks: &[CopyLook], stamp: Stamp) -> (Vec<(usize, Slice)>, (usize, usize)) {
     let mut kinds: BTreeMap<(u8, u8), BTreeMap<u8, (usize, Slice)>> = BTreeMap::new();
     for (at, look) in looks.iter().enumerate() {
@@ -63,7 +63,7 @@ pub(super) fn slices_of(looks: &[CopyLook], stamp: Stamp) -> (Vec<(usize, Slice)
         if there >= needed {
             return (found.into_values().collect(), (there, needed));
         }
-        // Compared as shares, without fractions.
+        // Compared as fractions, without division.
         if there * best.1 >= best.0 * needed {
             best = (there, needed);
         }

@@ -1,6 +1,6 @@
-//! Objects made again of their slices: for a target that is to answer and does not have the whole, and
-//! where the whole is damaged. Slices are read side by side, a stripe at a time; what they give is kept
-//! only if it is, by its checksum, what was written.
+//! Rebuilds objects from their slices: for a target that is to serve an object and does not have
+//! the whole, and if the whole is damaged. Slices are read concurrently, a stripe at a time; the
+//! result is kept only if its checksum is that of the written object.
 
 use bytes::{Bytes, BytesMut};
 use forebay_core::bucket::BucketInfo;
@@ -20,10 +20,10 @@ use crate::object::transfer::PEEK_PATH;
 use crate::object::{Key, ObjectService};
 use crate::store::{Record, RecordMeta, WorkFile};
 
-/// A slice and who has it; `None`: it lies here.
+/// A slice and the node that has it; `None`: this target.
 pub(super) type Part = (Option<Node>, Slice);
 
-/// Which object is made, and of which state of it.
+/// The object, and the version of it, to rebuild.
 #[derive(Clone, Copy)]
 struct Making<'a> {
     info: &'a BucketInfo,
@@ -31,17 +31,18 @@ struct Making<'a> {
     stamp: Stamp,
 }
 
-/// A slice that is read.
+/// A slice that is being read.
 struct Source {
     number: usize,
     head: CopyHead,
     body: BodyStream,
-    /// What came and was not used yet.
+    /// Received bytes that are not used yet.
     ready: BytesMut,
     sum: Hasher,
 }
 
-/// Why an object could not be made of these slices; with the one that is of no use, if it is one.
+/// Why an object could not be rebuilt from these slices; with the unusable slice, if it is due to
+/// one.
 struct Failure {
     part: Option<usize>,
     error: Error,
@@ -54,7 +55,7 @@ impl From<Error> for Failure {
 }
 
 impl Source {
-    /// The next block.
+    /// Reads the next block.
     async fn block(&mut self, len: usize) -> Result<Bytes> {
         while self.ready.len() < len {
             let chunk = self.body.try_next().await?;
@@ -65,7 +66,7 @@ impl Source {
         Ok(self.ready.split_to(len).freeze())
     }
 
-    /// An error where the slice was not what is known of it.
+    /// An error if the slice does not have its recorded length and checksum.
     async fn end(&mut self, uri: &str) -> Result<()> {
         if !self.ready.is_empty() || self.body.try_next().await?.is_some() {
             return Err(Error::new(ErrorCode::Corrupt, format!("a slice of {uri} is too long")));
@@ -79,8 +80,8 @@ impl Source {
 }
 
 impl ObjectService {
-    /// Makes an object here of slices of one state of it, and keeps it. `replaces`: the damaged commit
-    /// that is to go for it.
+    /// Rebuilds an object here from slices of one version, and keeps it. `replaces`: the damaged
+    /// commit that it replaces.
     pub(super) async fn rebuild(
         &self,
         (info, name): (&BucketInfo, &str),
@@ -90,12 +91,12 @@ impl ObjectService {
     ) -> Result<Record> {
         let making = Making { info, name, stamp };
         let (key, uri) = (Key::new(info, name), info.bucket.object_uri(name));
-        // Who comes for the same waits for the first.
+        // A second caller for the same object waits for the first.
         let _turn = self.0.rebuilding.lock(&key).await;
         if let Some(now) = self.made_already(making, replaces).await? {
             return Ok(now);
         }
-        // Data slices need no computing, and what lies here no network.
+        // Data slices need no decoding, and slices here no network.
         parts.sort_by_key(|(node, slice)| (slice.number >= slice.data, node.is_some()));
         let mut why = None;
         loop {
@@ -125,7 +126,7 @@ impl ObjectService {
         }
     }
 
-    /// What is here already, if that is as new as what is to be made.
+    /// The record here, if it is as new as the one to rebuild.
     async fn made_already(
         &self,
         making: Making<'_>,
@@ -192,7 +193,7 @@ impl ObjectService {
         Ok((work, head))
     }
 
-    /// Begins to read a slice, here or elsewhere.
+    /// Opens a slice, here or on another target.
     async fn open_slice(
         &self,
         making: Making<'_>,
@@ -222,8 +223,8 @@ impl ObjectService {
         Ok(Source { number, head, body, ready: BytesMut::new(), sum })
     }
 
-    /// Makes what came the object of its name, unless that was changed or removed meanwhile. `source`:
-    /// who had one of the slices.
+    /// Commits the rebuilt object, unless it was changed or removed meanwhile. `source`: a node
+    /// that has one of the slices.
     async fn keep_rebuilt(
         &self,
         making: Making<'_>,
@@ -246,7 +247,8 @@ impl ObjectService {
             return Err(gone());
         }
         if self.is_quiescent(&self.state()) {
-            // There are no tombstones then: who removes it does so where its slices are.
+            // There are no tombstones now; a removal deletes the slices, so a missing slice shows
+            // it.
             let request = CopyRequest { in_part: true, ..CopyRequest::new(&info.bucket, name) };
             let look: CopyLook = match &source {
                 None => self.peek(info, &request).await?,
@@ -264,7 +266,7 @@ impl ObjectService {
         Ok(record)
     }
 
-    /// Has slices take the place of a damaged commit of the whole; false where they cannot.
+    /// Replaces a damaged whole by a rebuilt one; false if that is not possible.
     pub(in crate::object) async fn rebuild_damaged(
         &self,
         info: &BucketInfo,
@@ -290,7 +292,7 @@ impl ObjectService {
     }
 }
 
-/// What to say where an object cannot be made of what is there.
+/// The error if there are too few slices to rebuild an object.
 pub(super) fn too_few(uri: &str, there: usize, needed: usize, why: &Error) -> Error {
     let text = format!("{uri}: {there} of {needed} slices can be read: {}", why.message);
     Error::unavailable(text)

@@ -1,6 +1,6 @@
-//! Everything that is due of an object where it belongs: made anew where it is missing, dropped where it
-//! is too much and the rest is safe. The target that answers for the object does it, from the whole,
-//! which it makes of slices first where it is gone. All of it is paced as moves of objects are.
+//! Repair of the placement of coded objects: missing forms are made again, surplus ones are dropped
+//! when the rest is safe. The owner of an object does it, from the whole, which it first rebuilds
+//! from slices if it is missing. All of it is paced like moves of objects.
 
 use std::collections::BTreeMap;
 
@@ -18,20 +18,20 @@ use crate::object::{Key, ObjectService};
 use crate::pace::Pace;
 use crate::store::Record;
 
-/// Where who answers for an object is asked to have all of it where it belongs.
+/// Path of the request to an object's owner to repair its placement.
 pub(crate) const ENSURE_PATH: &str = "/internal/v1/copy/ensure";
 
-/// What came of having an object where it belongs.
+/// The result of restoring an object's placement.
 enum Spread {
-    /// The bytes that it was about; `None` when there was nothing to do.
+    /// The bytes that were sent or dropped; `None` if there was nothing to do.
     Done(Option<u64>),
-    /// Somebody has this newer state of it.
+    /// Another target has this newer version of it.
     Older(Stamp),
 }
 
 impl ObjectService {
-    /// Has an object, for which this target answers, lie where it belongs in the forms that are due.
-    /// The request's stamp is of what the asking target has of it.
+    /// Makes sure that all due forms of an object that this target owns are where they belong. The
+    /// request's stamp is that of the requesting target's copy.
     pub(crate) async fn ensure(&self, info: &BucketInfo, request: &CopyRequest) -> Result<Ensured> {
         let (name, state) = (request.name.as_str(), self.state());
         let which = Which { info, name, older: false };
@@ -67,7 +67,7 @@ impl ObjectService {
         Ok(Ensured { stamp: Some(record.stamp()), all, removed: None })
     }
 
-    /// As [`Self::ensure`], of whoever answers for the object.
+    /// As [`Self::ensure`], at the object's owner.
     pub(in crate::object) async fn have_ensured(
         &self,
         info: &BucketInfo,
@@ -84,8 +84,8 @@ impl ObjectService {
         Ok(peer.post_json(&owner.url, ENSURE_PATH, &request).await?)
     }
 
-    /// Has what lies whole here of an object in a coded bucket where it belongs, in the forms that are
-    /// due; dropped here when that is done, unless the whole belongs here. What is older goes then.
+    /// Sends a whole object of a coded bucket to where it belongs, in the due forms. The copy here
+    /// is dropped after that, unless the whole belongs here. Older versions are dropped then.
     async fn spread_forms(&self, which: Which<'_>, record: &Record, pace: &Pace) -> Result<Spread> {
         let (info, name, stamp) = (which.info, which.name, record.stamp());
         let state = self.state();
@@ -151,8 +151,8 @@ impl ObjectService {
         Ok(Spread::Done(bytes))
     }
 
-    /// Has what lies whole here of an object in a coded bucket where it belongs; dropped where somebody
-    /// has a newer state of it. The bytes that it was about; `None` when there was nothing to do.
+    /// As [`Self::spread_forms`]; drops the copy here if another target has a newer version.
+    /// Returns the bytes sent or dropped; `None` if there was nothing to do.
     pub(in crate::object) async fn spread_or_drop(
         &self,
         which: Which<'_>,
@@ -163,7 +163,7 @@ impl ObjectService {
             Spread::Done(bytes) => return Ok(bytes),
             Spread::Older(newer) => newer,
         };
-        // Unless that one came to nothing, which the one who answers for the object can tell.
+        // Unless the newer write was not completed, which the owner can decide.
         let Some(ensured) = self.unless_lost(which.info, which.name, newer).await? else {
             return Ok(None);
         };
@@ -173,7 +173,7 @@ impl ObjectService {
         Ok(Some(record.size))
     }
 
-    /// As [`Self::have_ensured`]; `None` where too little is left of the object.
+    /// As [`Self::have_ensured`]; `None` if too little is left of the object.
     async fn unless_lost(
         &self,
         info: &BucketInfo,
@@ -182,7 +182,7 @@ impl ObjectService {
     ) -> Result<Option<Ensured>> {
         match Box::pin(self.have_ensured(info, name, stamp)).await {
             Err(e) if e.code == ErrorCode::Corrupt => {
-                // What is left stays; to try again would change nothing.
+                // The remaining slices stay; a retry would not change anything.
                 tracing::error!(name, "lost: {}", e.message);
                 Ok(None)
             }
@@ -190,7 +190,7 @@ impl ObjectService {
         }
     }
 
-    /// What a target, this one too, has of an object.
+    /// The look of a target, also of this one, at an object.
     async fn look_at(&self, node: &Node, which: Which<'_>) -> Result<CopyLook> {
         let request = CopyRequest::new(&which.info.bucket, which.name);
         if node.id == *self.me() {
@@ -199,8 +199,8 @@ impl ObjectService {
         Ok(self.0.parts.peer.post_json(&node.url, LOOK_PATH, &request).await?)
     }
 
-    /// The names whose slice under an id has to be looked after, as far as a look at all of them
-    /// tells: where it belongs here, and the whole of it is where that belongs, there is nothing to do.
+    /// The names whose slice under an id needs repair, by a look at all of them: if the slice
+    /// belongs here, and the whole is where it belongs, there is nothing to do.
     pub(crate) async fn fragments_to_repair(
         &self,
         info: &BucketInfo,
@@ -224,7 +224,7 @@ impl ObjectService {
                     let (_, rows) = asked.entry(&main.id).or_insert((main, Vec::new()));
                     rows.push((at, record.stamp()));
                 }
-                // That one is merely away.
+                // That target is only unavailable, not gone.
                 false => fine[at] = true,
             }
         }
@@ -240,8 +240,8 @@ impl ObjectService {
         names.into_iter().zip(fine).filter(|(_, fine)| !fine).map(|(name, _)| name).collect()
     }
 
-    /// Looks after one slice that lies here: has its object made whole where it is to be, and drops the
-    /// slice when it is not due any more, or is of what was.
+    /// Repairs one slice here: has its object's whole restored, and drops the slice if it is not
+    /// due any more, or is of an older version.
     pub(crate) async fn repair_fragment(
         &self,
         info: &BucketInfo,
@@ -276,8 +276,8 @@ impl ObjectService {
         Ok(Some(record.size))
     }
 
-    /// A slice that lies here turned out damaged: it goes, and comes again, if its object is safe.
-    /// False: it stays as it is.
+    /// Handles a damaged slice here: drops it and has it made again, if its object is safe. False:
+    /// it stays as it is.
     pub(in crate::object) async fn repair_damaged_fragment(
         &self,
         info: &BucketInfo,

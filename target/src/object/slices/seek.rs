@@ -1,4 +1,4 @@
-//! The newest state of an object in whatever form targets have it, brought here whole.
+//! Finds the newest version of an object in any form, and brings it here whole.
 
 use std::collections::BTreeSet;
 
@@ -14,17 +14,17 @@ use crate::object::transfer::REMOVE_PATH;
 use crate::object::{Key, ObjectService};
 use crate::store::Record;
 
-/// What came of looking for an object.
+/// The result of looking for an object.
 #[derive(Debug, Default)]
 pub(super) struct Sought {
     pub(super) record: Option<Record>,
-    /// Its last removal, as far as that is known.
+    /// Its last removal, as far as known.
     pub(super) removed: Option<Stamp>,
 }
 
 impl ObjectService {
-    /// Has the newest state of an object here that can be had. `None` only where no target that may
-    /// know of one has any.
+    /// Brings the newest available version of an object here. `None` only if no target that may
+    /// have one has any.
     pub(in crate::object) async fn newest_form(
         &self,
         info: &BucketInfo,
@@ -33,7 +33,7 @@ impl ObjectService {
         Ok(self.sought(info, name).await?.record)
     }
 
-    /// As [`Self::newest_form`], with what is known of a removal.
+    /// As [`Self::newest_form`], with the last known removal.
     pub(super) async fn sought(&self, info: &BucketInfo, name: &str) -> Result<Sought> {
         let (nodes, found, removed) = self.seek(info, name).await?;
         let Some(stamp) = found.stamp else {
@@ -73,8 +73,9 @@ impl ObjectService {
         Ok(Sought { record: Some(record), removed })
     }
 
-    /// Looks for an object at all that may have something of it: who was asked, what there is, and
-    /// the last removal. While it looks nobody writes the object here.
+    /// Looks for an object on all targets that may have something of it. Returns the nodes, the
+    /// newest version, and the last removal. If this target is the owner, the object is locked
+    /// meanwhile.
     async fn seek(
         &self,
         info: &BucketInfo,
@@ -84,7 +85,7 @@ impl ObjectService {
         let owns = |state: &ClusterState| {
             placement::owner(state, info, name).is_ok_and(|n| n.id == *self.me())
         };
-        // Only who orders the writes: two that lock and look would wait for each other.
+        // Only the owner locks: two targets that lock and look would wait for each other.
         let guard = match owns(&state) {
             true => Some(self.0.locks.lock(&Key::new(info, name)).await),
             false => None,
@@ -92,7 +93,8 @@ impl ObjectService {
         let state = self.state();
         let own = self.peek(info, &self.in_part(info, name)).await?;
         let lags = info.has_copies() && self.lags(&state);
-        // Who misses nothing and has something of it knows all; who has nothing asks those that may.
+        // A target that missed nothing and has some form of the object knows its state; one that
+        // has none must ask the other candidates.
         let must: BTreeSet<NodeId> = match own.newest() {
             Some(_) if !lags => BTreeSet::new(),
             Some(_) => ids(self.lookup_peers(info, name)),
@@ -125,19 +127,19 @@ impl ObjectService {
         let removed = looks.iter().filter_map(|look| look.removed).max();
         let owns = guard.is_some() && owns(&state);
         let mut found = newest(&looks, |stamp| {
-            // Who orders all writes, and makes none now, can tell.
+            // The owner, which holds the lock, can decide that.
             owns && self.was_never_told(&state, (info, name), stamp, (&nodes, &looks))
         });
         self.undo(info, name, &found.undone, &nodes).await?;
-        // Nobody is away who could have the others.
+        // All targets that could have the other slices have responded.
         found.lost = found.short.is_some()
             && looks.len() == all
             && looks.iter().all(|look| !look.may_lack && !look.damaged);
         Ok((nodes, found, removed))
     }
 
-    /// Whether a write was surely not acknowledged: then all that lived had it, and a target that
-    /// missed nothing since does not.
+    /// Whether a write was certainly not acknowledged: an acknowledged one reached all living
+    /// holders, and here a holder that missed nothing since does not have it.
     fn was_never_told(
         &self,
         state: &ClusterState,
@@ -157,8 +159,8 @@ impl ObjectService {
         })
     }
 
-    /// Has what is left of writes that came to nothing dropped, so that it is not met again. The
-    /// caller has the object's lock.
+    /// Drops the remains of incomplete writes, so that they are not found again. The caller holds
+    /// the object's lock.
     async fn undo(
         &self,
         info: &BucketInfo,
@@ -188,7 +190,7 @@ impl ObjectService {
         Ok(())
     }
 
-    /// What this target and all others that answer have of an object.
+    /// The looks at an object of this target and of all others that respond.
     pub(super) async fn look_at_all(
         &self,
         info: &BucketInfo,
@@ -213,7 +215,7 @@ impl ObjectService {
         CopyRequest { in_part: true, ..CopyRequest::new(&info.bucket, name) }
     }
 
-    /// The other targets that may have something of an object, whatever they know of it.
+    /// The other targets that may have some form of an object.
     fn who_has_any_form(&self, info: &BucketInfo, name: &str) -> Vec<Node> {
         let state = self.state();
         let digest = placement::digest_in(&info.bucket, name);

@@ -1,5 +1,5 @@
-//! Slices on their way out. An object is read once, stripe by stripe, and all slices of it that somebody
-//! is to have are sent at the same time: of each, a few blocks are in memory.
+//! Sends slices. An object is read once, stripe by stripe, and all its slices are sent
+//! concurrently; only a few blocks of each are in memory.
 
 use bytes::Bytes;
 use forebay_core::bucket::BucketInfo;
@@ -20,18 +20,18 @@ use crate::object::ObjectService;
 use crate::object::transfer::{COPIES_PATH, SENT_WITHIN, Sent, Which, headers_of};
 use crate::store::Record;
 
-/// Blocks of a slice that wait for its target.
+/// Number of blocks of a slice that wait for its target.
 const WAITING: usize = 2;
 
-/// What became of what was sent to a target; `None`: it died.
+/// The result of a transfer to a target; `None`: the target died.
 pub(in crate::object) type Told<'a> = (&'a NodeId, Option<Result<()>>);
 
-/// Where the blocks of one slice go.
+/// The destination of one slice's blocks.
 struct Way {
     number: usize,
     blocks: mpsc::Sender<Result<Bytes>>,
     sum: Hasher,
-    /// Whoever takes them is still there.
+    /// The receiver still exists.
     open: bool,
 }
 
@@ -42,7 +42,7 @@ impl Way {
 }
 
 impl ObjectService {
-    /// Sends each of `others` what it is to have of an object that was written here just now.
+    /// Sends each of `others` its form of an object that was written here just now.
     pub(in crate::object) async fn tell_forms<'a>(
         &self,
         state: &ClusterState,
@@ -56,7 +56,7 @@ impl ObjectService {
             match forms.iter().find(|(due, _)| due.id == node.id) {
                 Some((_, Form::Whole)) => whole.push(node),
                 Some((_, Form::Slice(slice))) => slices.push((node, *slice)),
-                // It hears of it when all have it.
+                // It gets the change when all holders have it.
                 None => told.push((&node.id, Some(Ok(())))),
             }
         }
@@ -75,7 +75,8 @@ impl ObjectService {
         told
     }
 
-    /// Sends each target its slice of an object that lies here. `written`: it is written just now.
+    /// Sends each target its slice of an object that is stored here. `written`: it was written just
+    /// now.
     pub(in crate::object) async fn send_slices<'a>(
         &self,
         info: &BucketInfo,
@@ -101,7 +102,7 @@ impl ObjectService {
         join(self.cut(record, layout, ways), join_all(sends)).await.1
     }
 
-    /// Reads an object once and sends the blocks of its slices on their ways.
+    /// Reads an object once and sends the blocks of its slices to their destinations.
     async fn cut(&self, record: &Record, layout: Layout, mut ways: Vec<Way>) {
         if let Err(e) = self.cut_to_end(record, layout, &mut ways).await {
             for way in &mut ways {

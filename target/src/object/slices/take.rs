@@ -1,4 +1,4 @@
-//! Slices that come to this target, and those that others read here.
+//! Accepts slices, and serves reads of slices by other targets.
 
 use bytes::BytesMut;
 use forebay_core::bucket::BucketInfo;
@@ -16,12 +16,12 @@ use crate::backend::BodyStream;
 use crate::object::transfer::Which;
 use crate::object::{Key, ObjectService};
 
-/// Where targets read each other's slices.
+/// Path of reads of slices.
 pub(crate) const READ_PATH: &str = "/internal/v1/copy/slice";
 
 impl ObjectService {
-    /// Takes a slice that belongs here, unless what is known here of its object is as new. What lies
-    /// here of an older state stays until the writer says that all have the new one.
+    /// Accepts a slice that belongs here, unless the state here is as new. A slice of an older
+    /// version stays until the writer reports that all holders have the new one.
     pub(crate) async fn accept_slice(
         &self,
         (info, name): (&BucketInfo, &str),
@@ -76,7 +76,7 @@ impl ObjectService {
         if slice.id(info.id, self.free_place(info, name, slice).await?) != id
             && self.store().get(id, name).await?.is_some()
         {
-            // Another one came in between, and is what the object goes back to if this one fails.
+            // Another version arrived meanwhile; it must stay, in case this write fails.
             return Err(
                 Error::unavailable(format!("{uri}: two slices came at once")).retry_after(1)
             );
@@ -87,8 +87,8 @@ impl ObjectService {
         self.store().commit(work, meta).await.map(drop)
     }
 
-    /// The place for one more state of a slice. The oldest that is here stays: a newer one beside it is
-    /// not known to be with all.
+    /// The place for one more version of a slice. The oldest one stays: a newer one may not be on
+    /// all holders yet.
     async fn free_place(&self, info: &BucketInfo, name: &str, slice: Slice) -> Result<u8> {
         let mut oldest = None;
         for place in 0..PLACES {
@@ -102,7 +102,7 @@ impl ObjectService {
         Ok(oldest.map_or(0, |(_, place)| (place + 1) % PLACES))
     }
 
-    /// An error where a slice does not belong here, or its writer may not write it any more.
+    /// An error if a slice does not belong here, or its writer may not write it any more.
     fn check_slice_arrival(
         &self,
         state: &ClusterState,
@@ -113,7 +113,8 @@ impl ObjectService {
         if let Some(writer) = head.from.as_ref().filter(|_| head.written) {
             native::check_writer(state, which.info, which.name, writer)?;
         }
-        // What this target had before, it was asked with; the bucket may be coded otherwise by now.
+        // The copy here was looked up with the request's bucket; its coding may have changed
+        // meanwhile.
         let info = state.bucket(&which.info.bucket)?;
         let forms = rebalance::forms(state, info, which.name, head.meta.size);
         let due =
@@ -121,7 +122,7 @@ impl ObjectService {
         if due { Ok(()) } else { Err(which.belongs_elsewhere()) }
     }
 
-    /// A slice that lies here, of the state of its object that the request says, and what it is.
+    /// A slice that is stored here, of the version in the request, and its metadata.
     pub(crate) async fn read_slice(
         &self,
         info: &BucketInfo,

@@ -1,4 +1,4 @@
-//! Slices that come to a target where older ones lie.
+//! Slices that arrive at a target with older ones.
 #![allow(clippy::unwrap_used)]
 
 use axum::routing::post;
@@ -17,15 +17,16 @@ use crate::object::survey::SURVEY_PATH;
 use crate::object::tests::Bench;
 use crate::store::RecordMeta;
 
-/// The only data slice there is: its bytes are those of the object.
+/// The only data slice: its bytes are those of the object.
 const SLICE: Slice = Slice { data: 1, parity: 1, number: 0 };
 
-/// A coded bucket on three targets, and a name of which this one is to have that slice.
+/// A coded bucket on three targets, and a name whose data slice belongs to this one.
 async fn coded() -> (Bench, BucketInfo, String) {
     coded_with(Form::Slice(SLICE), "http://127.0.0.1:1").await
 }
 
-/// The same with a name of which this target is to have that form. `others`: where those listen.
+/// The same with a name whose given form belongs to this target. `others`: address of the other
+/// targets.
 async fn coded_with(mine: Form, others: &str) -> (Bench, BucketInfo, String) {
     let bench = Bench::new(1 << 30).await;
     let plain = bench.bucket("b", false, Freshness::Never);

@@ -1,4 +1,4 @@
-//! The end of an upload: its parts become one object, without being copied where they are large.
+//! Completion of an upload: its parts become one object; large parts are not copied.
 
 use std::sync::Arc;
 
@@ -22,30 +22,30 @@ use crate::object::put::{Hashes, Making};
 use crate::object::{Key, ObjectService};
 use crate::store::{Piece, Store, UploadDir, WorkFile, is_corrupt};
 
-/// Parts that are smaller are written together: a file each would make reading slow.
+/// Smaller parts are merged: one file each would make reads slow.
 const SMALL_PART: u64 = 1 << 20;
-/// An object that is not larger lies in the log.
+/// An object up to this size is stored in the log.
 const SMALL_OBJECT: u64 = 128 << 10;
-/// About as many files an object has at most: every reader opens all of them.
+/// Approximate maximum number of files per object: every reader opens all of them.
 const MOST_FILES: u64 = 1000;
 
-/// A part that was chosen, and its file.
+/// A chosen part, and its file.
 #[derive(Clone)]
 struct Chosen {
     part: Part,
     file: u64,
 }
 
-/// The bytes of the object, all of which were compared with their checksums.
+/// The bytes of the object, all verified against their checksums.
 enum Whole {
     Memory(Bytes),
     Pieces(Vec<Piece>),
 }
 
 impl ObjectService {
-    /// Makes the object of its parts, at its backend too. The upload is gone then; after an error
-    /// it is still there, but for one of a disk that fails just then. Goes on when the future is dropped: a client that is tired of waiting
-    /// does not undo what was nearly done.
+    /// Makes an object of the parts, at its backend too, and ends the upload. After an error the
+    /// upload still exists, unless its disk failed. Continues if the future is dropped, so that a
+    /// client's disconnect does not undo it.
     pub(crate) async fn complete_upload(
         &self,
         info: &BucketInfo,
@@ -131,8 +131,8 @@ impl ObjectService {
         Ok(record.object_meta())
     }
 
-    /// Reads all bytes once, in their order, and decides which of them are written again: those of
-    /// small parts, and of so many that the object would have too many files.
+    /// Reads all bytes once, in order, and decides which of them are rewritten: those of small
+    /// parts, and of so many parts that the object would have too many files.
     async fn read_parts(
         &self,
         live: &Arc<Live>,
@@ -179,8 +179,8 @@ impl ObjectService {
         Ok(Whole::Pieces(pieces))
     }
 
-    /// The bytes of a part. One that is damaged (a power cut took what was not synced) is forgotten,
-    /// so that it can be sent again.
+    /// The bytes of a part. A damaged part (after a power cut before its sync) is dropped, so that
+    /// it can be sent again.
     async fn part_stream(&self, live: &Arc<Live>, chosen: &Chosen) -> Result<BodyStream> {
         let (live, number, size) = (live.clone(), chosen.part.number, chosen.part.size);
         let reader = self.store().read_upload_part(&live.dir, chosen.file, size).await?;
@@ -195,7 +195,7 @@ impl ObjectService {
     }
 }
 
-/// The parts that a client names, in ascending order, if they are those that were uploaded.
+/// The parts that a client names, in ascending order, if they match the uploaded ones.
 fn choose(live: &Live, completion: &Completion) -> Result<Vec<Chosen>> {
     let there = live.parts().len();
     let upload = format!("upload \"{}\"", live.upload.id);
@@ -235,12 +235,13 @@ fn invalid(number: u32, what: &str) -> Error {
     Error::new(ErrorCode::InvalidPart, format!("part {number} {what}"))
 }
 
-/// Cuts parts into groups of neighbours that have at least `least` bytes; the last may have less.
+/// Splits parts into groups of neighbours with at least `least` bytes; the last group may have
+/// less.
 fn groups(parts: &[Chosen], least: u64) -> Vec<&[Chosen]> {
     let mut groups = Vec::new();
     let (mut first, mut bytes) = (0, 0);
     for (n, chosen) in parts.iter().enumerate() {
-        // A large part stays as it is; what was gathered before it is a group of its own.
+        // A large part stays as it is; the parts collected before it are a group of their own.
         if chosen.part.size >= least && bytes > 0 && first < n {
             groups.push(&parts[first..n]);
             (first, bytes) = (n, 0);
@@ -268,7 +269,7 @@ fn s3_etag(parts: &[Part]) -> Result<String> {
     Ok(format!("{md5}-{}", parts.len()))
 }
 
-/// Reads the object out of its parts, from any byte and as often as a backend likes.
+/// Reads the object from its parts, from any offset and as often as a backend needs.
 fn reopen(store: Store, dir: UploadDir, chosen: Vec<Chosen>) -> OpenBody {
     let chosen: Arc<[Chosen]> = chosen.into();
     Arc::new(move |range| {

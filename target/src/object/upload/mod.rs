@@ -1,5 +1,5 @@
-//! Uploads in parts: parts come in any order and at the same time, and become one object that
-//! nobody sees before. What is uploaded outlives a restart; an upload that is forgotten goes.
+//! Multipart uploads: parts arrive in any order and concurrently, and become one object that is not
+//! visible before. Uploads survive a restart; abandoned ones are dropped.
 
 mod complete;
 mod registry;
@@ -27,53 +27,53 @@ use super::put::{AtEnd, AtEndMeta, Hashes, OnlyIf};
 use super::{Key, ObjectService};
 use registry::{Kept, Line, Live};
 
-/// An upload that nobody touched for so long is given up.
+/// An upload that was idle for this time is dropped.
 const IDLE: Duration = Duration::from_secs(7 * 24 * 3600);
-/// How often forgotten uploads are looked for.
+/// Interval of the search for idle uploads.
 const SWEEP: Duration = Duration::from_secs(600);
-/// Most uploads of one target at a time.
+/// Maximum number of uploads of one target.
 const MOST: usize = 10_000;
 
-/// What an upload is to make.
+/// Options of an upload.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct UploadOptions {
-    /// Custom metadata of the object; what is there is kept when absent.
+    /// Custom metadata of the object; if absent, existing ones are kept.
     pub(crate) custom: Option<BTreeMap<String, String>>,
     /// Compute MD5 of each part, and give the object S3's ETag: the MD5 of all MD5s, and `-N`.
     pub(crate) md5: bool,
-    /// Kept with the upload for who begins it.
+    /// Stored with the upload for its creator.
     pub(crate) notes: BTreeMap<String, String>,
 }
 
-/// A part as a client sends it.
+/// A part from a client.
 pub(crate) struct PartRequest {
     pub(crate) body: BoxStream<'static, Result<Bytes>>,
     pub(crate) len: Option<u64>,
-    /// What the client says the bytes' checksum is.
+    /// The checksum that the client announced.
     pub(crate) announced: Option<Checksum>,
-    /// Asked behind the last byte: its custom metadata become the part's notes, its ETag is not
-    /// looked at.
+    /// Called after the last byte: its custom metadata become the part's notes, its ETag is
+    /// ignored.
     pub(crate) at_end: Option<AtEnd>,
 }
 
-/// What can be said of an object only when its parts are chosen.
+/// Metadata of an object that are known only when its parts are chosen.
 pub(crate) type CompleteMeta = Box<dyn FnOnce(&[Part]) -> Result<AtEndMeta> + Send>;
 
-/// How an upload is to end.
+/// Options of a completion.
 #[derive(Default)]
 pub(crate) struct Completion {
     /// The parts of the object; they are joined in ascending order of their numbers.
     pub(crate) parts: Vec<ChosenPart>,
-    /// Every part that was uploaded must be among them.
+    /// All uploaded parts must be among them.
     pub(crate) all: bool,
-    /// Asked before anything is written, while nobody else writes the object.
+    /// Called before anything is written, while the object is locked.
     pub(crate) only_if: Option<OnlyIf>,
-    /// Asked with the chosen parts in their order: more metadata of the object.
+    /// Called with the chosen parts in order; returns more metadata of the object.
     pub(crate) at_end: Option<CompleteMeta>,
 }
 
 impl ObjectService {
-    /// Begins an upload; the id is opaque and cannot be guessed.
+    /// Starts an upload; its id is opaque and cannot be guessed.
     pub(crate) async fn begin_upload(
         &self,
         info: &BucketInfo,
@@ -106,7 +106,7 @@ impl ObjectService {
         Ok(id)
     }
 
-    /// Takes a part in, in place of one that has the same number.
+    /// Adds a part, in place of an existing one with the same number.
     pub(crate) async fn put_part(
         &self,
         info: &BucketInfo,
@@ -134,7 +134,7 @@ impl ObjectService {
         let received = hashes.finish(&uri)?;
         let notes = request.at_end.map_or(Ok(AtEndMeta::default()), |at_end| at_end())?.custom;
 
-        // Nobody completes or aborts the upload while the part gets its place.
+        // Holds off completion and abort of the upload while the part is added.
         let _turn = live.turn.read().await;
         live.check_open(info)?;
         let file = store.keep_part(dir, work, info.class == Class::Owned).await?;
@@ -165,7 +165,7 @@ impl ObjectService {
         Ok((live.upload.clone(), live.parts()))
     }
 
-    /// The uploads of a bucket that are here, ordered by name and id.
+    /// The uploads of a bucket on this target, ordered by name and id.
     pub(crate) async fn uploads(&self, request: &UploadsRequest) -> Result<UploadsPage> {
         self.load_uploads().await?;
         Ok(self.0.uploads.page(request))
@@ -180,14 +180,14 @@ impl ObjectService {
         Ok(())
     }
 
-    /// The upload of this id, if it is one of this object.
+    /// The upload of this id, if it belongs to this object.
     async fn find_upload(&self, info: &BucketInfo, name: &str, id: &str) -> Result<Arc<Live>> {
         self.load_uploads().await?;
         let found = self.0.uploads.find(&Key::new(info, name), id);
         found.ok_or_else(|| registry::unknown(info, name, id))
     }
 
-    /// Forgets an upload and what is on the disk of it. The caller has its turn.
+    /// Removes an upload and its data on the disk. The caller holds its lock.
     async fn end_upload(&self, live: &Live) {
         live.end();
         self.0.uploads.remove(live);
@@ -196,7 +196,7 @@ impl ObjectService {
         }
     }
 
-    /// Gives up the uploads that nobody touched since `before_ns`.
+    /// Drops the uploads that were idle since `before_ns`.
     pub(super) async fn drop_idle_uploads(&self, before_ns: u64) -> Result<usize> {
         self.load_uploads().await?;
         let mut dropped = 0;
@@ -211,7 +211,7 @@ impl ObjectService {
         Ok(dropped)
     }
 
-    /// Gives up the uploads of a bucket that is no more.
+    /// Drops the uploads of a bucket that was destroyed.
     pub(super) async fn drop_uploads_of(&self, bucket_id: u64) -> Result<()> {
         self.load_uploads().await?;
         for live in self.0.uploads.of_bucket(bucket_id) {
@@ -229,10 +229,10 @@ impl ObjectService {
         Ok(self.0.uploads.buckets())
     }
 
-    /// Gives up forgotten uploads until the node stops.
+    /// Drops idle uploads until the node stops.
     pub(crate) async fn watch_uploads(self) {
         let stop = self.0.parts.lifecycle.token();
-        // What lay aside for a job goes now, not when somebody uploads something.
+        // Load now, so that leftovers of jobs are removed immediately, not on the next upload.
         if let Err(e) = self.load_uploads().await {
             tracing::warn!("uploads are looked for again when one is asked for: {e}");
         }

@@ -20,7 +20,7 @@ pub(crate) struct Uploads {
     loaded: OnceCell<()>,
 }
 
-/// A line of a journal. A later part takes the place of an earlier one of its number.
+/// A line of a journal. A later part replaces an earlier one with the same number.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Line {
@@ -33,9 +33,9 @@ pub(super) struct Live {
     pub(super) bucket_id: u64,
     pub(super) upload: Upload,
     pub(super) dir: UploadDir,
-    /// Held by all who add parts, or by the one who ends it.
+    /// Held shared to add parts, exclusively to end the upload.
     pub(super) turn: RwLock<()>,
-    /// Held by who writes to the journal.
+    /// Held to write to the journal.
     pub(super) journal: tokio::sync::Mutex<()>,
     state: Mutex<State>,
 }
@@ -53,7 +53,7 @@ pub(super) struct Kept {
     pub(super) file: PartFile,
 }
 
-/// The error for an id that nobody has.
+/// The error for an unknown id.
 pub(super) fn unknown(info: &BucketInfo, name: &str, id: &str) -> Error {
     Error::new(
         ErrorCode::UploadNotFound,
@@ -62,7 +62,7 @@ pub(super) fn unknown(info: &BucketInfo, name: &str, id: &str) -> Error {
 }
 
 impl Line {
-    /// The line with its end.
+    /// The encoded line with its line end.
     pub(super) fn encode(&self) -> Result<Vec<u8>> {
         let mut line = serde_json::to_vec(self)
             .map_err(|e| Error::internal(format!("an upload cannot be written down: {e}")))?;
@@ -83,14 +83,15 @@ impl Live {
         }
     }
 
-    /// What was found on a disk, as it was found where its journal does not say what it is.
+    /// The upload that was found on a disk; if its journal is unusable, what was found is returned.
     fn recovered(found: FoundUpload) -> std::result::Result<Self, FoundUpload> {
         let mut lines = found.lines.iter().map(|line| serde_json::from_slice(line));
         let Some(Ok(Line::Upload { bucket_id, upload })) = lines.next() else { return Err(found) };
         let live = Self::new(bucket_id, upload, found.dir);
         let mut files: HashMap<u64, PartFile> =
             found.files.into_iter().map(|file| (file.id, file)).collect();
-        // The last line may be torn. A part without its file was replaced, or never got there.
+        // The last line may be incomplete. A part without its file was replaced, or was not
+        // finished.
         for line in lines {
             if let Ok(Line::Part { file, part }) = line
                 && let Some(file) = files.remove(&file).filter(|f| f.size == part.size)
@@ -105,12 +106,12 @@ impl Live {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Keeps a part; returns the one that it replaces.
+    /// Adds a part; returns the one that it replaces.
     pub(super) fn keep(&self, kept: Kept) -> Option<Kept> {
         self.state().parts.insert(kept.part.number, kept)
     }
 
-    /// Forgets a part whose bytes are lost.
+    /// Removes a part whose bytes are lost.
     pub(super) fn forget(&self, number: u32) {
         self.state().parts.remove(&number);
     }
@@ -137,12 +138,12 @@ impl Live {
         self.state().over = true;
     }
 
-    /// Whether a job began it and no client may see it.
+    /// Whether a job started it and clients must not see it.
     pub(super) fn is_aside(&self) -> bool {
         self.upload.notes.contains_key(ASIDE)
     }
 
-    /// When somebody last did something to it, unix nanoseconds.
+    /// Time of the last operation on it, unix nanoseconds.
     pub(super) fn touched_ns(&self) -> u64 {
         let last = self.state().parts.values().map(|kept| kept.part.stored_ns).max();
         last.unwrap_or(0).max(self.upload.started_ns)
@@ -216,16 +217,17 @@ impl Uploads {
 }
 
 impl ObjectService {
-    /// Reads what uploads there are from the disks, once.
+    /// Reads existing uploads from the disks, once.
     pub(super) async fn load_uploads(&self) -> Result<()> {
         let uploads = &self.0.uploads;
         let load = async || {
             for found in self.store().find_uploads().await? {
                 match Live::recovered(found) {
-                    // The process that would have published it is no more.
+                    // The process that would have completed it has ended.
                     Ok(live) if live.is_aside() => self.store().drop_upload(&live.dir).await?,
                     Ok(live) => uploads.insert(live),
-                    // The process ended while it began or dropped it: nobody was told its id.
+                    // The process ended while it created or dropped the upload: no client has its
+                    // id.
                     Err(found) if found.files.is_empty() => {
                         self.store().drop_upload(&found.dir).await?;
                     }

@@ -1,4 +1,4 @@
-//! Promises about uploads in parts and appends, over a real store and a real folder backend.
+//! Tests of multipart uploads and appends, over a real store and a real folder backend.
 #![allow(clippy::unwrap_used)]
 
 use bytes::Bytes;
@@ -95,7 +95,7 @@ async fn parts_in_any_order_become_one_object() {
         assert_eq!(meta.parts.count(), sizes.len() as u64);
         assert_eq!(meta.parts.largest(), *sizes.iter().max().unwrap() as u64);
         assert_eq!(case.left_behind(), 0);
-        // Some range over the seams.
+        // Some ranges cross the boundaries of parts.
         let range = ByteRange { start: 5, end: whole.len() as u64 - 3 };
         let found = case.bench.service.get(&case.info, "o").await.unwrap();
         let parts: Vec<Bytes> =
@@ -136,7 +136,7 @@ async fn a_completion_must_name_what_was_uploaded() {
         assert_eq!(e.code.status(), 400);
     }
     assert_eq!(case.bench.read(&case.info, "o").await.unwrap_err().code, ErrorCode::ObjectNotFound);
-    // All of that did no harm.
+    // None of these errors did harm.
     case.complete(&id, &[3, 1]).await.unwrap();
     assert_eq!(case.contents().await, "onethree");
 }
@@ -207,7 +207,7 @@ async fn what_is_over_is_not_found() {
             assert!(e.message.contains("does not exist"));
         }
     }
-    // An id is of one object.
+    // An id belongs to one object.
     let id = case.begin().await;
     let other = service.put_part(&case.info, "other", &id, 1, part(b"x")).await.unwrap_err();
     assert_eq!(other.code, ErrorCode::UploadNotFound);
@@ -289,7 +289,7 @@ async fn an_upload_outlives_a_restart() {
     case.send(&id, 1, b"first").await;
     case.send(&id, 1, b"first again").await;
     case.send(&id, 3, &pattern(700_000)).await;
-    // The end of the journal was torn, and a part was torn with it.
+    // The end of the journal was lost, and a part with it.
     let dir = case.bench.dir.path().join("disk/uploads").join(&id);
     let journal = dir.join("journal");
     let mut text = std::fs::read(&journal).unwrap();
@@ -300,7 +300,7 @@ async fn an_upload_outlives_a_restart() {
     let service = &case.bench.service;
     let (_, parts) = service.upload(&case.info, "o", &id).await.unwrap();
     assert_eq!(parts.iter().map(|p| p.size).collect::<Vec<_>>(), [11, LARGE as u64, 700_000]);
-    // What a power cut did to the last part is noticed, and the part can be sent again.
+    // Damage by a power cut to the last part is detected, and the part can be sent again.
     let mut files = std::fs::read_dir(&dir).unwrap().map(|e| e.unwrap().path());
     let last = files.find(|p| p.metadata().unwrap().len() == 700_000 + 11 * 4).unwrap();
     let mut bytes = std::fs::read(&last).unwrap();
@@ -317,7 +317,7 @@ async fn an_upload_outlives_a_restart() {
     assert_eq!(case.contents().await, whole);
 }
 
-/// A process may be killed between any two steps of beginning and of dropping an upload.
+/// A process may be killed between any two steps of creating and of dropping an upload.
 #[tokio::test]
 async fn what_a_kill_leaves_of_an_upload_that_nobody_knows_is_gone_after_a_restart() {
     let mut case = Case::new(false).await;
@@ -331,7 +331,7 @@ async fn what_a_kill_leaves_of_an_upload_that_nobody_knows_is_gone_after_a_resta
     case.bench.restart().await;
     let kept = case.begin().await;
     assert_eq!(case.left_behind(), 1, "only the one that began now");
-    // Parts that somebody was told of are not thrown away because the journal is damaged.
+    // Acknowledged parts are not thrown away because the journal is damaged.
     case.send(&kept, 1, b"part").await;
     std::fs::write(uploads.join(&kept).join("journal"), "damaged").unwrap();
     case.bench.restart().await;
@@ -344,7 +344,7 @@ async fn a_drop_that_breaks_off_leaves_an_upload_that_can_be_dropped() {
     let mut case = Case::new(false).await;
     let id = case.begin().await;
     case.send(&id, 1, b"part").await;
-    // Something cannot be removed, as if the process had ended there.
+    // A file cannot be removed, as if the process had ended there.
     let dir = case.bench.dir.path().join("disk/uploads").join(&id);
     std::fs::create_dir(dir.join("0")).unwrap();
     case.bench.service.abort_upload(&case.info, "o", &id).await.unwrap();
@@ -472,7 +472,7 @@ async fn an_append_whose_disk_left_service_is_refused_once_and_frees_what_it_hel
             let e = service.flush_append(&case.info, "o", handle, None).await.unwrap_err();
             assert_eq!(e.code, ErrorCode::UploadNotFound, "{e}");
         }
-        // A new one does what the old one did not.
+        // A new one does not repeat the old one's content.
         let handle = service.append(&case.info, "o", None, body(b"again")).await.unwrap();
         service.flush_append(&case.info, "o", &handle, None).await.unwrap();
         assert_eq!(case.contents().await, [pattern(old).as_slice(), b"again"].concat());
