@@ -222,7 +222,7 @@ pub(crate) fn check(role: Role, config: &NodeConfig) -> Result<(), Stopped> {
         .hint("listen on 127.0.0.1, or set listen.insecure = true (serve: --insecure)"));
     }
     if !address.ip().is_loopback() {
-        tracing::warn!(%address, "everybody who reaches this address may read and write");
+        tracing::warn!(%address, "every client that reaches this address may read and write");
     }
     check_port(address)?;
     if !config.node.dir.is_empty() {

@@ -113,9 +113,7 @@ impl World {
             }
         };
         let act = Act { kind, observed, begin, end: self.exec.now() };
-        self.note(|| {
-            format!("client {} was told of {key:?}: {kind:?} {observed:?}", owner - CLIENTS)
-        });
+        self.note(|| format!("client {} got of {key:?}: {kind:?} {observed:?}", owner - CLIENTS));
         self.seen.answered(key, act, started);
         self.check_kept(key);
         observed
@@ -182,9 +180,7 @@ impl World {
         let listed = self.call_within(ANSWERED_WITHIN, (owner, gateway), listed).await;
         if let Ok(keys) = listed {
             let end = self.exec.now();
-            self.note(|| {
-                format!("client {} was told of bucket {bucket}: {keys:?}", owner - CLIENTS)
-            });
+            self.note(|| format!("client {} got of bucket {bucket}: {keys:?}", owner - CLIENTS));
             self.seen.listed(bucket, Listing { begin, end, keys });
         }
     }
