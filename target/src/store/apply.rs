@@ -1,5 +1,5 @@
-//! What one record of the log does to the index and the accounts: the same while the store runs,
-//! after a crash, and when the index is made again.
+//! Applies one record of the log to the index and the accounts. The result is the same while the
+//! store runs, after a crash, and when the index is rebuilt.
 
 use std::collections::BTreeSet;
 
@@ -13,32 +13,32 @@ use super::recency::Touch;
 use super::record::Record;
 use super::usage_counters::{Shift, UsageCounters};
 
-/// A batch of changes in the making, with the accounts that go with it.
+/// A batch of changes that is being built, with the accounts that belong to it.
 pub(crate) struct Applier<'a> {
     pub(crate) batch: Batch<'a>,
     pub(crate) usage_counters: &'a mut UsageCounters,
     touched: BTreeSet<u64>,
 }
 
-/// What became of one record.
+/// The effect of one record.
 #[derive(Debug, Default)]
 pub(crate) struct Applied {
-    /// The object's record now; none when it was removed.
+    /// The record of the object after the change; `None` if it was removed.
     pub(crate) new: Option<Record>,
-    /// What it replaced or removed.
+    /// The record that was replaced or removed.
     pub(crate) old: Option<Record>,
-    /// Files that no record needs any more.
+    /// Files that no record refers to any more.
     pub(crate) doomed: Vec<u64>,
 }
 
 impl Applied {
-    /// A record of the object that was changed. `None`: nothing was.
+    /// A record of the object that was changed. `None` if nothing was changed.
     pub(crate) fn any(&self) -> Option<&Record> {
         self.new.as_ref().or(self.old.as_ref())
     }
 
-    /// The place of a commit that was not there before. What is moved may be about to be replaced on
-    /// another disk.
+    /// The location of a commit that is new. `None` for a moved record, because it may be about to
+    /// be replaced on another disk.
     pub(crate) fn fresh(&self) -> Option<Known> {
         let is_moved =
             |new: &&Record| self.old.as_ref().is_some_and(|old| old.generation == new.generation);
@@ -51,8 +51,8 @@ impl<'a> Applier<'a> {
         Self { batch: index.batch(), usage_counters, touched: BTreeSet::new() }
     }
 
-    /// Applies the record of the frame at `at`, which has `len` bytes. An older one than what the
-    /// index has changes nothing.
+    /// Applies the record of the frame at `at`, which has `len` bytes. Changes nothing if the index
+    /// has a newer record.
     pub(crate) fn apply(&mut self, at: Position, len: u64, entry: Entry) -> Result<Applied> {
         self.pass(at, len);
         match entry {

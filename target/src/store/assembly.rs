@@ -36,8 +36,8 @@ impl Store {
         Ok(WorkFile::new(&volume, bucket_id, name.as_ref(), size_hint, reservation))
     }
 
-    /// Makes one object of parts, in their order, in place of what had the name before. No part is
-    /// copied. Promises are those of [`Self::commit`].
+    /// Makes one object of parts, in their order, and replaces the object of that name. No part is
+    /// copied. Guarantees are those of [`Self::commit`].
     pub async fn assemble(&self, parts: Vec<WorkFile>, meta: RecordMeta) -> Result<Record> {
         let first = parts.first().ok_or_else(|| Error::invalid("an object without parts"))?;
         let (volume, bucket_id, name) = (first.volume()?, first.bucket_id, first.name.clone());
@@ -56,7 +56,7 @@ impl Store {
         self.commit_parts(&volume, bucket_id, name, parts, meta, held).await
     }
 
-    /// Makes an object of files of one disk, in place of what had the name before.
+    /// Makes an object of files of one disk and replaces the object of that name.
     pub(crate) async fn commit_parts(
         &self,
         volume: &Arc<Volume>,
@@ -77,9 +77,9 @@ impl Store {
         Ok(record)
     }
 
-    /// Adds `more` to the end of this very commit; what it has stays where it is, but for a last
-    /// file of less than a MiB. [`ErrorCode::ObjectNotFound`](forebay_core::ErrorCode) when the
-    /// commit is gone.
+    /// Adds `more` to the end of exactly this commit. Existing bytes stay where they are, except a
+    /// last file of less than a MiB. [`ErrorCode::ObjectNotFound`](forebay_core::ErrorCode) when
+    /// the commit is gone.
     pub async fn append(&self, record: &Record, more: Bytes, meta: RecordMeta) -> Result<Record> {
         let mut work = self.begin_behind(record, Some(more.len() as u64)).await?;
         work.write(more).await?;
@@ -100,7 +100,8 @@ impl Store {
         Ok(WorkFile::new(&volume, bucket_id, name, size_hint, reservation))
     }
 
-    /// As [`Self::append`], for what was written behind the object (or anywhere: it is copied then).
+    /// As [`Self::append`], for bytes that were written to a work file. They are copied if that
+    /// file is not on the disk of the object.
     pub(crate) async fn append_work(
         &self,
         record: &Record,
@@ -118,7 +119,7 @@ impl Store {
                 _ => (extents.clone(), 0),
             },
         };
-        // Not read back either once its disk left service: what it holds may be lost.
+        // Bytes are not read back either once their disk left service: they may be lost.
         let written_to = more.volume()?;
         let work = if merged == 0 && Arc::ptr_eq(&written_to, &volume) {
             more

@@ -1,7 +1,8 @@
 //! Disks that come and go by command, while the store goes on.
 //!
-//! A disk that is to go takes nothing new, its objects move to the others, and only then it goes:
-//! [`Store::begin_leaving`], [`Store::empty`], [`Store::take_out`]. What cannot be moved keeps it.
+//! A disk that leaves takes no new objects, and its objects move to the other disks; then it is
+//! detached: [`Store::begin_leaving`], [`Store::empty`], [`Store::take_out`]. The disk stays as
+//! long as an object on it cannot be moved.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -19,15 +20,16 @@ use super::state::{DiskState, Slot};
 use super::volume::Volume;
 use super::{DiskSettings, Store, blocking, format};
 
-/// Numbers of disks that a process may give; those that went have theirs to the end.
+/// Most disk numbers that a process assigns. A detached disk keeps its number until the process
+/// ends.
 pub(crate) const MAX_DISKS: usize = 256;
-/// Records looked at in one step.
+/// Records read in one step.
 const PAGE: usize = 256;
-/// Passes over a disk that takes nothing any more, until nothing is left on it.
+/// Passes over a sealed disk until no object is left on it.
 const PASSES: usize = 3;
-/// Bytes moved in a second at most: somebody waits for it.
+/// Bytes moved in a second at most. It is high because an administrator waits for the command.
 const BYTES_PER_SECOND: u64 = 256 << 20;
-/// How long a command waits for a disk: until its last user is gone, or until it is in use.
+/// How long a command waits for a disk: until its last user released it, or until it is in use.
 const DETACH_TIMEOUT: Duration = Duration::from_secs(15);
 const TICK: Duration = Duration::from_millis(50);
 
@@ -37,7 +39,7 @@ impl Store {
     pub(crate) async fn attach_disk(&self, settings: DiskSettings, adopted: bool) -> Result<()> {
         let path = settings.path.clone();
         let number = self.slot_for(&settings)?;
-        // It may have been detached a moment ago, and somebody reads from it still.
+        // The disk may have been detached a moment ago while a reader still uses it.
         self.until(|| self.disks.lock().slots[number].ending.strong_count() == 0).await;
         let disks = self.disks.clone();
         let terms = if adopted { Terms::Adopted } else { Terms::Empty };
@@ -50,7 +52,7 @@ impl Store {
         self.drop_double_partials().await
     }
 
-    /// The number of a disk that comes: the one it had, or a new one.
+    /// The number of an attached disk: the one it had before, or a new one.
     fn slot_for(&self, settings: &DiskSettings) -> Result<usize> {
         let mut change = self.disks.lock();
         let path = &settings.path;
@@ -80,7 +82,7 @@ impl Store {
         Ok(number)
     }
 
-    /// Takes a disabled disk into use again, by the task that looks after disks.
+    /// Takes a disabled disk into use again. The task that watches the disks does the work.
     pub(crate) async fn enable_disk(&self, path: &Path) -> Result<()> {
         let number = self.disk_number(path)?;
         {
@@ -124,13 +126,13 @@ impl Store {
         })
     }
 
-    /// How a disk stands.
+    /// Returns the state of a disk.
     pub(crate) fn state(&self, path: &Path) -> Result<DiskState> {
         let number = self.disk_number(path)?;
         Ok(self.disks.lock().slots[number].state.clone())
     }
 
-    /// Has a disk take nothing new from now on, so that it can be emptied.
+    /// Stops placing new objects on a disk, so that it can be emptied.
     pub(crate) fn begin_leaving(&self, path: &Path) -> Result<Arc<Volume>> {
         let number = self.disk_number(path)?;
         let mut change = self.disks.lock();
@@ -140,7 +142,8 @@ impl Store {
             if n == number && *state != DiskState::InUse {
                 return conflict(format!("the objects of {at} cannot be moved: {state}"));
             }
-            // What it knows of objects on the other disk would be lost with it.
+            // The leaving disk keeps notes about objects on the unavailable disk. They would be
+            // lost with it.
             if n != number && state.hides_objects() {
                 return conflict(format!("disk {at} is not in use either: {state}"));
             }
@@ -160,11 +163,12 @@ impl Store {
         Ok(volume)
     }
 
-    /// Moves all objects of a disk that is to go to the others. Copies that a backend has as well
-    /// are dropped where there is no room for them.
+    /// Moves all objects of a leaving disk to the other disks. Copies that a backend also has are
+    /// dropped where there is no space for them.
     pub(crate) async fn empty(&self, from: &Arc<Volume>, lock: &ObjectLock) -> Result<()> {
         self.move_all(from, lock).await?;
-        // What was begun before ends now, or not here.
+        // From here on no new write starts on this disk. Writes that started before complete now or
+        // on another disk.
         from.shared().sealed.store(true, Ordering::SeqCst);
         from.drain().await?;
         for _ in 0..PASSES {
@@ -176,7 +180,7 @@ impl Store {
         Err(Error::unavailable(text))
     }
 
-    /// Has a disk stay that was to go.
+    /// Returns a leaving disk to service.
     pub(crate) fn stay(&self, volume: &Arc<Volume>, why: &Error) {
         let mut change = self.disks.lock();
         volume.shared().sealed.store(false, Ordering::SeqCst);
@@ -188,7 +192,7 @@ impl Store {
         }
     }
 
-    /// Takes a disk out of use at once, with what is on it.
+    /// Takes a disk out of use at once, with the objects on it.
     pub(crate) fn take_out(&self, path: &Path, state: DiskState) -> Result<()> {
         let number = self.disk_number(path)?;
         match self.disks.number(number) {
@@ -198,7 +202,7 @@ impl Store {
         Ok(())
     }
 
-    /// Looks at all disks anew, and where objects belong among them.
+    /// Has all disks checked again, and the placement of objects among them.
     pub(crate) fn look_again(&self) {
         for volume in self.disks.online().iter() {
             volume.shared().suspect.store(true, Ordering::Relaxed);
@@ -206,7 +210,7 @@ impl Store {
         self.disks.turn();
     }
 
-    /// One pass over a disk; how many records it found.
+    /// One pass over a disk. Returns how many records it found.
     async fn move_all(&self, from: &Arc<Volume>, lock: &ObjectLock) -> Result<u64> {
         let (mut found, mut after) = (0, None);
         loop {

@@ -80,7 +80,7 @@ async fn what_is_written_while_a_disk_leaves_is_kept() {
     let volume = t.store.begin_leaving(&disks[0].path).unwrap();
     let mut started = Vec::new();
     for n in 0..24 {
-        // Begun on the disk that stays, all of them, from now on.
+        // All of these are started on the disk that stays, from now on.
         let mut work = t.store.begin(1, &name(100 + n), None).await.unwrap();
         work.write(data(n, 2)).await.unwrap();
         started.push((n, work));
@@ -176,7 +176,7 @@ async fn a_disk_that_was_disabled_with_objects_hides_them_until_it_is_enabled() 
     }
     let e = t.store.begin_leaving(&disks[1].path).err().unwrap();
     assert_eq!(e.code, ErrorCode::Conflict, "{e}");
-    // What happens meanwhile counts.
+    // Writes made while the disk is away count.
     t.store.put(1, &name(hidden[0]), data(hidden[0], 1), owned()).await.unwrap();
     t.store.put(1, &name(hidden[1]), data(0, 2), owned()).await.unwrap();
     t.store.remove(1, &name(hidden[1])).await.unwrap().unwrap();

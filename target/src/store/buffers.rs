@@ -1,5 +1,5 @@
-//! Buffers for pieces of large objects on their way out, used again: memory that the CPU still has
-//! in its caches is cheaper to fill than fresh pages.
+//! Reusable buffers for chunks of large objects that are being sent. Memory that is still in the
+//! CPU's caches is cheaper to fill than fresh pages.
 
 use std::cell::RefCell;
 
@@ -27,7 +27,7 @@ impl Buffer {
         &mut self.0
     }
 
-    /// Ends the writing; the buffer is used again when all who share the bytes have dropped them.
+    /// Ends the writing. The buffer is reused when all holders of the bytes have dropped them.
     pub(crate) fn freeze(self) -> Bytes {
         Bytes::from_owner(self)
     }
@@ -42,7 +42,7 @@ impl AsRef<[u8]> for Buffer {
 impl Drop for Buffer {
     fn drop(&mut self) {
         let buffer = std::mem::take(&mut self.0);
-        // A thread that ends has no list any more: then the memory goes.
+        // A thread that ends has no list any more: then the memory is freed.
         let _ended = FREE.try_with(|free| {
             let mut free = free.borrow_mut();
             if free.len() < BUFFERS_PER_THREAD {

@@ -1,4 +1,4 @@
-//! What can be asked of a disk, and what came of it.
+//! Requests to change a disk, and their results.
 
 use bytes::Bytes;
 
@@ -12,13 +12,13 @@ pub(crate) type MetaChange = Box<dyn FnOnce(&mut RecordMeta) + Send>;
 
 /// One change of a disk.
 pub(crate) enum Change {
-    /// A commit. The payload is empty when the record's place is in files; the new ones of them
-    /// come along and are moved to their places when the log has the record. A `sequence` (and
-    /// then a `generation`) of 0 is filled in. `misplaced`: another disk has an older copy.
+    /// A commit. The payload is empty when the record's place is in files. `files` are the new
+    /// files; they move to their places when the log has the record. A `sequence` (and then a
+    /// `generation`) of 0 is filled in. `misplaced`: another disk has an older copy.
     Put { record: Box<Record>, payload: Bytes, files: Vec<Filling>, misplaced: bool },
-    /// A removal; of this commit only if `generation` is given.
+    /// A removal. If `generation` is given, only that commit is removed.
     Remove { bucket_id: u64, name: String, generation: Option<u64> },
-    /// A change of the metadata of this very commit.
+    /// A change of the metadata of exactly this commit.
     Update { record: Box<Record>, change: MetaChange },
     /// Times of access: index only.
     Times(Vec<Touch>),
@@ -32,7 +32,7 @@ pub(crate) enum Change {
     ClearMisplaced { key: Vec<u8> },
 }
 
-/// What became of a change; both are absent when there was nothing to do.
+/// The result of a change; both fields are `None` when there was nothing to do.
 #[derive(Debug, Default)]
 pub(crate) struct Outcome {
     pub(crate) new: Option<Record>,
@@ -40,7 +40,7 @@ pub(crate) struct Outcome {
 }
 
 impl Change {
-    /// A digest of the object that it is of.
+    /// A digest of the object that the change is about.
     pub(crate) fn digest(&self) -> Option<u64> {
         match self {
             Self::Put { record, .. } | Self::Update { record, .. } | Self::Move { record, .. } => {
@@ -56,7 +56,8 @@ impl Change {
         }
     }
 
-    /// Whether it has to wait while the file system is full; what frees space must not.
+    /// Whether the change has to wait while the file system is full. Changes that free space do not
+    /// wait.
     pub(crate) fn needs_room(&self) -> bool {
         matches!(self, Self::Put { .. } | Self::Times(_))
     }

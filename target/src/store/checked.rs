@@ -1,8 +1,8 @@
-//! Blocks of files that were compared with their checksums a moment ago.
+//! Tracks blocks of files that were compared with their checksums recently.
 //!
-//! A read of less than a block has to read all of it to check it. While the block is still in the
-//! page cache, and nobody changed the file since, a check that is at most [`TRUST`] old stands for
-//! the next one: shuffled members of a shard then cost their own bytes alone.
+//! A read of less than a block has to read the whole block to check it. If the block is still in
+//! the page cache, the file is unchanged and the last check is at most [`TRUST`] old, that check is
+//! used again. Shuffled members of a shard then cost their own bytes alone.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -12,16 +12,16 @@ use std::time::{Duration, Instant};
 
 use super::format::BLOCK;
 
-/// For how long a check stands.
+/// How long a check is valid.
 const TRUST: Duration = Duration::from_secs(10);
-/// Time of a check is kept in steps of this.
+/// Resolution of the time of a check.
 const TICK: Duration = Duration::from_millis(100);
-/// Blocks of all files of a disk whose times are kept at most: 256 GiB of data in 16 MiB.
+/// Most blocks of all files of a disk whose check times are kept: 256 GiB of data in 16 MiB.
 const MAX_TRACKED_BLOCKS: usize = 4 << 20;
-/// What a file takes beside them, in blocks.
+/// Fixed memory per file, counted in blocks.
 const FILE: usize = 32;
 
-/// What is known of the files of one disk.
+/// Check times of the files of one disk.
 #[derive(Default)]
 pub(crate) struct Checked {
     files: Mutex<Files>,
@@ -30,25 +30,26 @@ pub(crate) struct Checked {
 #[derive(Default)]
 struct Files {
     by_id: HashMap<u64, Arc<Marks>>,
-    /// Of all files, each with what it takes beside them.
+    /// Sum over all files, each with its fixed cost.
     blocks: usize,
-    /// When all were looked at for what does not count any more: once in a tick is enough.
+    /// Tick of the last removal of expired files: once in a tick is enough.
     dropped: u32,
 }
 
 /// When the blocks of one file were checked.
 pub(crate) struct Marks {
-    /// When the file was last changed, in ns since 1970: another time makes another file of it.
+    /// Time of the last change of the file, in ns since 1970. A file with another time counts as
+    /// another file.
     changed_ns: i128,
-    /// Ticks since the process began, and one: 0 is never.
+    /// Ticks since the process began, plus one; 0 means never.
     blocks: Box<[AtomicU32]>,
-    /// The page cache lost something of the file: checks of this tick and before do not count.
+    /// The page cache dropped a part of the file: checks of this tick and before are not valid.
     lost: AtomicU32,
 }
 
 impl Checked {
     /// The marks of file `id`, which has `size` bytes of payload and was changed at `changed_ns`.
-    /// `None`: too much is known of other files already.
+    /// `None` if the marks of other files take all the memory.
     pub(crate) fn marks(&self, id: u64, size: u64, changed_ns: i128) -> Option<Arc<Marks>> {
         let blocks = usize::try_from(size.div_ceil(BLOCK))
             .ok()
@@ -82,7 +83,7 @@ impl Files {
         }
     }
 
-    /// Forgets files of which no check counts any more.
+    /// Removes files without a valid check.
     fn drop_old(&mut self, now: u32) {
         self.dropped = now;
         self.by_id.retain(|_, marks| marks.is_any_fresh(now));
@@ -91,7 +92,7 @@ impl Files {
 }
 
 impl Marks {
-    /// Notes that these blocks were read and are sound.
+    /// Notes that these blocks were read and matched their checksums.
     pub(crate) fn note(&self, blocks: Range<u64>) {
         let now = now();
         for block in self.of(blocks) {
@@ -99,19 +100,19 @@ impl Marks {
         }
     }
 
-    /// Whether all of these blocks were checked a moment ago.
+    /// Whether all of these blocks have a valid check.
     pub(crate) fn cover(&self, blocks: Range<u64>) -> bool {
         let now = now();
         self.of(blocks).iter().all(|block| self.is_fresh(block, now))
     }
 
-    /// How many of these blocks, from the first on, were checked a moment ago.
+    /// How many of these blocks, from the first on, have a valid check.
     pub(crate) fn covered(&self, blocks: Range<u64>) -> u64 {
         let now = now();
         self.of(blocks).iter().take_while(|block| self.is_fresh(block, now)).count() as u64
     }
 
-    /// Has no check until now count.
+    /// Makes all checks until now invalid.
     pub(crate) fn lose(&self) {
         self.lost.store(now(), Ordering::Relaxed);
     }
@@ -139,7 +140,7 @@ fn now() -> u32 {
     ticks(BEGIN.elapsed()).saturating_add(1)
 }
 
-/// Ticks of a time; the last one after 13 years, when checks stop to count.
+/// Ticks of a time. They saturate after 13 years; checks are then never valid.
 fn ticks(time: Duration) -> u32 {
     u32::try_from(time.as_millis() / TICK.as_millis()).unwrap_or(u32::MAX)
 }

@@ -1,5 +1,5 @@
-//! Reads of less than a block: what was checked a moment ago is not checked again, and damage is
-//! never given out.
+//! Reads of less than a block: a block that was checked recently is not checked again, and damaged
+//! bytes are never returned.
 #![allow(clippy::unwrap_used)]
 
 use std::fs;
@@ -76,7 +76,7 @@ async fn a_file_that_was_changed_is_checked_again() {
     reader(&store).await.read(PART).await.unwrap();
     let path = the_file(dir.path());
     let mut bytes = fs::read(&path).unwrap();
-    // File systems tell times in steps of some milliseconds.
+    // File systems keep times in steps of some milliseconds.
     std::thread::sleep(std::time::Duration::from_millis(30));
     bytes[PART.start as usize] ^= 4;
     fs::write(&path, &bytes).unwrap();
@@ -114,13 +114,13 @@ async fn what_left_the_page_cache_is_checked_again() {
         // A file system that lives in memory.
         return;
     }
-    // Whoever brings the pages back: the check before does not count any more.
+    // When another process brings the pages back, the check before does not count any more.
     fs::read(the_file(dir.path())).unwrap();
     assert!(opened.read_recent(PART).is_none());
     assert_eq!(opened.read(PART).await.unwrap(), cut(&data, PART));
 }
 
-/// The bytes of a range as a connection gets them, and how many of them came unread.
+/// The bytes of a range as a connection gets them, and how many of them were sent unread.
 async fn sent(reader: &ObjectReader, range: ByteRange) -> (Vec<u8>, u64) {
     let pieces: Vec<Piece> = reader.pieces(range).try_collect().await.unwrap();
     let (mut all, mut unchecked) = (Vec::new(), 0);
@@ -153,7 +153,7 @@ async fn what_was_checked_a_moment_ago_is_sent_as_it_lies() {
     let (all, unchecked) = sent(&reader(&store).await, whole).await;
     assert!(all == data);
     if unchecked == 0 {
-        // A kernel that does not tell what is cached.
+        // A kernel that does not report what is cached.
         return;
     }
     assert_eq!(unchecked, 4 * BLOCK, "the rest was never read");
@@ -166,7 +166,7 @@ async fn what_was_checked_a_moment_ago_is_sent_as_it_lies() {
     page_cache::forget_cached(&file);
     let (all, unchecked) = sent(&first, whole).await;
     assert!(all == data);
-    // A file system that lives in memory forgets nothing.
+    // A file system in memory drops nothing.
     assert!(unchecked == 0 || unchecked == whole.len(), "{unchecked}");
 }
 

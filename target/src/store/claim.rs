@@ -1,4 +1,5 @@
-//! Opening a disk: it is locked and known first, then brought up to its log and set going.
+//! Opens a disk: locks and identifies it first, then brings it up to date with its log and starts
+//! it.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -32,9 +33,10 @@ const MAX_DEFAULT_BUDGET: u64 = 20 << 30;
 /// Segments have this part of the budget, within these bounds.
 const SEGMENT_SHARE: u64 = 64;
 const SEGMENT_BYTES: std::ops::RangeInclusive<u64> = (256 << 10)..=(256 << 20);
-/// Opening a disk takes this much of its file system, or its reserve is given up.
+/// Opening a disk needs this much free space on its file system; with less, its reserve is given
+/// up.
 const OPENING: u64 = 1 << 20;
-/// A disk that is locked and known, and not yet open.
+/// A disk that is locked and identified, and not yet open.
 pub(crate) struct Claim {
     pub(crate) identity: Identity,
     settings: DiskSettings,
@@ -42,12 +44,12 @@ pub(crate) struct Claim {
     lock: DiskLock,
 }
 
-/// What a disk has to know of the store that it is in.
+/// Properties of the store that a disk needs.
 pub(crate) struct Setting {
     pub(crate) number: usize,
     /// How often the store was opened.
     pub(crate) opens: u64,
-    /// Gives the order of records.
+    /// Assigns the sequence numbers of records.
     pub(crate) sequence: Arc<AtomicU64>,
     pub(crate) bell: Arc<EvictionNotifier>,
     pub(crate) location_cache: Arc<LocationCache>,
@@ -58,7 +60,7 @@ pub(crate) struct Setting {
 }
 
 impl Claim {
-    /// Locks a disk and reads who it is.
+    /// Locks a disk and reads its identity.
     pub(crate) fn take(settings: &DiskSettings, io: Arc<dyn Disk>) -> Result<Self> {
         let root = &settings.path;
         let own = root.join(".forebay");
@@ -70,7 +72,7 @@ impl Claim {
             io.create_dir(dir).map_err(failed("create folder", dir))?;
         }
         let lock = identity::lock(&*io, root, &own)?;
-        // Opening writes a little: with nothing left at all it would fail.
+        // Opening writes a little: with no free space at all it would fail.
         if io.space(root).is_ok_and(|s| s.free < OPENING) {
             drop(io.unlink(&reserve_path(root)));
         }
@@ -92,7 +94,7 @@ impl Claim {
         self.identity.check_owner(self.path(), self.node(), cluster)
     }
 
-    /// Opens the disk; also returned: keys just learned from the log.
+    /// Opens the disk. Also returns the keys that were just learned from the log.
     pub(crate) fn open(mut self, setting: Setting) -> Result<(Volume, Replayed)> {
         let Setting { number, opens, sequence, bell, location_cache, degraded, losses } = setting;
         let (root, io) = (self.settings.path.clone(), self.io.clone());

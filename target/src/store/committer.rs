@@ -1,8 +1,8 @@
 //! The one thread of a disk that changes its log and its index.
 //!
-//! It takes what has gathered while it wrote the last group, appends all of it with one write,
-//! syncs once if anything in it must survive a power cut, and puts it into the index in one batch.
-//! So a group grows with the load, and nobody waits for the sake of grouping.
+//! It takes the changes that gathered while it wrote the last group, appends all of them with one
+//! write, syncs once if any of them must survive a power cut, and puts them into the index in one
+//! batch. So a group grows with the load, and no change waits just to fill a group.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -28,27 +28,27 @@ const GROUP_CHANGES: usize = 1024;
 /// Changes of one caller, made together.
 pub(crate) struct Request {
     pub(crate) changes: Vec<Change>,
-    /// Given back when the accounts have what was written, before the answer.
+    /// Released when the accounts include the written bytes, before the reply.
     held: Vec<Reservation>,
     reply: oneshot::Sender<Result<Vec<Outcome>>>,
-    /// The caller's thread waits, which may be all that its runtime has.
+    /// The caller blocks its thread, which may be the only thread of its runtime.
     blocks: bool,
 }
 
-/// A request and what became of it.
+/// A request and its result.
 pub(crate) struct Answer(pub(crate) Request, pub(crate) Result<Vec<Outcome>>);
 
 impl Answer {
     fn give(self) {
         let Self(request, outcomes) = self;
         drop(request.held);
-        // Nobody may be waiting any more; what was done is done.
+        // The caller may have gone away; the changes are made nevertheless.
         drop(request.reply.send(outcomes));
     }
 }
 
-/// Gives the answers of a group. A task of the runtime does: a thread outside takes a system call to wake
-/// the task of nearly every caller, and the disk waits for it meanwhile.
+/// Sends the replies of a group. A task of the runtime does it: from a thread outside the runtime,
+/// waking each caller costs a system call, and the disk would be idle meanwhile.
 pub(crate) struct Answers(Option<mpsc::UnboundedSender<Vec<Answer>>>);
 
 impl Answers {
@@ -77,7 +77,7 @@ impl Answers {
     }
 }
 
-/// The hand that gives changes to the thread. Dropping it waits for the thread's end.
+/// The handle that passes changes to the thread. Dropping it waits for the thread's end.
 pub(crate) struct Committer {
     retired: CancellationToken,
     sender: Option<mpsc::Sender<Request>>,
@@ -98,8 +98,8 @@ impl Committer {
         Ok(Self { retired, sender: Some(sender), thread: Some(thread) })
     }
 
-    /// Makes changes; returns when they are made and, where their class asks for it, synced.
-    /// They are made even if the future is dropped. One outcome for each change, in order.
+    /// Makes changes. Returns when they are made and, where their class requires it, synced. They
+    /// are made even if the future is dropped. Returns one outcome for each change, in order.
     pub(crate) async fn submit(
         &self,
         changes: Vec<Change>,
@@ -150,7 +150,7 @@ fn stopped() -> Error {
     Error::unavailable("the disk is being closed")
 }
 
-/// Groups what has gathered, until nobody can ask for anything any more.
+/// Commits the gathered requests in groups, until all senders are gone.
 fn run(mut engine: Engine, mut receiver: mpsc::Receiver<Request>) {
     let mut next = receiver.blocking_recv();
     while let Some(first) = next.take() {
@@ -178,7 +178,7 @@ fn run(mut engine: Engine, mut receiver: mpsc::Receiver<Request>) {
 #[derive(Default)]
 struct Group {
     requests: Vec<Request>,
-    /// Digests of objects: two of one digest are taken for one.
+    /// Digests of objects. Two objects with the same digest are treated as one.
     objects: HashSet<u64>,
     changes: usize,
     bytes: usize,

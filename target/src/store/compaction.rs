@@ -1,8 +1,8 @@
-//! Compaction: what is still needed of the emptiest segments is copied to the head of the log, and
-//! they go.
+//! Compaction: copies live records of the emptiest segments to the head of the log, and removes
+//! those segments.
 //!
 //! A copy keeps its sequence and generation, so a crash in between leaves two equal records, of
-//! which the later one counts. The old segment goes only after the copies were synced.
+//! which the later one counts. The old segment is removed only after the copies were synced.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,21 +20,22 @@ use super::record::{Place, Record};
 use super::shared::Shared;
 use super::usage_counters::SegmentUsage;
 
-/// A segment is worth rewriting when this part of it is dead,
+/// A segment is rewritten when this part of it is dead,
 const DEAD_PERCENT: u64 = 50;
-/// or this part while room is short.
+/// or this part while space is short.
 const DEAD_PERCENT_PRESSED: u64 = 5;
 /// Segments below this part of the usual size are merged when there are many.
 const SMALL_SHARE: u64 = 4;
 const MANY_SMALL: usize = 16;
-/// Bytes copied at once, and then a rest that makes it this many a second when nothing presses.
+/// Bytes copied at once. A rest follows that limits the copying to this many bytes a second, unless
+/// space is short.
 const STEP_BYTES: u64 = 1 << 20;
 const STEP_CHANGES: usize = 256;
 const BYTES_PER_SECOND: u64 = 64 << 20;
-/// How often an idle disk is looked at.
+/// How often an idle disk is checked.
 const PERIOD: Duration = Duration::from_secs(1);
-/// A segment of which more than this part died since the last look is left alone, unless room is short: it
-/// is being written over, and what dies by itself need not be copied.
+/// A segment of which more than this part died since the last check is left alone, unless space is
+/// short: its objects are being overwritten, and dead bytes need not be copied.
 const DYING_SHARE: u64 = 64;
 
 /// Compacts the log of one disk.
@@ -49,8 +50,8 @@ struct Inner {
     segment_bytes: u64,
     stop: AtomicBool,
     sleep: (Mutex<()>, Condvar),
-    /// Segments that hold damaged records of objects which exist nowhere else, or cannot be read. Held while one
-    /// segment is rewritten, so that only one is.
+    /// Segments that cannot be read, or hold damaged records of objects which exist nowhere else.
+    /// Locked while one segment is rewritten, so that only one is.
     stuck: Mutex<Vec<u64>>,
 }
 
@@ -78,7 +79,7 @@ impl Compactor {
         Ok(Self { inner, thread: Some(thread) })
     }
 
-    /// Rewrites segments as long as room is short and it frees some; the bytes freed.
+    /// Rewrites segments while space is short and rewriting frees some. Returns the bytes freed.
     pub(crate) fn reclaim(&self) -> Result<u64> {
         let mut freed = 0;
         if self.inner.shared.room.is_pressed() {
@@ -93,7 +94,7 @@ impl Compactor {
         Ok(freed)
     }
 
-    /// Rewrites every segment that has anything dead in it; the bytes freed.
+    /// Rewrites every segment that has anything dead in it. Returns the bytes freed.
     #[cfg(test)]
     pub(crate) fn compact_all(&self) -> Result<u64> {
         let mut freed = 0;
@@ -140,7 +141,7 @@ impl Inner {
         self.stop.load(Ordering::Relaxed)
     }
 
-    /// Sleeps; true when it is time to end.
+    /// Sleeps. Returns true when compaction is to stop.
     fn rest(&self, time: Duration) -> bool {
         let (lock, bell) = &self.sleep;
         let held = lock.lock().unwrap_or_else(PoisonError::into_inner);
@@ -149,8 +150,8 @@ impl Inner {
         stopped()
     }
 
-    /// Segments that are being written over. `seen`: dead bytes of each segment at the last look, then
-    /// those of now.
+    /// Segments whose objects are being overwritten. `seen`: dead bytes of each segment at the last
+    /// check; replaced by the present ones.
     fn dying(&self, seen: &mut BTreeMap<u64, u64>) -> HashSet<u64> {
         let now = self.shared.usage_counters().segments.clone();
         let died = |id: &u64, s: &SegmentUsage| {
@@ -162,7 +163,7 @@ impl Inner {
         if self.shared.room.is_pressed() { HashSet::new() } else { dying }
     }
 
-    /// Rewrites the segment that gives most, if it is none of `spared`. `None`: none is worth it.
+    /// Rewrites the segment that frees most, if it is none of `spared`. `None` if none is worth it.
     fn one(&self, percent: u64, spared: &HashSet<u64>, paced: bool) -> Result<Option<u64>> {
         self.shared.check_alive()?;
         match self.candidate(percent, self.shared.log.end().segment, spared) {
@@ -175,7 +176,7 @@ impl Inner {
     fn candidate(&self, percent: u64, active: u64, spared: &HashSet<u64>) -> Option<u64> {
         let stuck = self.stuck.lock().unwrap_or_else(PoisonError::into_inner);
         let usage_counters = self.shared.usage_counters();
-        // The copies need room first.
+        // The copies need free space first.
         let room = self.shared.io.space(&self.shared.root).map_or(u64::MAX, |s| s.free / 2);
         let sealed = || {
             let idle = usage_counters.segments.iter().filter(|(id, _)| **id < active);
@@ -191,17 +192,17 @@ impl Inner {
         emptiest.or(small.copied()).map(|(id, _)| *id)
     }
 
-    /// Copies what is needed of a segment and removes it; the bytes freed.
+    /// Copies the live records of a segment and removes it. Returns the bytes freed.
     fn rewrite(&self, segment: u64, paced: bool) -> Result<u64> {
         let mut stuck = self.stuck.lock().unwrap_or_else(PoisonError::into_inner);
-        // Another rewrite may have been at it since it was chosen.
+        // Another rewrite may have processed it since it was chosen.
         let before = self.shared.usage_counters().segments.get(&segment).map(|s| s.dead());
         let Some(before) = before else { return Ok(0) };
-        // What was just written to it is in the index then.
+        // Waits until records just written to it are in the index.
         self.committer.submit_blocking(Vec::new())?;
         let is_empty = |s: &SegmentUsage| s.live == 0 && s.removals == 0;
         let is_empty = self.shared.usage_counters().segments.get(&segment).is_some_and(is_empty);
-        // What is all overwritten goes unread.
+        // A segment without live records is not read.
         let whole = is_empty || self.move_on(segment, paced)?;
         if self.is_stopped() {
             return Ok(0);
@@ -215,8 +216,8 @@ impl Inner {
         Ok(if gone { before } else { 0 })
     }
 
-    /// Has all that is needed of a segment at the head of the log, unless compaction stops meanwhile. False:
-    /// some of it is damaged.
+    /// Copies all live records of a segment to the head of the log, unless compaction stops
+    /// meanwhile. False if some of it is damaged.
     fn move_on(&self, segment: u64, paced: bool) -> Result<bool> {
         let mut step = Step::default();
         let mut whole = true;
@@ -262,7 +263,7 @@ impl Inner {
             Place::Log(spot) => match self.shared.log.read(spot, now.size) {
                 Ok(Some((_, payload))) => payload,
                 Ok(None) => return Ok(None),
-                // A damaged copy of what a backend has is worth nothing.
+                // A damaged copy of an object that a backend has is worth nothing.
                 Err(e) if e.code == ErrorCode::Corrupt && now.evictable() => {
                     let generation = Some(now.generation);
                     let (bucket_id, name) = (now.bucket_id, now.name);

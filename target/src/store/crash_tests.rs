@@ -1,5 +1,6 @@
-//! Stops the store at every single step of a change, starts it again, with its index and without,
-//! and looks: the old state or the new one, acknowledged means kept, nothing left lying about.
+//! Stops the store at every single step of a change and starts it again, with and without its
+//! index. Afterwards the old or the new state is there, acknowledged changes are kept, and no file
+//! is left over.
 #![allow(clippy::unwrap_used)]
 
 use std::path::Path;
@@ -53,9 +54,9 @@ async fn start(disks: &[&Path], rebuild_index: bool, io: Arc<dyn Disk>) -> Store
     Store::open(settings, io).await.unwrap()
 }
 
-/// What the store holds under the one name, after checking that there is nothing else.
+/// The object that the store has under the one name, after checking that there is nothing else.
 async fn state(store: &Store, disks: &[&Path]) -> Option<Bytes> {
-    // Reading cleans up, so look first.
+    // Reading cleans up, so list first.
     let (rows, _) = store.list(1, "", None, None, 10).await.unwrap();
     let usage = store.usage();
     let found = contents(store, 1, NAME).await;
@@ -74,7 +75,7 @@ async fn state(store: &Store, disks: &[&Path]) -> Option<Bytes> {
         let index = &volume.shared().index;
         assert!(index.strays().unwrap().is_empty());
     }
-    // A companion is that of the object that is there, or it is not.
+    // A sidecar belongs to the current object, or it is absent.
     let record = store.get(1, NAME).await.unwrap();
     let own = record.as_ref().map(|r| format!("{:016x}", r.generation));
     for path in disks.iter().flat_map(|d| files(&d.join("companions"))) {
@@ -253,7 +254,7 @@ async fn what_was_removed_stays_so_when_compaction_crashes() {
     }
 }
 
-/// What a crash left is put right by an opening that crashes itself, at any step of both.
+/// Recovery from a crash may itself crash, at any step of both, and still loses nothing.
 #[tokio::test]
 async fn a_crash_while_opening_after_a_crash_loses_nothing() {
     for after in [Some(new()), None] {
@@ -411,7 +412,7 @@ async fn a_crash_while_an_object_moves_between_disks_leaves_one_copy() {
     }
 }
 
-/// Segments of a small disk that are full of what was written over, and kept for later ones.
+/// Fills segments of a small disk with overwritten objects, so that they are recycled.
 async fn with_spares(store: &Store) {
     for _ in 0..12 {
         store.put(1, NAME, old(), owned()).await.unwrap();
@@ -437,7 +438,7 @@ async fn a_crash_while_a_segment_is_written_over_leaves_the_old_or_the_new_objec
             with_spares(&store).await;
             io.plan(step, fault);
             let new = Bytes::from(vec![2; 70_000]);
-            // Segments end, others are written over, and one more is released.
+            // Segments end, recycled ones are overwritten, and one more is released.
             let mut acknowledged = true;
             for _ in 0..8 {
                 acknowledged &= store.put(1, NAME, new.clone(), owned()).await.is_ok();

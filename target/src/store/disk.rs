@@ -30,7 +30,8 @@ pub trait DiskFile: Send + Sync {
     /// Cuts the file to `len` bytes.
     fn set_len(&self, len: u64) -> io::Result<()>;
 
-    /// As [`Self::read_at`] if no disk needs to be waited for. `None`: it would, or nobody can tell.
+    /// As [`Self::read_at`], without waiting for a disk. `None` if it would wait, or if that is
+    /// unknown.
     fn read_now_at(&self, buf: &mut [u8], offset: u64) -> io::Result<Option<usize>>;
 
     /// Makes contents and length survive a power cut.
@@ -39,20 +40,20 @@ pub trait DiskFile: Send + Sync {
     /// Length in bytes.
     fn size(&self) -> io::Result<u64>;
 
-    /// When contents, length or name were last changed, in ns since 1970. `Unsupported` where nobody
-    /// keeps it.
+    /// When contents, length or name were last changed, in ns since 1970. `Unsupported` where the
+    /// system does not keep it.
     fn changed_ns(&self) -> io::Result<i128> {
         Err(io::ErrorKind::Unsupported.into())
     }
 
-    /// The open file itself, to be sent from, if `len` bytes at `offset` lie in the page cache.
-    /// An error where nobody can tell.
+    /// The open file itself, to be sent from, if `len` bytes at `offset` are in the page cache. An
+    /// error where the system cannot report that.
     fn resident(self: Arc<Self>, _offset: u64, _len: u64) -> io::Result<Option<Arc<dyn Held>>> {
         Err(io::ErrorKind::Unsupported.into())
     }
 
-    /// As [`Self::read_exact_at`], for who reads everything once: what is not in the page cache
-    /// before is not left there.
+    /// As [`Self::read_exact_at`], for callers that read everything once: pages that were not in
+    /// the page cache before are not left there.
     fn read_uncached(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
         self.read_exact_at(buf, offset)
     }
@@ -74,7 +75,7 @@ pub trait DiskFile: Send + Sync {
     }
 }
 
-/// Size of a file system and what is left of it for us.
+/// Size of a file system and the free space that this process may use.
 #[derive(Clone, Copy, Debug)]
 pub struct Space {
     pub total: u64,
@@ -118,10 +119,10 @@ pub trait Disk: Send + Sync {
     /// Whether a file system of its own is mounted at `dir`.
     fn is_mount(&self, dir: &Path) -> io::Result<bool>;
 
-    /// Creates a file of `len` bytes that has its room on the disk; none is left after an error.
+    /// Creates a file of `len` bytes with its blocks allocated. After an error no file is left.
     fn allocate(&self, path: &Path, len: u64) -> io::Result<()>;
 
-    /// Takes the exclusive lock `path` stands for; `WouldBlock` when another process has it.
+    /// Takes the exclusive lock at `path`; `WouldBlock` when another process has it.
     fn lock(&self, path: &Path) -> io::Result<DiskLock>;
 
     /// Called before each write of the index library.
@@ -187,7 +188,7 @@ impl DiskFile for RealFile {
     }
 
     fn read_uncached(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
-        // No reading ahead: what is in the cache has to be there for another's sake.
+        // No read-ahead: pages in the cache must be there because of other readers.
         advise(&self.0, 0, 0, libc::POSIX_FADV_RANDOM);
         let (end, step) = (offset + buf.len() as u64, UNCACHED);
         let cached: Vec<bool> = (offset..end)
@@ -206,7 +207,7 @@ impl DiskFile for RealFile {
     }
 }
 
-/// Bytes of which [`DiskFile::read_uncached`] decides at once whether they stay in the page cache.
+/// Bytes for which [`DiskFile::read_uncached`] decides at once whether they stay in the page cache.
 const UNCACHED: u64 = 64 << 10;
 impl Disk for RealDisk {
     fn create(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>> {
@@ -283,12 +284,12 @@ pub(crate) fn open_files_limit() -> u64 {
     // SAFETY: the call writes to `limit` only.
     match unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) } {
         0 => limit.rlim_cur,
-        // What POSIX promises to be enough for programs that do not ask.
+        // The minimum that POSIX guarantees to every process.
         _ => 256,
     }
 }
 
-/// Has a file system fail from now on, as a disk that dies.
+/// Makes a file system fail from now on, like a dying disk.
 #[cfg(test)]
 #[allow(unsafe_code)]
 pub(crate) fn shut_down(path: &Path) -> io::Result<()> {

@@ -22,7 +22,7 @@ use super::space::{EvictionNotifier, Usage};
 use super::state::{DiskReport, DiskState, Seen, Slot};
 use super::volume::Volume;
 
-/// How often a disk that was taken out of use is looked at, until nobody has it any more.
+/// How often a disk that was taken out of use is checked, until its last user released it.
 const RETIRING: Duration = Duration::from_millis(20);
 
 /// All disks that the store was given.
@@ -30,21 +30,21 @@ pub(crate) struct Disks {
     pub(super) io: Arc<dyn Disk>,
     online: ArcSwap<Vec<Arc<Volume>>>,
     bell: Arc<EvictionNotifier>,
-    /// Where small objects lie, of all disks that are in use.
+    /// Locations of small objects on all disks in use.
     location_cache: Arc<LocationCache>,
     /// Order of records over all disks, so that of two copies the newer one is known.
     sequence: Arc<AtomicU64>,
     observer: OnceLock<Arc<dyn Observer>>,
-    /// Some disk is not in use: what is not found may lie there, and what is written or removed
-    /// now may have an older copy there.
+    /// Some disk is not in use. An object that is not found may be there, and one that is written
+    /// or removed now may have an older copy there.
     degraded: Arc<AtomicBool>,
     /// The cluster whose objects the disks hold; empty until it is known.
     cluster: ArcSwap<String>,
-    /// Held for moments only: no disk is waited for.
+    /// Held for moments only: no disk I/O under this lock.
     change: Mutex<Change>,
-    /// Counts comings and goings of disks.
+    /// Counts disks that were taken into or out of use.
     turns: watch::Sender<u64>,
-    /// Counts the times that objects went with a disk, or with their bytes on it.
+    /// Counts the times that objects were lost with a disk, or with their bytes on it.
     losses: Arc<watch::Sender<u64>>,
 }
 
@@ -52,20 +52,20 @@ pub(crate) struct Disks {
 pub(super) struct Change {
     /// How often the store was opened.
     opens: u64,
-    /// What the disks opened last learned from their logs.
+    /// Keys that the disks opened last learned from their logs.
     replayed: Vec<(usize, Replayed)>,
     /// Every disk by its number.
     pub(super) slots: Vec<Slot>,
 }
 
-/// On what terms a disk comes into use.
+/// The conditions under which a disk comes into use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Terms {
     /// It was in use before, or is to be from the start.
     Known,
-    /// It is new here: objects on it are of another time, and of nobody's knowledge.
+    /// The disk is new to this store. Objects on it may be outdated, so it must be empty.
     Empty,
-    /// As it is, with all that is on it.
+    /// Taken into use with all objects on it.
     Adopted,
 }
 
@@ -83,7 +83,8 @@ impl Disks {
         let claimed = || claims.iter().flatten().flatten();
         let cluster = claimed().map(|c| &c.identity.cluster).find(|id| !id.is_empty());
         let cluster = cluster.cloned().unwrap_or_default();
-        // Settings that name a disk of another target are wrong; the rest of the disks does not help.
+        // A disk that belongs to another target is an error of the settings; the other disks do not
+        // help.
         claimed().try_for_each(|claim| claim.check_owner(&cluster))?;
         let claimed = claimed();
         let opens = claimed.map(|c| c.identity.opens).max().unwrap_or(0) + 1;
@@ -108,7 +109,7 @@ impl Disks {
                 let mut change = disks.lock();
                 tracing::error!(disk = %change.slots[number].settings.path.display(), "not in use: {e}");
                 change.slots[number].state = DiskState::Away(e.to_string());
-                // Another one may come in its place.
+                // Another disk may be mounted in its place.
                 disks.losses.send_modify(|n| *n += 1);
                 first_error = first_error.or(Some(e));
             }
@@ -124,19 +125,20 @@ impl Disks {
         self.change.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether objects may be on disks that are not in use, as writers and readers are to know it.
+    /// Updates the flag by which readers and writers know whether objects may be on disks that are
+    /// not in use.
     fn show_degraded(&self, change: &Change) {
         let hidden = change.slots.iter().any(|slot| slot.state.hides_objects());
         self.degraded.store(hidden, Ordering::SeqCst);
     }
 
-    /// Has the disk stand so from now on.
+    /// Sets the state of a disk.
     pub(super) fn stand(&self, change: &mut Change, number: usize, state: DiskState) {
         change.slots[number].state = state;
         self.show_degraded(change);
     }
 
-    /// Takes a claimed disk into use.
+    /// Takes a locked and identified disk into use.
     pub(super) fn admit(&self, number: usize, claim: Claim, terms: Terms) -> Result<()> {
         let (owner, cluster) = (claim.node().to_owned(), self.cluster.load_full());
         match terms {
@@ -170,7 +172,7 @@ impl Disks {
         volume.belong_to(&owner, &cluster)?;
         if let Some(observer) = self.observer.get() {
             volume.observe(observer.clone());
-            // It looked at the disks that were there at the start only.
+            // The observer has read only the disks that were there at the start.
             for record in volume.records() {
                 observer.inserted(number, &Arrival::of(&record?));
             }
@@ -204,14 +206,15 @@ impl Disks {
         Ok(())
     }
 
-    /// How often the store was opened, as a disk that comes into use has to note it.
+    /// How often the store was opened, as an attached disk has to record it.
     fn opens_for(&self, number: usize, identity: &Identity) -> Result<u64> {
         let mut change = self.lock();
         let seen = change.slots[number].seen.as_ref();
         let back = seen.is_some_and(|seen| seen.id == identity.id);
         let known = identity.opens < change.opens || (back && identity.opens == change.opens);
         if !known {
-            // It was in another store for longer: every disk must know, or sequences would repeat.
+            // The disk was used by a store that was opened more often: every disk must record that,
+            // or sequences would repeat.
             change.opens = identity.opens + 1;
             self.sequence.fetch_max(Identity::first_sequence(change.opens), Ordering::SeqCst);
             self.online.load().iter().try_for_each(|v| v.raise(change.opens))?;
@@ -219,8 +222,8 @@ impl Disks {
         Ok(change.opens)
     }
 
-    /// Removes from a disk that comes back what was written or removed while it was away, before
-    /// anybody can read it.
+    /// Removes from a disk that comes back the objects that were written or removed while it was
+    /// away, before readers see them.
     fn drop_overtaken(&self, volume: &Arc<Volume>) -> Result<()> {
         let mut old = Vec::new();
         for other in self.online.load().iter() {
@@ -236,7 +239,7 @@ impl Disks {
         volume.remove_all_blocking(&old).map(drop)
     }
 
-    /// Takes a disk out of use; it stands as told then. Nothing waits for it: it may hang.
+    /// Takes a disk out of use and sets its state. Waits for nothing, because the disk may hang.
     pub(crate) fn leave(&self, volume: &Arc<Volume>, state: DiskState) {
         let mut change = self.lock();
         if !self.online.load().iter().any(|v| Arc::ptr_eq(v, volume)) {
@@ -250,7 +253,7 @@ impl Disks {
         }
         let was = &change.slots[volume.number()].state;
         if *was != DiskState::Leaving || state.hides_objects() {
-            // Before anybody looks for one of its objects and does not find it.
+            // Before a reader looks for one of its objects and does not find it.
             self.losses.send_modify(|n| *n += 1);
         }
         self.stand(&mut change, volume.number(), state);
@@ -270,7 +273,7 @@ impl Disks {
         self.turn();
         let end = std::thread::Builder::new().name(format!("retire-{}", volume.number()));
         let volume = volume.clone();
-        // Its end waits for its threads, and those may wait for the disk.
+        // Dropping it waits for its threads, and those may wait for the disk.
         let ended = end.spawn(move || {
             while Arc::strong_count(&volume) > 1 {
                 std::thread::sleep(RETIRING);
@@ -283,8 +286,8 @@ impl Disks {
         }
     }
 
-    /// Takes a disk out of use whose index turned out damaged, so that it is made again. True: it
-    /// is damaged.
+    /// Takes a disk out of use if its index is damaged, so that the index is rebuilt. Returns true
+    /// if it is damaged.
     pub(crate) fn repair_if_damaged(&self, volume: &Arc<Volume>) -> bool {
         let damaged = volume.shared().index.is_damaged();
         if damaged {
@@ -293,7 +296,7 @@ impl Disks {
         damaged
     }
 
-    /// Tries to take a disk into use that is not. Blocks for as long as the disk does.
+    /// Tries to take a disk into use that is not in use. Blocks for as long as the disk does.
     pub(crate) fn try_again(&self, number: usize) -> Result<()> {
         let mut settings = {
             let change = self.lock();
@@ -310,7 +313,7 @@ impl Disks {
         };
         settings.disabled = None;
         let path = &settings.path;
-        // A folder that went away is not made again: its disk may come back.
+        // A missing folder is not created: its disk may come back.
         self.io.list(path).map_err(failed("list", path))?;
         let claim = Claim::take(&settings, self.io.clone());
         let tried = claim.and_then(|c| self.admit(number, c, Terms::Known));
@@ -334,7 +337,7 @@ impl Disks {
         Some(self.cluster.load().as_ref().clone()).filter(|id| !id.is_empty())
     }
 
-    /// Notes on the disks which cluster their objects belong to. Blocks on the disks.
+    /// Records on the disks which cluster their objects belong to. Blocks on the disks.
     pub(crate) fn note_cluster(&self, id: &str) -> Result<()> {
         if **self.cluster.load() == *id {
             return Ok(());
@@ -381,7 +384,7 @@ impl Disks {
         self.degraded.load(Ordering::SeqCst)
     }
 
-    /// Whether what is known of this key proves that no disk that is away has an object of it.
+    /// Whether the records of this key prove that no disk that is away has an object of it.
     pub(crate) fn is_removed(&self, key: &[u8]) -> Result<bool> {
         for volume in self.online.load().iter() {
             if volume.shared().index.misplaced(key)?.flatten().is_some() {
@@ -391,17 +394,17 @@ impl Disks {
         Ok(false)
     }
 
-    /// Counts comings and goings of disks.
+    /// Counts disks that were taken into or out of use.
     pub(crate) fn turns(&self) -> watch::Receiver<u64> {
         self.turns.subscribe()
     }
 
-    /// Counts the times that objects went with a disk, or with their bytes on it.
+    /// Counts the times that objects were lost with a disk, or with their bytes on it.
     pub(crate) fn losses(&self) -> &watch::Sender<u64> {
         &self.losses
     }
 
-    /// Has those who watch the set of disks look at it again.
+    /// Notifies the watchers of the set of disks.
     pub(crate) fn turn(&self) {
         self.location_cache.clear();
         self.turns.send_modify(|n| *n += 1);
@@ -412,7 +415,7 @@ impl Disks {
         self.online.load_full()
     }
 
-    /// Tells `observer` of all changes of all disks from now on.
+    /// Notifies `observer` of all changes of all disks from now on.
     pub(crate) fn observe(&self, observer: Arc<dyn Observer>) {
         let _change = self.lock();
         if self.observer.set(observer.clone()).is_err() {
@@ -422,7 +425,7 @@ impl Disks {
         self.online.load().iter().for_each(|volume| volume.observe(observer.clone()));
     }
 
-    /// The budget of each disk by its number; 0 of one that is not in use.
+    /// The budget of each disk by its number; 0 for a disk that is not in use.
     pub(crate) fn budgets(&self) -> Vec<u64> {
         let mut budgets = vec![0; self.lock().slots.len()];
         for volume in self.online.load().iter() {
@@ -451,7 +454,7 @@ impl Disks {
         let online = self.online.load();
         if let [only] = online.as_slice() {
             let found = only.get(key);
-            // Without this disk nothing is known of the key.
+            // There is no other disk: the key is unknown while the index is rebuilt.
             return if found.is_err() && self.repair_if_damaged(only) { Ok(None) } else { found };
         }
         Ok(self.copies_in(&online, key)?.pop())
@@ -474,7 +477,7 @@ impl Disks {
         Ok(copies)
     }
 
-    /// Whether a disk other than `volume` has this key, or may have: it is not in use just now.
+    /// Whether a disk other than `volume` has this key, or may have it because it is not in use.
     pub(crate) fn is_elsewhere(&self, volume: &Volume, key: &[u8]) -> Result<bool> {
         if self.is_degraded() {
             return Ok(true);
@@ -487,7 +490,7 @@ impl Disks {
         Ok(false)
     }
 
-    /// The disks that take objects, the one where this one belongs first.
+    /// The disks that take objects, the one where this object belongs first.
     pub(crate) fn by_score(&self, bucket_id: u64, name: &str) -> Vec<Arc<Volume>> {
         let mut volumes = Vec::clone(&self.online.load());
         volumes.retain(|v| !v.shared().is_leaving());

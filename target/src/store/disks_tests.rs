@@ -1,4 +1,4 @@
-//! Disks that fail, hang, fill up, go away and come back, while the store goes on.
+//! Disks that fail, hang, fill up, leave and come back, while the store runs.
 #![allow(clippy::unwrap_used)]
 
 use std::path::{Path, PathBuf};
@@ -11,10 +11,10 @@ use super::faulty::{FaultyDisk, Lasting};
 use super::tests::{cached, contents, owned};
 use super::*;
 
-/// In which time a dead disk must be noticed, and a full or replaced one be of use again.
+/// Time within which a dead disk must be noticed, and a full or replaced one be usable again.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A store whose disks are looked after; that ends with it.
+/// A store with the task that watches its disks; the task ends with it.
 pub(super) struct Tended {
     pub(super) store: Store,
     _end: tokio_util::sync::DropGuard,
@@ -56,14 +56,14 @@ pub(super) async fn fill(store: &Store) {
     }
 }
 
-/// Which of the objects lie on disk `number`.
+/// The objects that are on disk `number`.
 pub(super) async fn on(store: &Store, number: usize) -> Vec<usize> {
     let (rows, _) = store.list(1, "", None, None, 100).await.unwrap();
     let here = rows.iter().filter(|r| r.disk == number);
     here.map(|r| r.name.strip_prefix("object ").unwrap().parse().unwrap()).collect()
 }
 
-/// What a store does while disk 0 is away, and after it came back by `back`.
+/// Changes a store while disk 0 is away, runs `back`, and checks that disk 0 is used again.
 async fn away_and_back(store: &Store, lost: &[usize], back: impl FnOnce()) {
     assert!(lost.len() > 4, "{lost:?}");
     for n in 0..24 {
@@ -72,7 +72,8 @@ async fn away_and_back(store: &Store, lost: &[usize], back: impl FnOnce()) {
         let e = store.check_absent(1, &name(n)).unwrap_err();
         assert_eq!((e.code, e.retry_after_s), (ErrorCode::Unavailable, Some(3)));
     }
-    // Three are written anew, and one of them removed: its old copy on the lost disk is void.
+    // Three objects are written again, and one of them is removed: its old copy on the lost disk is
+    // void.
     let [kept, small, removed] = [lost[0], lost[1], lost[2]];
     for n in [kept, small, removed] {
         store.put(1, &name(n), data(n, 2), owned()).await.unwrap();
@@ -231,7 +232,7 @@ impl Mounted {
         unmount.status().is_ok_and(|s| s.success())
     }
 
-    /// Writes until nothing fits any more.
+    /// Writes until the file system is full.
     fn fill(&self) -> PathBuf {
         use std::io::Write;
         let path = self.path().join("ballast");
@@ -268,7 +269,7 @@ async fn a_disk_that_dies_is_taken_out_and_is_back_after_it_was_mounted_again() 
     eprintln!("a dead disk was noticed after {took:?}");
     // Nothing is open there any more.
     soon("free to unmount", || mounted.unmount()).await;
-    // Without it the folder is there, and empty: it must not be taken for the disk.
+    // Without the mount the folder is there, and empty: it must not be used as the disk.
     tokio::time::sleep(Duration::from_millis(2500)).await;
     assert_eq!(t.store.disks_away().len(), 1);
     assert_eq!(std::fs::read_dir(mounted.path()).unwrap().count(), 0);
@@ -282,7 +283,7 @@ async fn a_full_file_system_takes_reads_and_removals_and_writes_again_when_there
     let disks = [DiskSettings::new(mounted.path(), Some(100 << 20))];
     let t = tended(&disks, Arc::new(RealDisk)).await;
     let store = &t.store;
-    // As where somebody evicts: writers wait then.
+    // An evictor is attached, so writers wait.
     store.bell().attach(Some(90));
     fill(store).await;
     let reserve = mounted.path().join(".forebay/reserve");
@@ -363,7 +364,7 @@ async fn what_was_started_on_a_disk_that_leaves_service_is_void_and_does_not_kee
     for n in 0..24 {
         assert_eq!(contents(store, 1, &name(n)).await.unwrap(), data(n, 1));
     }
-    // What lay on the disk goes on.
+    // The partial object that was on the disk is still there.
     let again = store.partial(1, "parts").await.unwrap().unwrap();
     let first = forebay_core::size::ByteRange { start: 0, end: GRANULE };
     assert_eq!(again.read(first).await.unwrap(), granule);

@@ -1,4 +1,4 @@
-//! What a group of changes does to a disk: log, sync, index, files, in this order.
+//! Makes a group of changes on a disk: log, sync, index, files, in this order.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -19,12 +19,12 @@ use super::record::{Place, Record, Spot};
 use super::shared::Shared;
 use super::work::Filling;
 
-/// The log, the index and the files of one disk, as the one thread that changes them has them.
+/// The log, the index and the files of one disk, owned by the one thread that changes them.
 pub(crate) struct Engine {
     shared: Arc<Shared>,
-    /// The file system is nearly full: as of the group at hand.
+    /// The file system is nearly full, as of the current group.
     tight: bool,
-    /// Doomed files that are gone: the next batch may forget them.
+    /// Doomed files that were removed: the next batch may delete their entries.
     unlinked: Vec<u64>,
     /// Segments that were released and could not be removed yet.
     unremoved: Vec<u64>,
@@ -32,7 +32,7 @@ pub(crate) struct Engine {
     answers: Answers,
 }
 
-/// A change after a look at what is there.
+/// A change after it was compared with the current record.
 enum Step {
     Nothing,
     /// The next item of the plan.
@@ -50,12 +50,12 @@ enum Step {
     ClearMisplaced(Vec<u8>),
 }
 
-/// A request after a look at what is there.
+/// A request after its changes were compared with the current records.
 #[derive(Default)]
 struct Plan {
     items: Vec<Item>,
     steps: Vec<Step>,
-    /// Something in it must survive a power cut before it is answered.
+    /// A change in it must survive a power cut before the reply.
     durable: bool,
 }
 
@@ -79,12 +79,13 @@ impl Engine {
         Self { shared, tight: false, unlinked, unremoved, reclaimer, answers }
     }
 
-    /// Ends the log, when nobody asks for anything any more.
+    /// Ends the log when no more changes can arrive.
     pub(crate) fn end(&self) {
         self.shared.log.close();
     }
 
-    /// Makes the changes of a group: first those that need no sync, so that none waits for one.
+    /// Makes the changes of a group: first those that need no sync, so that none of these waits for
+    /// one.
     pub(crate) fn commit(&mut self, requests: Vec<Request>) {
         let (mut quick, mut durable, mut refused) = (Vec::new(), Vec::new(), Vec::new());
         self.tight = self.shared.is_tight();
@@ -116,7 +117,7 @@ impl Engine {
         }
     }
 
-    /// Decides what each change of a request comes to.
+    /// Decides the step for each change of a request.
     fn plan(&self, changes: &mut Vec<Change>) -> Result<Plan> {
         self.shared.check_alive()?;
         let sealed = self.shared.sealed.load(Ordering::SeqCst);
@@ -169,18 +170,21 @@ impl Engine {
             Change::Times(touches) => Step::Times(touches),
             Change::Move { record, payload } => match shared.current(&record)? {
                 Some(now) if now.sequence == record.sequence && now.spot() == record.spot() => {
-                    // The index may last before the log does, and then names the copy alone.
+                    // The index may be on the disk before the log is. It would then name only the
+                    // copy.
                     plan.durable |= is_owned(&now);
                     plan.append(Entry::Put(Box::new(now)), payload, Vec::new(), false)
                 }
                 _ => Step::Nothing,
             },
             Change::WriteTombstone { from, bucket_id, name, sequence } => {
-                // What came later in the log than a removal of a higher sequence is not what it removed:
-                // it hides that itself, and would be taken for it behind a copy of the removal.
+                // A record that follows the removal in the log but has a lower sequence was not
+                // removed by it. That record replaces the older ones itself; behind a copy of the
+                // removal it would count as removed.
                 let current = shared.index.get(&format::key(bucket_id, &name))?;
                 let outlived = current.is_some_and(|now| now.sequence < sequence);
-                // What should be gone and is still there would be seen again by a rebuild.
+                // While a removed file or segment is still on the disk, a rebuild would find its
+                // objects again.
                 let left = shared.stale_index.load(Ordering::Relaxed);
                 let left = left || !self.unremoved.is_empty();
                 if !outlived && (left || shared.usage_counters().hides(from, sequence)) {
@@ -222,13 +226,13 @@ impl Engine {
         Ok(plan.append(entry, payload, Vec::new(), false))
     }
 
-    /// Log, sync, index, files: in this order. One list of outcomes for each plan.
+    /// Log, sync, index, files: in this order. Returns one list of outcomes for each plan.
     fn write(&mut self, plans: Vec<Plan>, durable: bool) -> Result<Vec<Vec<Outcome>>> {
         let (items, mut steps): (Vec<_>, Vec<_>) =
             plans.into_iter().map(|plan| (plan.items, plan.steps)).unzip();
         let items: Vec<Item> = items.into_iter().flatten().collect();
         let positions = self.append(&items, durable)?;
-        // From here on the log may name these files, whatever happens.
+        // From here on the log may name these files, even if a later step fails.
         for file in steps.iter_mut().flatten().flat_map(Step::files) {
             file.handed_over = true;
         }
@@ -240,7 +244,7 @@ impl Engine {
         let (outcomes, after) = match self.index(steps, appended) {
             Ok(done) => done,
             Err(e) => {
-                // The log is ahead of the index now, and only opening the disk puts that right.
+                // The log is ahead of the index now. Only reopening the disk can repair that.
                 self.shared.give_up(&e);
                 return Err(e);
             }
@@ -263,7 +267,7 @@ impl Engine {
                 }
                 let bytes: usize = items.iter().map(|i| i.payload.len()).sum();
                 shared.room.note_full(bytes as u64);
-                // New objects are turned away from the next group on.
+                // New objects are rejected from the next group on.
                 if shared.give_up_reserve() { shared.log.append(items) } else { Err(e) }
             }
             other => other.inspect_err(|e| shared.suspect_if(e)),
@@ -322,8 +326,8 @@ impl Engine {
                             changed.push(digest);
                             written.extend(applied.fresh().map(|known| (digest, known)));
                         }
-                        // Of what was removed its own sequence counts, not the removal's: a copy
-                        // that was replaced on another disk must not take the newer one with it.
+                        // Of a removed record its own sequence counts, not the removal's: a copy
+                        // that was replaced on another disk must not remove the newer one.
                         let note = match (&applied.new, &applied.old) {
                             (Some(new), _) => Some((new, None)),
                             (None, Some(old)) => Some((old, Some(old.sequence))),
@@ -346,7 +350,8 @@ impl Engine {
         Ok((all, after))
     }
 
-    /// What follows a batch of the index. A crash in here is made good when the disk is opened.
+    /// Work that follows a batch of the index. After a crash in here, opening the disk completes
+    /// it.
     fn finish(&mut self, after: After) {
         let shared = &self.shared;
         after.drain.into_iter().for_each(|file| shared.drain_file(file));
@@ -360,7 +365,8 @@ impl Engine {
         if let Some(observer) = shared.observer.get() {
             after.notices.iter().for_each(|notice| notice.send(&**observer, shared.number));
         }
-        // While room is short, it is there when a removal is answered.
+        // If space is not short, the reclaimer thread frees the blocks. Else they are freed here,
+        // before the reply.
         let hold = !self.tight;
         for file in after.doomed {
             let held = if hold { shared.held_file(file) } else { None };
@@ -384,10 +390,10 @@ impl Engine {
         }
     }
 
-    /// Removes released segments from the front; those that are left are tried again later.
+    /// Removes released segments, the oldest first. The remaining ones are tried again later.
     fn remove_segments(&mut self, hold: bool) -> Result<()> {
         let shared = &self.shared;
-        // An index of before the release would miss them after a power cut.
+        // After a power cut an index from before the release would refer to the missing segments.
         shared.index.persist()?;
         let keep = hold && shared.has_room_for_spares();
         while let Some(segment) = self.unremoved.first() {
@@ -415,18 +421,18 @@ impl Step {
 struct After {
     drain: Vec<u64>,
     doomed: Vec<u64>,
-    /// Generations that are history.
+    /// Generations that were replaced or removed.
     gone: Vec<u64>,
     released: Vec<u64>,
     accessed: Vec<Record>,
     notices: Vec<Notice>,
 }
 
-/// What the cache wants to know of a change.
+/// The changes of one commit that the cache is notified of.
 struct Notice {
-    /// Generation of a copy that is gone.
+    /// Generation of a copy that was removed.
     gone: Option<u64>,
-    /// A copy that came, or that may be evicted now or no more.
+    /// A copy that was added, or whose evictability changed.
     came: Option<Arrival>,
 }
 
@@ -435,7 +441,7 @@ impl Notice {
         Self { gone: None, came: Some(Arrival::of(record)) }
     }
 
-    /// `None`: nothing, as far as eviction goes.
+    /// `None` if nothing changed that matters for eviction.
     fn of(old: Option<&Record>, new: Option<&Record>) -> Option<Self> {
         let same =
             |a: &Record, b: &Record| a.generation == b.generation && a.evictable() == b.evictable();

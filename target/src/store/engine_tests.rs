@@ -1,4 +1,4 @@
-//! Changes that reach the disk's thread together, or in another order than they were begun.
+//! Changes that reach the disk's thread together, or in another order than they were started.
 #![allow(clippy::unwrap_used)]
 
 use std::sync::Arc;

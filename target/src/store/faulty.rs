@@ -11,10 +11,10 @@ use super::disk::{Disk, DiskFile, DiskLock, RealDisk, Space};
 
 const NEVER: u64 = u64::MAX;
 
-/// What happens at the chosen step.
+/// The fault at the chosen step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
-    /// That step and all after it fail: the process is gone.
+    /// This step and all later ones fail, as after the end of the process.
     Crash,
     /// As `Crash`, and of a write only the first half reaches the file.
     Torn,
@@ -22,7 +22,7 @@ pub(crate) enum Fault {
     Fail(io::ErrorKind),
 }
 
-/// What a path does from now on, until it is told otherwise.
+/// A lasting fault of a path, until it is replaced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lasting {
     /// Every call fails with this system error.
@@ -67,7 +67,7 @@ impl FaultyDisk {
         self.state.at.store(self.state.steps.load(Ordering::SeqCst) + n, Ordering::SeqCst);
     }
 
-    /// Has everything under `path` go wrong; `None` ends it.
+    /// Sets a lasting fault for everything under `path`; `None` ends it.
     pub(crate) fn set(&self, path: &Path, lasting: Option<Lasting>) {
         let mut all = self.state.lasting.lock().unwrap();
         all.retain(|(p, _)| p != path);

@@ -1,5 +1,5 @@
-//! Damages one place of a stopped store, anywhere, and opens it again: never a wrong byte, never a
-//! panic, and whatever the damage did not hit is still there.
+//! Damages one place of a stopped store, anywhere, and opens it again. It never returns a wrong
+//! byte and never panics, and everything that was not damaged is still there.
 #![allow(clippy::unwrap_used)]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -25,18 +25,18 @@ struct Frame {
     from: u64,
     to: u64,
     name: String,
-    /// It is the last word on its name.
+    /// It is the newest frame of its name.
     last: bool,
 }
 
 /// A store at rest.
 struct Base {
     dir: tempfile::TempDir,
-    /// Current values; the others are removed.
+    /// Current values. Names that are only in `history` were removed.
     model: BTreeMap<String, Bytes>,
     /// Every value that a name ever had.
     history: BTreeMap<String, Vec<Bytes>>,
-    /// What lies in files.
+    /// Objects in files.
     large: BTreeMap<String, u64>,
     frames: Vec<Frame>,
 }
@@ -64,8 +64,8 @@ fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
 }
 
-/// Overwritten, removed, compacted, with companions, stopped twice; parts of the index lie in
-/// tables and parts in its journal, as `variant` says.
+/// Overwritten, removed, compacted, with sidecars, stopped twice. Parts of the index are in tables
+/// and parts in its journal, depending on `variant`.
 async fn build(variant: usize) -> Base {
     let dir = memory();
     let mut base = Base {
@@ -168,7 +168,7 @@ struct Case {
     part: Part,
     file: u32,
     at: u32,
-    /// Only what is in use of a file that ends in zeros.
+    /// Of a file that ends in zeros only the used part.
     used: bool,
     damage: Damage,
     rebuild: bool,
@@ -199,15 +199,15 @@ fn cases() -> impl Strategy<Value = Case> {
     )
 }
 
-/// What was damaged: the file, and bytes of it.
+/// The damage that was done: the file, and bytes of it.
 struct Hit {
     path: PathBuf,
     from: u64,
     to: u64,
 }
 
-/// Some bytes of the index library's manifests end the process that opens them; the next one makes
-/// the index again, see `an_index_that_ended_a_process_is_made_again`.
+/// Some damaged bytes in the index library's manifests abort the process that opens them. The next
+/// process rebuilds the index, see `an_index_that_ended_a_process_is_made_again`.
 fn may_abort(file: &Path) -> bool {
     let name = file.file_name().unwrap().to_str().unwrap();
     let is_version = name.strip_prefix('v').is_some_and(|n| n.parse::<u64>().is_ok());
@@ -248,13 +248,13 @@ fn strike(disk: &Path, case: &Case) -> Hit {
     Hit { path, from: from as u64, to: to as u64 }
 }
 
-/// Names whose last word was hit.
+/// Names whose newest frame was damaged.
 fn hit_names(base: &Base, case: &Case, hit: &Hit) -> BTreeSet<String> {
     let id = || u64::from_str_radix(hit.path.file_name().unwrap().to_str().unwrap(), 16).unwrap();
     match case.part {
         Part::Log => {
             let hits = |f: &&Frame| {
-                // What of the header is not known otherwise stands there twice.
+                // All header fields are known or stored twice.
                 let header = hit.from < SEGMENT_HEADER && hit.to > SEGMENT_HEADER;
                 f.segment == id() && f.last && (header || f.from < hit.to && hit.from < f.to)
             };
@@ -340,7 +340,8 @@ async fn run(base: &Base, case: &Case) {
     let hit = strike(disk, case);
     let names = hit_names(base, case, &hit);
     let mut index_hit = matches!(case.part, Part::Index);
-    // A log that is shorter than its index says may be that of a power cut: made again, too.
+    // A log that is shorter than its index says may come from a power cut: the index is rebuilt as
+    // well.
     let mut rebuilt = case.rebuild || matches!((case.part, case.damage), (Part::Log, Damage::Cut));
     let mut store = match open(disk, case.rebuild).await {
         Ok(store) => store,
@@ -361,7 +362,7 @@ async fn run(base: &Base, case: &Case) {
         index_hit = false;
         assert!(check(&store, base, &names, false, true).await);
     }
-    // It goes on working.
+    // The store still works.
     let new = Bytes::from_static(b"new");
     let mut acknowledged = Vec::new();
     for n in [0, 1, 7] {
@@ -405,7 +406,7 @@ async fn an_index_that_ended_a_process_is_made_again() {
     for file in files(&index) {
         fs::write(file, b"nothing that anybody could read").unwrap();
     }
-    // What a process leaves that ends while it opens the index.
+    // The note that a process leaves if it ends while it opens the index.
     let note = super::index::distrusted(&index);
     fs::write(&note, b"").unwrap();
     for _ in 0..2 {

@@ -1,19 +1,19 @@
-//! Whether a file system has so much room that a small write need not ask.
+//! Remembers that a file system has so much free space that a small write need not check it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// Free bytes that are plenty: no writers fill them while a look stands.
+/// Free bytes that are enough: writers cannot fill them within [`HINT_TTL`].
 const AMPLE_FREE_BYTES: u64 = 2 << 30;
-/// For how long it does.
+/// How long one check of the free space is valid.
 const HINT_TTL: Duration = Duration::from_millis(20);
-/// A small write.
+/// Largest write that relies on the hint.
 const SMALL_WRITE_BYTES: u64 = 1 << 20;
 
-/// The last look that found plenty.
+/// The last check of the free space that found enough.
 pub(crate) struct FreeSpaceHint {
     started: Instant,
-    /// Until when it stands, in nanoseconds since `started`.
+    /// End of its validity, in nanoseconds since `started`.
     until: AtomicU64,
 }
 
@@ -24,13 +24,13 @@ impl Default for FreeSpaceHint {
 }
 
 impl FreeSpaceHint {
-    /// Whether there is surely room for `bytes`.
+    /// Whether there is surely space for `bytes`.
     pub(crate) fn is_for(&self, bytes: u64) -> bool {
         bytes <= SMALL_WRITE_BYTES
             && self.since(Instant::now()) < self.until.load(Ordering::Relaxed)
     }
 
-    /// Notes a look just taken: `free` bytes beside what must stay free.
+    /// Notes a check just made: `free` bytes beside those that must stay free.
     pub(crate) fn seen(&self, free: u64) {
         let stands = if free >= AMPLE_FREE_BYTES { HINT_TTL } else { Duration::ZERO };
         self.until.store(self.since(Instant::now() + stands), Ordering::Relaxed);
@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_look_that_found_plenty_stands_for_small_writes_until_one_finds_less() {
+    fn a_check_with_ample_free_space_covers_small_writes_until_one_finds_less() {
         let free_space_hint = FreeSpaceHint::default();
         assert!(!free_space_hint.is_for(1), "nobody looked");
         free_space_hint.seen(AMPLE_FREE_BYTES);

@@ -1,5 +1,5 @@
-//! An object that is being written, as readers that follow it see it: in memory while it is small,
-//! in a file from then on.
+//! An object that is being written, for readers that follow the write: in memory while it is small,
+//! then in a file.
 
 use std::io;
 use std::sync::{Arc, RwLock, RwLockReadGuard};
@@ -14,7 +14,7 @@ pub(crate) struct Growing(RwLock<State>);
 
 enum State {
     Memory(Vec<u8>),
-    /// Whole; the log has it.
+    /// Complete, and in the log.
     Frozen(Bytes),
     File(Arc<dyn DiskFile>),
 }
@@ -38,12 +38,12 @@ impl Growing {
         }
     }
 
-    /// Makes `bytes` all there is, without a copy.
+    /// Makes `bytes` the whole content, without a copy.
     pub(crate) fn set(&self, bytes: Bytes) {
         *self.0.write().unwrap_or_else(|e| e.into_inner()) = State::Frozen(bytes);
     }
 
-    /// Ends the growth in memory: all bytes.
+    /// Ends the growth in memory and returns all bytes.
     pub(crate) fn freeze(&self) -> Bytes {
         let mut state = self.0.write().unwrap_or_else(|e| e.into_inner());
         let bytes = match &mut *state {

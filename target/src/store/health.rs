@@ -1,5 +1,5 @@
-//! Looking after the disks: one that fails or hangs is taken out of use, one that is away is tried
-//! again until it is back.
+//! Health checks of disks: a disk that fails or hangs is taken out of use, and one that is away is
+//! tried again until it is back.
 
 use std::collections::{BTreeSet, HashMap};
 use std::io;
@@ -18,35 +18,35 @@ use super::disk::Disk;
 use super::state::DiskState;
 use super::volume::Volume;
 
-/// How often each disk is looked at, and one that is away tried again.
+/// How often each disk is checked, and a disk that is away is tried again.
 const PERIOD: Duration = Duration::from_secs(2);
-/// A disk that takes longer for a small write hangs, unless it ends other writes meanwhile. With
-/// the period this stays below the 5 s in which a dead disk must be noticed.
+/// A disk that takes longer for a small write hangs, unless it completes other writes meanwhile.
+/// With the period this stays below the 5 s in which a dead disk must be noticed.
 const HANGING: Duration = Duration::from_millis(2500);
-/// How often disks that gave errors are asked for.
+/// How often the errors of disks are checked.
 const TICK: Duration = Duration::from_millis(100);
-/// One block: what is written anew in place needs no room and no journal.
+/// One block: rewriting it in place needs no free space and no journal.
 const PROBE: usize = 4096;
 
-/// What a small write, its sync and a read told of a disk.
+/// The result of a small write, its sync and a read of a disk.
 #[derive(Debug)]
 enum Verdict {
     Sound,
-    /// Nothing, as this process cannot open a file now.
+    /// No result: this process cannot open a file now.
     Unknown,
     Full,
     ReadOnly,
 }
 
-/// A look at a disk, under way on a thread of its own.
+/// A check of a disk that runs on a thread of its own.
 struct Look<T> {
     since: Instant,
-    /// What the disk had done by then.
+    /// The progress counter of the disk at the start of the check.
     progress: u64,
     answer: oneshot::Receiver<T>,
 }
 
-/// What is known of the disks between two ticks.
+/// The state of the health checks between two ticks.
 #[derive(Default)]
 struct Watch {
     looks: HashMap<usize, Look<io::Result<Verdict>>>,
@@ -56,14 +56,14 @@ struct Watch {
 }
 
 impl Store {
-    /// Looks after the disks until `token` is cancelled.
+    /// Watches the disks until `token` is cancelled.
     pub(crate) async fn watch_disks(&self, token: &CancellationToken) {
         let mut watch = Watch::default();
         loop {
             for volume in self.volumes().iter() {
                 watch.look_at(self, volume);
             }
-            // One that just came back is not away any more.
+            // A disk that just came back is not away any more.
             let tries = watch.tries.keys().copied();
             let wanted: BTreeSet<_> = self.disks.away().into_iter().chain(tries).collect();
             for number in wanted {
@@ -91,7 +91,7 @@ impl Watch {
     fn look_at(&mut self, store: &Store, volume: &Arc<Volume>) {
         let (number, shared) = (volume.number(), volume.shared());
         if store.disks.repair_if_damaged(volume) {
-            // At once: the disk as such is sound.
+            // At once: the disk itself is sound.
             self.tried.remove(&number);
             self.looks.remove(&number);
             return;
@@ -133,10 +133,10 @@ impl Watch {
             Ok(Verdict::Sound) if failed => {
                 let why = "an earlier write failed, it is opened again".into();
                 store.disks.leave(volume, DiskState::Away(why));
-                // At once: the disk as such is sound.
+                // At once: the disk itself is sound.
                 self.tried.remove(&number);
             }
-            // Reads go on.
+            // Reads continue.
             Ok(_) => {}
             Err(e) => {
                 let why = format!("a small write, its sync or its read fails: {e}");
@@ -146,7 +146,7 @@ impl Watch {
         }
     }
 
-    /// Tries to bring a disk back; true when it is.
+    /// Tries to bring a disk back. Returns true when it is.
     fn try_again(&mut self, store: &Store, number: usize) -> bool {
         let Some(attempt) = self.tries.get_mut(&number) else {
             if self.tried.get(&number).is_none_or(|at| at.elapsed() >= PERIOD) {

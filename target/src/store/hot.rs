@@ -1,5 +1,5 @@
-//! Small objects that are read without a wait: in the log, in the page cache, and at a place that is
-//! known or that the index tells.
+//! Reads of small objects that need not wait: the object is in the log and in the page cache, and
+//! its location is cached or in the index.
 
 use bytes::Bytes;
 use forebay_core::Result;
@@ -9,7 +9,7 @@ use super::location_cache::{Known, Ticket};
 use super::log::{Frame, Taken};
 use super::record::Record;
 
-/// An object that was looked up, to be read with others.
+/// An object that was looked up, to be read together with others.
 #[derive(Debug)]
 pub(crate) struct Located {
     pub(crate) bucket_id: u64,
@@ -32,7 +32,7 @@ impl Located {
         }
     }
 
-    /// Where it lies on its disk, as far as its record goes.
+    /// Its position on its disk, as the record has it.
     pub(crate) fn position(&self) -> (u64, u32) {
         match &self.place {
             Place::Known(known) => (known.segment, known.offset),
@@ -40,7 +40,7 @@ impl Located {
         }
     }
 
-    /// No less than its bytes, and little more.
+    /// An upper bound for its bytes, close to the real size.
     pub(crate) fn bytes(&self) -> u64 {
         match &self.place {
             Place::Known(known) => u64::from(known.len),
@@ -56,12 +56,12 @@ impl Located {
         }
     }
 
-    /// `None`: it lies in files.
+    /// `None` if it is in files.
     fn frame<'a>(&'a self, name: &'a str) -> Option<Frame<'a>> {
         match &self.place {
             Place::Known(known) => Some(frame_of(known, self.bucket_id, name)),
-            // Its record tells whether the place may be noted. Where another had to go for it, that
-            // is not worth the work: who reads many may well read more than there is room for.
+            // The record is needed to cache the location. If another entry would be replaced, that
+            // is not worth the work: a batch may well read more objects than the cache holds.
             Place::Found(record, ticket) => {
                 Frame::of(record).map(|frame| Frame { with_record: ticket.room, ..frame })
             }
@@ -82,8 +82,9 @@ fn frame_of<'a>(known: &Known, bucket_id: u64, name: &'a str) -> Frame<'a> {
 }
 
 impl Store {
-    /// Record and payload of an object whose place is known and in the page cache. The other case:
-    /// the index has to be asked, and what it tells may be noted.
+    /// Record and payload of an object whose location is cached and whose frame is in the page
+    /// cache. Otherwise returns a ticket: the caller looks in the index, and may then cache the
+    /// location.
     pub(crate) fn known_now(
         &self,
         bucket_id: u64,
@@ -105,8 +106,9 @@ impl Store {
         read().ok_or(ticket)
     }
 
-    /// The payload of this very commit if it lies in the page cache and in the log, without waiting
-    /// for a disk or a thread. `None`: take another way. `ticket`: of before the index was asked.
+    /// The payload of exactly this commit if it is in the log and in the page cache, without
+    /// waiting for a disk or a thread. `None`: use the slower path. `ticket`: taken before the
+    /// look-up in the index.
     pub(crate) fn read_now(&self, record: &Record, ticket: Option<Ticket>) -> Option<Bytes> {
         let volume = self.volume(record).ok()?;
         let (logged, payload) = volume.shared().log.read_now(&Frame::of(record)?)?;
@@ -116,12 +118,12 @@ impl Store {
         Some(payload)
     }
 
-    /// Tells that [`Self::locate`] is going to be asked for this object soon.
+    /// Announces that [`Self::locate`] will be called for this object soon.
     pub(crate) fn expect(&self, bucket_id: u64, name: &str) {
         self.disks.location_cache().expect(bucket_id, name);
     }
 
-    /// Finds an object that is to be read with others.
+    /// Finds an object that is to be read together with others.
     pub(crate) fn locate(&self, bucket_id: u64, name: &str) -> Result<Option<Located>> {
         let (known, ticket) = self.disks.location_cache().find(bucket_id, name);
         let place = match known {
@@ -134,8 +136,8 @@ impl Store {
         Ok(Some(Located { bucket_id, place }))
     }
 
-    /// The payloads of objects of one disk, given with their names in the order in which they lie
-    /// there, and of which commits they are. `None`: as from [`Self::read_now`].
+    /// The payloads of objects of one disk, with their commits. The objects are given with their
+    /// names in the order of their positions. `None`: as from [`Self::read_now`].
     pub(crate) fn payloads_now(&self, located: &[(&Located, &str)]) -> Vec<Option<Taken>> {
         let volume = located.first().and_then(|(first, _)| self.disks.number(first.disk()).ok());
         let Some(volume) = volume else { return vec![None; located.len()] };
@@ -152,7 +154,7 @@ impl Store {
         taken.collect()
     }
 
-    /// The record of an object that was found by this name.
+    /// The record of an object that was located by this name.
     pub(crate) fn record_of(&self, located: Located, name: &str) -> Result<Option<Record>> {
         match located.place {
             Place::Found(record, _) => Ok(Some(*record)),
@@ -160,7 +162,7 @@ impl Store {
         }
     }
 
-    /// Notes where an object lies, if its frame tells all that the index does.
+    /// Caches the location of an object, if its frame has the same metadata as the index.
     fn note(&self, ticket: Ticket, record: &Record, logged: &Record) {
         if record.generation == logged.generation
             && record.meta.same_lasting(&logged.meta)

@@ -1,4 +1,4 @@
-//! What is read without the index is what the index has.
+//! Reads without the index return the same as reads by the index.
 #![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeMap;
@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use super::tests::{cached, open, owned, payload};
 use super::*;
 
-/// As an object is read at once: at its known place, else where the index says.
+/// Reads an object on the fast path: at its cached location, else by the index.
 fn read(store: &Store, name: &str) -> Option<(Record, Bytes)> {
     match store.known_now(1, name) {
         Ok(found) => Some(found),
@@ -21,7 +21,7 @@ fn read(store: &Store, name: &str) -> Option<(Record, Bytes)> {
     }
 }
 
-/// As [`read`], with others.
+/// As [`read`], for several objects together.
 fn read_together(store: &Store, names: &[&str]) -> Vec<Option<Bytes>> {
     let located: Vec<_> =
         names.iter().map(|name| (store.locate(1, name).unwrap(), *name)).collect();
@@ -44,7 +44,7 @@ async fn an_object_that_was_written_or_read_is_found_without_the_index() {
     let store = open(dir.path()).await.unwrap();
     let put = store.put(1, "o", payload(1000, 1), owned()).await.unwrap();
     let Ok((record, bytes)) = store.known_now(1, "o") else {
-        // Not every file system can tell what is in memory.
+        // Not every file system can report what is in memory.
         return;
     };
     assert_eq!((&record, bytes), (&put, payload(1000, 1)));
@@ -63,7 +63,7 @@ async fn an_object_that_was_written_or_read_is_found_without_the_index() {
 }
 
 #[tokio::test]
-async fn metadata_that_changed_in_the_index_alone_is_told() {
+async fn reads_return_metadata_that_changed_only_in_the_index() {
     let dir = tempfile::tempdir().unwrap();
     let store = open(dir.path()).await.unwrap();
     let put = store.put(1, "o", payload(10, 1), cached()).await.unwrap();
@@ -86,7 +86,7 @@ async fn metadata_that_changed_in_the_index_alone_is_told() {
 }
 
 #[tokio::test]
-async fn times_of_access_that_were_written_down_are_told() {
+async fn reads_return_flushed_access_times() {
     let dir = tempfile::tempdir().unwrap();
     let store = open(dir.path()).await.unwrap();
     let put = store.put(1, "o", payload(10, 1), owned()).await.unwrap();
@@ -195,7 +195,7 @@ proptest! {
                     }
                     Step::Touch(n) => {
                         if let Some(record) = store.get(1, name(n)).await.unwrap() {
-                            // Time goes on.
+                            // Time advances.
                             store.touch(&record, 100 + turn as u64);
                         }
                     }

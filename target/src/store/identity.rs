@@ -1,4 +1,5 @@
-//! Who a disk is: its lock, its id and format in `.forebay/disk.json`, and how often it was opened.
+//! Identity of a disk: its lock, its id and format in `.forebay/disk.json`, and how often it was
+//! opened.
 
 use std::io;
 use std::path::Path;
@@ -13,7 +14,7 @@ use super::format::{FIRST_FORMAT, FORMAT, unknown_format};
 
 /// Bits of a sequence that count records since the store was opened; the rest counts openings.
 const COMMIT_BITS: u32 = 40;
-/// How long a disk may still be another's when it is taken.
+/// How long to wait for another process to release a disk.
 const LET_GO_WITHIN: Duration = Duration::from_secs(1);
 
 /// Contents of `disk.json`.
@@ -22,8 +23,8 @@ pub(crate) struct Identity {
     pub(crate) format: u16,
     /// Random; decides which objects belong on this disk, so it never changes.
     pub(crate) id: String,
-    /// How often the store was opened, as this disk knows it. Makes sequences grow whatever a
-    /// crash took away.
+    /// How often the store was opened, as this disk knows it. Makes sequences grow even if a crash
+    /// lost some.
     pub(crate) opens: u64,
     /// The target that uses the disk; empty on a new disk, and on one of an older version.
     #[serde(default, skip_serializing_if = "String::is_empty")]
@@ -44,7 +45,7 @@ impl Identity {
         u64::from_str_radix(&self.id, 16).unwrap_or_else(|_| placement::digest(&self.id))
     }
 
-    /// Reads the disk's identity; makes one up for an empty disk.
+    /// Reads the disk's identity; creates one for an empty disk.
     pub(crate) fn read(
         io: &dyn Disk,
         folder: &Path,
@@ -91,7 +92,7 @@ impl Identity {
         Ok(())
     }
 
-    /// Writes the identity down, durably.
+    /// Writes the identity durably.
     pub(crate) fn write(&self, io: &dyn Disk, folder: &Path) -> Result<()> {
         let path = folder.join("disk.json");
         let text = serde_json::to_vec(self)
@@ -100,8 +101,8 @@ impl Identity {
     }
 }
 
-/// Takes the disk for this process. Whoever has it gets a moment to let go: a process that ends, or one
-/// that was just forked and has not closed yet what it inherits.
+/// Locks the disk for this process. Waits a moment for the holder of the lock to release it: a
+/// process that ends, or one that was just forked and has not closed its inherited files yet.
 pub(crate) fn lock(io: &dyn Disk, root: &Path, folder: &Path) -> Result<DiskLock> {
     let path = folder.join("lock");
     let started = Instant::now();
@@ -167,7 +168,7 @@ fn read(io: &dyn Disk, path: &Path) -> io::Result<Vec<u8>> {
     Ok(text)
 }
 
-/// Replaces a small file so that a crash leaves the old or the new one.
+/// Replaces a small file so that after a crash the old or the new one is there.
 fn replace(io: &dyn Disk, path: &Path, text: &[u8]) -> io::Result<()> {
     let temporary = path.with_extension("new");
     match io.unlink(&temporary) {

@@ -1,8 +1,8 @@
 //! The index of one disk: key of an object -> its record, ordered by bucket and name.
 //!
-//! The log is the truth and the index a cache of it: every batch of changes says up to which
-//! position of the log it goes, in one step with the changes. So it is never synced: after a crash
-//! it is as of some earlier position, and the rest of the log is applied to it again.
+//! The log is the truth and the index a cache of it. Every batch of changes stores, atomically with
+//! the changes, up to which position of the log it goes. So the index is never synced: after a
+//! crash it has the state of some earlier position, and the rest of the log is applied to it again.
 
 use std::collections::{BTreeSet, HashMap};
 use std::io;
@@ -24,16 +24,16 @@ use super::usage_counters::{SegmentUsage, UsageCounters};
 const CACHE: u64 = 64 << 20;
 const MAX_JOURNALS: u64 = 64 << 20;
 const MEMTABLE: u64 = 16 << 20;
-/// Says that the index is whole; absent while it is being built.
+/// Marks the index as complete; absent while it is being built.
 const COMPLETE: &[u8] = b"complete";
 const USAGE_COUNTERS: &[u8] = b"tally";
-/// In the state: the last batch that changed each part. In each part: that batch, as it knows it.
+/// In the state: the last batch that changed each part. In each part: the last batch that it has.
 const MARKS: &[u8] = b"marks";
 /// No other key is that short.
 const MARK: &[u8] = b"\xff";
-/// Most bytes of a key: the library panics on longer ones, in look-ups and scans too.
+/// Longest key in bytes: the library panics on longer ones, in look-ups and scans too.
 const MAX_KEY_BYTES: usize = u16::MAX as usize;
-/// Places in [`Index::parts`].
+/// Indices in [`Index::parts`].
 const PARTS: usize = 5;
 const RECORDS: usize = 0;
 const DOOMED: usize = 1;
@@ -47,7 +47,7 @@ pub(crate) struct Index {
     records: Keyspace,
     /// Files that no record names any more and that may still be there.
     doomed: Keyspace,
-    /// Generations that have a companion -> key.
+    /// Generations that have a sidecar -> key.
     companions: Keyspace,
     /// Generations that may be evicted -> key, in the order of their commits.
     residents: Keyspace,
@@ -59,10 +59,10 @@ pub(crate) struct Index {
     io: Arc<dyn Disk>,
     disk: usize,
     path: PathBuf,
-    /// The store answers from it: damage is no more for the caller to deal with.
+    /// The store uses the index. From now on the caller does not have to handle damage.
     serving: AtomicBool,
     damaged: AtomicBool,
-    /// The library gave up on it, and does not say why.
+    /// The library marked it as poisoned, without a reason.
     poisoned: AtomicBool,
 }
 
@@ -70,7 +70,7 @@ pub(crate) struct Index {
 #[derive(Clone, Copy, Debug, Default)]
 struct Marks {
     last: u64,
-    /// The last one that changed each part.
+    /// The last batch that changed each part.
     of: [u64; PARTS],
 }
 
@@ -120,7 +120,7 @@ impl Span {
 impl Index {
     /// Opens the index in folder `path`, an empty one when there is none.
     pub(crate) fn open(path: &Path, io: Arc<dyn Disk>, disk: usize) -> Result<Self> {
-        // What the library does not expect in damaged files ends in a panic of some of its parts.
+        // For damage that it does not expect, the library panics in some of its parts.
         let opened = catch_unwind(AssertUnwindSafe(|| Self::open_unguarded(path, io, disk)));
         opened.unwrap_or_else(|_| Err(damaged(path, "opening it failed in an unexpected way")))
     }
@@ -156,8 +156,8 @@ impl Index {
         Ok(index)
     }
 
-    /// From now on damage is an outage: the index is made again, and what is asked of it meanwhile
-    /// is to be asked again.
+    /// From now on damage is an outage: the index is rebuilt, and calls meanwhile fail with an
+    /// error that allows a retry.
     pub(crate) fn serve(&self) {
         self.serving.store(true, Ordering::Relaxed);
     }
@@ -167,7 +167,7 @@ impl Index {
         self.damaged.load(Ordering::Relaxed)
     }
 
-    /// Whether the library gave up on it: its files may be damaged where nobody looked yet.
+    /// Whether the library marked it as poisoned: its files may be damaged in places not read yet.
     pub(crate) fn is_poisoned(&self) -> bool {
         self.poisoned.load(Ordering::Relaxed)
     }
@@ -179,12 +179,13 @@ impl Index {
         checked.unwrap_or_else(|_| Err(self.damaged("reading it failed in an unexpected way")))
     }
 
-    /// Whether the index was built to its end.
+    /// Whether the index was built completely.
     pub(crate) fn is_complete(&self) -> Result<bool> {
         self.state.contains_key(COMPLETE).map_err(|e| self.failed(&e))
     }
 
-    /// Marks the index as whole. What was built is made durable first: building takes long.
+    /// Marks the index as complete. Makes the built entries durable first, because building takes
+    /// long.
     pub(crate) fn set_complete(&self) -> Result<()> {
         self.step("index.complete")?;
         self.state.insert(COMPLETE, b"").map_err(|e| self.failed(&e))?;
@@ -197,7 +198,7 @@ impl Index {
         self.db.persist(PersistMode::SyncData).map_err(|e| self.failed(&e))
     }
 
-    /// Moves what is in memory of some parts (bits, the state is the last one) into tables.
+    /// Moves the memory tables of some parts (a bit mask; the state is the last bit) to the disk.
     #[cfg(test)]
     pub(crate) fn flush(&self, parts: u8) -> Result<()> {
         for (n, part) in self.parts().into_iter().chain([&self.state]).enumerate() {
@@ -208,8 +209,8 @@ impl Index {
         Ok(())
     }
 
-    /// Whether every part of the index has all that was written to it: each recovers by itself,
-    /// and a damaged journal may leave one behind the others.
+    /// Whether every part of the index has all that was written to it. Each part recovers by
+    /// itself, and a damaged journal may leave one behind the others.
     fn check_marks(&self) -> Result<()> {
         let marks = self.state.get(MARKS).map_err(|e| self.failed(&e))?;
         let marks = match marks {
@@ -231,14 +232,14 @@ impl Index {
         self.marks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What batches change, beside the state.
+    /// The parts that batches change, beside the state.
     fn parts(&self) -> [&Keyspace; PARTS] {
         [&self.records, &self.doomed, &self.residents, &self.strays, &self.segments]
     }
 
     pub(crate) fn get(&self, key: &[u8]) -> Result<Option<Record>> {
         check_key(key)?;
-        // Damaged blocks have checksums; other damage may end in a panic of the library.
+        // Damaged blocks have checksums; other damage may make the library panic.
         let value = catch_unwind(AssertUnwindSafe(|| self.records.get(key)));
         let value = value.map_err(|_| self.distrusted("a look-up failed in an unexpected way"))?;
         let value = value.map_err(|e| self.failed(&e))?;
@@ -275,8 +276,8 @@ impl Index {
         self.numbers(&self.doomed)
     }
 
-    /// Keys that another disk may hold an older copy of; with the sequence of what was
-    /// removed where that was the newest known of the key.
+    /// Keys that another disk may hold an older copy of. If the newest known record of the key was
+    /// removed, also its sequence.
     pub(crate) fn strays(&self) -> Result<Vec<(Vec<u8>, Option<u64>)>> {
         let mut out = Vec::new();
         for guard in self.strays.iter() {
@@ -288,7 +289,7 @@ impl Index {
         Ok(out)
     }
 
-    /// The note of one key in [`Self::strays`], if there is one.
+    /// The entry of one key in [`Self::strays`], if there is one.
     pub(crate) fn misplaced(&self, key: &[u8]) -> Result<Option<Option<u64>>> {
         check_key(key)?;
         let value = self.strays.get(key).map_err(|e| self.failed(&e))?;
@@ -305,12 +306,12 @@ impl Index {
         page.collect()
     }
 
-    /// Key of the object that this generation's companion belongs to.
+    /// Key of the object that this generation's sidecar belongs to.
     pub(crate) fn sidecar(&self, generation: u64) -> Result<Option<Vec<u8>>> {
         self.key_in(&self.companions, generation)
     }
 
-    /// Notes that a companion is kept for this generation, or no more.
+    /// Records that a sidecar is kept for this generation, or is removed.
     pub(crate) fn set_sidecar(&self, generation: u64, key: Option<&[u8]>) -> Result<()> {
         self.step("index.companion")?;
         let id = generation.to_be_bytes();
@@ -422,7 +423,7 @@ impl Index {
         format::decode_value(key, value, self.disk).map_err(|e| self.distrusted(&e.message))
     }
 
-    /// What a listing of sizes tells of an entry.
+    /// Decodes the fields of an entry that a listing of sizes needs.
     pub(crate) fn glance(&self, value: &[u8]) -> Result<format::Glance> {
         format::glance_value(value).map_err(|e| self.distrusted(&e.message))
     }
@@ -435,7 +436,8 @@ impl Index {
         damaged(&self.path, what)
     }
 
-    /// The error of a call. Damage is noted, so that the index is made again when it is opened.
+    /// Converts an error of the library. Damage is recorded, so that the index is rebuilt when it
+    /// is opened.
     fn failed(&self, e: &fjall::Error) -> Error {
         if matches!(e, fjall::Error::Poisoned) {
             self.poisoned.store(true, Ordering::Relaxed);
@@ -461,23 +463,23 @@ impl Index {
         if !self.serving.load(Ordering::Relaxed) {
             return error;
         }
-        // Not "corrupt": the object itself is sound, and nothing of it must be given up.
+        // Not "corrupt": the object itself is sound and must not be dropped.
         Error::unavailable(format!("{}; it is made again just now", error.message))
     }
 }
 
-/// Changes that reach the index together or not at all.
+/// Changes that reach the index atomically.
 pub(crate) struct Batch<'a> {
     index: &'a Index,
     inner: OwnedWriteBatch,
     /// Which parts of the index it changes.
     touched: [bool; PARTS],
-    /// What this batch made of the keys it touched.
+    /// The records of the keys that this batch touched, after its changes.
     seen: HashMap<Vec<u8>, Option<Record>>,
 }
 
 impl Batch<'_> {
-    /// The record of a key as it will be after the changes so far.
+    /// The record of a key after the changes of the batch so far.
     pub(crate) fn get(&self, key: &[u8]) -> Result<Option<Record>> {
         match self.seen.get(key) {
             Some(record) => Ok(record.clone()),
@@ -519,7 +521,8 @@ impl Batch<'_> {
         self.inner.remove(&self.index.residents, generation.to_be_bytes());
     }
 
-    /// Notes that another disk may hold an older copy; `removed`: of what was just removed.
+    /// Records that another disk may hold an older copy; `removed`: sequence of the record just
+    /// removed.
     pub(crate) fn put_misplaced(&mut self, key: &[u8], removed: Option<u64>) {
         self.touched[STRAYS] = true;
         let value = removed.map_or(Vec::new(), |sequence| sequence.to_be_bytes().to_vec());
@@ -531,8 +534,8 @@ impl Batch<'_> {
         self.inner.remove(&self.index.strays, key);
     }
 
-    /// Ends the batch with the accounts that belong to it; of segments, those in `touched` that
-    /// are in the tally are written and the others removed.
+    /// Ends the batch with the accounts that belong to it. Of the segments in `touched`, those in
+    /// the accounts are written and the others removed.
     pub(crate) fn commit(
         mut self,
         usage_counters: &UsageCounters,
@@ -564,7 +567,7 @@ impl Batch<'_> {
     }
 }
 
-/// Refuses a key that the library cannot hold, before the library panics on it.
+/// Rejects a key that the library cannot hold, before the library panics on it.
 fn check_key(key: &[u8]) -> Result<()> {
     if key.len() <= MAX_KEY_BYTES {
         return Ok(());
@@ -573,8 +576,8 @@ fn check_key(key: &[u8]) -> Result<()> {
     Err(Error::new(ErrorCode::InvalidName, text))
 }
 
-/// The same place among the keys that there can be: after a bound of more than [`MAX_KEY_BYTES`]
-/// come the keys that are greater than what the library takes of it.
+/// The same position among the possible keys: a bound longer than [`MAX_KEY_BYTES`] is followed by
+/// the keys that are greater than its first bytes that the library takes.
 fn within_key_limit(start: Bound<Vec<u8>>) -> Bound<Vec<u8>> {
     match start {
         Bound::Included(mut key) | Bound::Excluded(mut key) if key.len() > MAX_KEY_BYTES => {
@@ -585,7 +588,7 @@ fn within_key_limit(start: Bound<Vec<u8>>) -> Bound<Vec<u8>> {
     }
 }
 
-/// The note beside an index that it is damaged.
+/// Path of the file beside an index that marks it as damaged.
 pub(crate) fn distrusted(index: &Path) -> PathBuf {
     index.with_extension("damaged")
 }

@@ -39,7 +39,7 @@ impl Store {
         .await
     }
 
-    /// As [`Self::list`], with no more of each object than its size and time.
+    /// As [`Self::list`], but of each object only size and time.
     pub async fn list_sizes(
         &self,
         bucket_id: u64,
@@ -80,7 +80,7 @@ impl Entry<'_> {
     }
 }
 
-/// Entries of several disks in the order of keys; of one key the newest.
+/// Merges entries of several disks in the order of keys; of one key only the newest.
 struct Entries<'a, I: Iterator> {
     disks: Vec<(&'a Volume, Peekable<I>)>,
 }
@@ -94,7 +94,7 @@ fn entries<'a>(
 }
 
 impl<'a, I: Iterator<Item = Result<(Slice, Slice)>>> Entries<'a, I> {
-    /// The disk with the first key; a failure comes before every key.
+    /// The disk with the first key. An error comes before every key.
     fn first(&mut self) -> Option<usize> {
         let mut first: Option<(usize, Slice)> = None;
         for (n, (_, entries)) in self.disks.iter_mut().enumerate() {
@@ -138,7 +138,7 @@ impl<'a, I: Iterator<Item = Result<(Slice, Slice)>>> Iterator for Entries<'a, I>
     }
 }
 
-/// Of two entries of one key the one that was written last.
+/// Of two entries of one key the newer one.
 fn newer<'a>(one: Entry<'a>, other: Entry<'a>) -> Result<Entry<'a>> {
     Ok(if other.glance()?.sequence > one.glance()?.sequence { other } else { one })
 }

@@ -1,8 +1,8 @@
-//! Where small objects lie, found without the index: one probe of memory instead of a search.
+//! Caches the locations of small objects: one probe of memory replaces a search in the index.
 //!
-//! A place is noted once its object was read by the index, and forgotten before a batch changes the
-//! object in the index. While that batch is under way nothing is noted of the object. So what is
-//! found here is what the index has, at every moment.
+//! A location is cached after the object was read by the index, and dropped before a batch changes
+//! the object in the index. While that batch runs, no location of the object is cached. So the
+//! cache agrees with the index at every moment.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
@@ -11,39 +11,40 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use super::observer::key_digest;
 use super::record::{Place, Record};
 
-/// Memory of all notes of a store: two million objects.
+/// Memory of the cache of a store: two million objects.
 const BYTES: usize = 64 << 20;
-/// Threads that look for different objects rarely meet.
+/// Stripes, so that threads that look up different objects rarely contend.
 const STRIPES: usize = 64;
-/// Places for one object in its stripe; more objects than places push one another out.
+/// Slots for one object in its stripe; further objects replace one another.
 const WAYS: usize = 4;
 
 const SECOND_NS: u64 = 1_000_000_000;
 
-/// Notes of the places of objects, by [`key_digest`]. Who looks for one takes no lock.
+/// Cached locations of objects, by [`key_digest`]. Look-ups take no lock.
 pub(crate) struct LocationCache {
-    /// Those of each stripe together. A page that nobody wrote to yet takes no memory.
+    /// The slots of all stripes, one stripe after the other. Pages that were never written take no
+    /// memory.
     slots: Box<[[AtomicU64; 4]]>,
     stripes: Box<[Stripe]>,
 }
 
-/// Apart from its neighbours, so that threads do not share cache lines.
+/// Aligned, so that threads do not share cache lines.
 #[derive(Default)]
 #[repr(align(128))]
 struct Stripe {
-    /// Odd while slots are written to.
+    /// Seqlock: odd while slots are written.
     turn: AtomicU64,
-    /// Counts beginnings and ends of batches, so that who read the index before either notes
-    /// nothing after it.
+    /// Counts starts and ends of batches, so that a reader of the index caches nothing after a
+    /// batch that started or ended since.
     version: AtomicU64,
     writer: Mutex<Writer>,
 }
 
 #[derive(Default)]
 struct Writer {
-    /// Batches that are changing objects of this stripe.
+    /// Running batches that change objects of this stripe.
     changing: u32,
-    /// Which way gives room next.
+    /// Slot to replace next.
     hand: usize,
 }
 
@@ -56,7 +57,8 @@ struct Writer {
 /// A length of 0: nothing is noted.
 type Slot = [u64; 4];
 
-/// A place of an object, and what of its record may have changed since it was written there.
+/// A location of an object, and the fields of its record that may have changed since it was
+/// written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Known {
     pub(crate) disk: usize,
@@ -71,7 +73,7 @@ pub(crate) struct Known {
 }
 
 impl Known {
-    /// `None`: it lies in files, or its numbers are too large to be noted.
+    /// `None` if the object is in files, or its numbers are too large for a slot.
     pub(crate) fn of(record: &Record) -> Option<Self> {
         let Place::Log(spot) = &record.place else { return None };
         let meta = &record.meta;
@@ -113,23 +115,23 @@ impl Known {
     }
 }
 
-/// The right to note a place, by who looked for it here before it asked the index.
+/// Permission to cache a location. It is taken before the look-up in the index.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ticket {
     digest: u64,
     version: u64,
-    /// No other object has to go for it.
+    /// A free slot exists: no other object has to be replaced.
     pub(crate) room: bool,
 }
 
-/// While it lives nothing is noted of the objects that a batch changes.
+/// Blocks caching of the objects that a batch changes, until it is dropped.
 pub(crate) struct Closed<'a> {
     location_cache: &'a LocationCache,
     digests: Vec<u64>,
 }
 
 impl Closed<'_> {
-    /// Ends a batch that was made; notes objects that it wrote, by their digests.
+    /// Ends a batch that was made; caches the locations of objects that it wrote, by their digests.
     pub(crate) fn written(self, written: Vec<(u64, Known)>) {
         for (digest, known) in written {
             if let Some(slot) = known.pack(digest) {
@@ -162,7 +164,8 @@ impl LocationCache {
         Self { slots: zeroed(count), stripes: (0..STRIPES).map(|_| Stripe::default()).collect() }
     }
 
-    /// Where an object lies, if that is noted; and who asks the index now may note it.
+    /// The location of an object if it is cached, and a ticket to cache it after a look-up in the
+    /// index.
     pub(crate) fn find(&self, bucket_id: u64, name: &str) -> (Option<Known>, Ticket) {
         let digest = key_digest(bucket_id, name);
         let stripe = self.stripe(digest);
@@ -183,14 +186,15 @@ impl LocationCache {
         (known.filter(|_| is_whole), ticket)
     }
 
-    /// Has the memory that [`Self::find`] is going to look at come nearer.
+    /// Prefetches the memory that [`Self::find`] is going to read.
     pub(crate) fn expect(&self, bucket_id: u64, name: &str) {
         for way in self.slots[self.set(key_digest(bucket_id, name))].iter().step_by(2) {
             prefetch(way);
         }
     }
 
-    /// Notes where the object lies that the ticket is for, unless it was changed meanwhile.
+    /// Caches the location of the object that the ticket is for, unless the object was changed
+    /// meanwhile.
     pub(crate) fn note(&self, ticket: Ticket, known: Known) {
         let Some(slot) = known.pack(ticket.digest) else { return };
         let mut stripe = self.lock(ticket.digest);
@@ -200,7 +204,7 @@ impl LocationCache {
         }
     }
 
-    /// Forgets objects that a batch is about to change, given by their digests.
+    /// Drops the locations of objects that a batch is about to change, given by their digests.
     pub(crate) fn close(&self, digests: Vec<u64>) -> Closed<'_> {
         for digest in &digests {
             let mut stripe = self.lock(*digest);
@@ -215,7 +219,7 @@ impl LocationCache {
         Closed { location_cache: self, digests }
     }
 
-    /// Moves the time of access of an object, if it is noted.
+    /// Updates the access time of an object, if its location is cached.
     pub(crate) fn accessed(&self, digest: u64, atime_ns: u64) {
         self.lock(digest).write(digest, |ways, _| {
             if let Some(slot) = ways.iter_mut().find(|slot| is_of(slot, digest)) {
@@ -224,16 +228,16 @@ impl LocationCache {
         });
     }
 
-    /// Forgets everything: the set of disks changed.
+    /// Drops everything: the set of disks changed.
     pub(crate) fn clear(&self) {
         for number in 0..STRIPES {
-            // Every digest that ends so is of this stripe.
+            // Every digest with these low bits belongs to this stripe.
             let mut stripe = self.lock(number as u64);
             stripe.count();
             let share = self.slots.len() / STRIPES;
             stripe.in_turn(|location_cache| {
                 for slot in &location_cache.slots[number * share..(number + 1) * share] {
-                    // What was never written to stays without memory.
+                    // Slots that were never written stay without memory.
                     if slot[1].load(Ordering::Relaxed) != 0 {
                         slot.iter().for_each(|word| word.store(0, Ordering::Relaxed));
                     }
@@ -246,7 +250,7 @@ impl LocationCache {
         &self.stripes[digest as usize % STRIPES]
     }
 
-    /// The stripe of an object, to be written to.
+    /// Locks the stripe of an object for writing.
     fn lock(&self, digest: u64) -> Writing<'_> {
         let of = self.stripe(digest);
         let writer = of.writer.lock().unwrap_or_else(PoisonError::into_inner);
@@ -262,7 +266,7 @@ impl LocationCache {
     }
 }
 
-/// A stripe that one thread may write to.
+/// A stripe that one thread may write.
 struct Writing<'a> {
     location_cache: &'a LocationCache,
     of: &'a Stripe,
@@ -274,7 +278,7 @@ impl Writing<'_> {
         self.of.version.fetch_add(1, Ordering::Release);
     }
 
-    /// Writes slots so that no reader takes half of them: see Boehm, "Can seqlocks get along with
+    /// Writes slots so that no reader sees half of a write: see Boehm, "Can seqlocks get along with
     /// programming language memory models?", 2012.
     fn in_turn<T>(&mut self, write: impl FnOnce(&LocationCache) -> T) -> T {
         let turn = self.of.turn.load(Ordering::Relaxed);
@@ -285,7 +289,7 @@ impl Writing<'_> {
         done
     }
 
-    /// Changes the slots that an object may be in; `change` gets the way that gives room, too.
+    /// Changes the slots that an object may be in; `change` also gets the slot to replace.
     fn write(&mut self, digest: u64, change: impl FnOnce(&mut [Slot; WAYS], usize)) {
         self.writer.hand = (self.writer.hand + 1) % WAYS;
         let hand = self.writer.hand;
@@ -313,14 +317,14 @@ impl Writing<'_> {
     }
 }
 
-/// Slots that take no memory before they are written to.
+/// Slots that take no memory before they are written.
 #[allow(unsafe_code)]
 fn zeroed(count: usize) -> Box<[[AtomicU64; 4]]> {
     // SAFETY: bytes of zeros are a number, and an atomic number has its layout.
     unsafe { Box::new_zeroed_slice(count).assume_init() }
 }
 
-/// Has a cache line come nearer.
+/// Prefetches a cache line.
 #[allow(unsafe_code)]
 fn prefetch<T>(at: &T) {
     #[cfg(target_arch = "x86_64")]

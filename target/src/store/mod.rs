@@ -1,9 +1,9 @@
 //! The store: objects on one or more disks, found by bucket id and name.
 //!
-//! Reading starts at [`Store::open_object`], writing at [`Store::begin`] or [`Store::put`]. The
-//! store keeps the order of steps that a crash may interrupt and checks every byte it gives out;
-//! who may read or write what, and when, is the caller's matter: changes of one object must not
-//! run at the same time, reads may race with anything.
+//! Reads start at [`Store::open_object`], writes at [`Store::begin`] or [`Store::put`]. The store
+//! keeps the order of the steps that a crash may interrupt, and checks every byte it returns. The
+//! caller decides which reads and writes are allowed, and when: changes of one object must not run
+//! at the same time, reads may race with anything.
 
 mod apply;
 mod assembly;
@@ -108,15 +108,16 @@ pub struct Store {
     disks: Arc<Disks>,
 }
 
-/// Whether an error says that stored bytes are damaged: drop the copy and fetch it again.
+/// Whether an error means that stored bytes are damaged: the caller drops the copy and fetches it
+/// again.
 pub fn is_corrupt(error: &Error) -> bool {
     error.code == ErrorCode::Corrupt
 }
 
 impl Store {
-    /// Opens the disks, ends what a crash left half done, and counts what is there.
+    /// Opens the disks, completes the work that a crash interrupted, and counts the objects.
     ///
-    /// A disk that cannot be opened is left out; the error is that of the first one when none can.
+    /// A disk that cannot be opened is left out. If none can, the error is that of the first one.
     pub async fn open(settings: Vec<DiskSettings>, io: Arc<dyn Disk>) -> Result<Self> {
         let disks = Arc::new(blocking(move || Disks::open(settings, io)).await?);
         let store = Self { disks };
@@ -130,12 +131,12 @@ impl Store {
         self.disks.cluster()
     }
 
-    /// Whether all disks are in use and hold nothing, not even a note of a cluster.
+    /// Whether all disks are in use and empty, without a note of a cluster.
     pub fn is_blank(&self) -> bool {
         self.cluster().is_none() && self.usage().objects == 0 && self.check_whole().is_ok()
     }
 
-    /// Notes on the disks which cluster their objects belong to.
+    /// Records on the disks which cluster their objects belong to.
     pub(crate) async fn note_cluster(&self, id: &str) -> Result<()> {
         let (disks, id) = (self.disks.clone(), id.to_owned());
         blocking(move || disks.note_cluster(&id)).await
@@ -149,7 +150,8 @@ impl Store {
         Ok(())
     }
 
-    /// Removes what other disks have of a key and is older than what `volume` has or removed.
+    /// Removes the copies of a key on other disks that are older than the record or removal on
+    /// `volume`.
     async fn drop_older(&self, volume: &Arc<Volume>, key: &[u8]) -> Result<()> {
         let removed = volume.shared().index.misplaced(key)?.flatten();
         let newest = volume.get(key)?.map(|r| r.sequence).or(removed);
@@ -160,32 +162,32 @@ impl Store {
             }
         }
         if self.disks.is_degraded() {
-            // The note stays for the disk that is away.
+            // The note stays until the disk that is away is back.
             return Ok(());
         }
         volume.clear_misplaced(key.to_vec()).await
     }
 
-    /// The record of an object, by the index alone.
+    /// The record of an object, from the index alone.
     pub async fn get(&self, bucket_id: u64, name: &str) -> Result<Option<Record>> {
         self.find(bucket_id, name)
     }
 
-    /// As [`Self::get`]. A point look-up is served from memory nearly always: it costs less than a
-    /// change of threads, and needs no await.
+    /// As [`Self::get`]. Nearly always memory serves a point look-up: it costs less than a switch
+    /// of threads, and needs no await.
     pub(crate) fn find(&self, bucket_id: u64, name: &str) -> Result<Option<Record>> {
         self.disks.find(&format::key(bucket_id, name))
     }
 
-    /// Opens the object of a name as it is now. `None`: there is none.
+    /// Opens the current object of a name. `None` if there is none.
     pub async fn open_object(&self, bucket_id: u64, name: &str) -> Result<Option<ObjectReader>> {
         let (store, name) = (self.clone(), name.to_owned());
         blocking(move || store.open_blocking_object(bucket_id, &name)).await
     }
 
     fn open_blocking_object(&self, bucket_id: u64, name: &str) -> Result<Option<ObjectReader>> {
-        // Overwritten or moved between look-up and open: look again. Each turn either finds a newer
-        // record or removed an entry whose bytes are gone, so this ends.
+        // Overwritten or moved between look-up and open: look up again. Each round either finds a
+        // newer record or removed an entry whose bytes are gone, so this ends.
         while let Some(record) = self.find(bucket_id, name)? {
             if let Some(reader) = self.volume(&record)?.open_object(&record)? {
                 return Ok(Some(reader));
@@ -194,8 +196,8 @@ impl Store {
         Ok(None)
     }
 
-    /// Record and payload in one step, for objects of at most `most` bytes; a larger one comes
-    /// without its payload. `None`: there is no such object.
+    /// Record and payload in one step, for objects of at most `most` bytes. A larger object is
+    /// returned without its payload. `None` if there is no such object.
     pub async fn read_small(
         &self,
         bucket_id: u64,
@@ -214,7 +216,7 @@ impl Store {
         .await
     }
 
-    /// Opens the very commit that `record` is of; [`ErrorCode::ObjectNotFound`] when it is gone.
+    /// Opens exactly the commit of `record`; [`ErrorCode::ObjectNotFound`] when it is gone.
     pub async fn reader(&self, record: &Record) -> Result<ObjectReader> {
         let (store, record) = (self.clone(), record.clone());
         blocking(move || store.reader_blocking(record)).await
@@ -234,20 +236,21 @@ impl Store {
         }
     }
 
-    /// The payload of this very commit, for callers on the blocking pool.
+    /// The payload of exactly this commit, for callers on the blocking pool.
     pub(crate) fn read_blocking(&self, record: &Record) -> Result<Bytes> {
         self.reader_blocking(record.clone())?.read_all_blocking()
     }
 
-    /// Opens the very commit that `record` is of and reads a part of it, in one step.
+    /// Opens exactly the commit of `record` and reads a part of it, in one step.
     pub async fn read_part(&self, record: &Record, range: ByteRange) -> Result<Bytes> {
         let (store, record) = (self.clone(), record.clone());
         blocking(move || store.reader_blocking(record)?.read_blocking(range)).await
     }
 
-    /// Starts writing an object. With a `size_hint` the room is reserved at once.
+    /// Starts writing an object. With a `size_hint` the space is reserved at once.
     ///
-    /// Full disks wait a little for eviction, then answer [`ErrorCode::OutOfSpace`].
+    /// If the disks are full it waits a little for eviction, then fails with
+    /// [`ErrorCode::OutOfSpace`].
     pub async fn begin(
         &self,
         bucket_id: u64,
@@ -273,17 +276,17 @@ impl Store {
         self.commit(work, meta).await
     }
 
-    /// Makes what was written the object of its name, in place of what had the name before.
+    /// Commits a written object and replaces the object of that name.
     ///
-    /// For class `Owned` the object is on the disk when this returns. The future may be dropped:
-    /// the commit then happens or not, as a whole.
+    /// For class `Owned` the object is durable when this returns. The future may be dropped: the
+    /// commit then happens as a whole or not at all.
     pub async fn commit(&self, work: WorkFile, meta: RecordMeta) -> Result<Record> {
         let work = work.finish()?;
         let volume = work.volume.clone();
         let key = format::key(work.bucket_id, &work.name);
         self.drop_partial_of(&key).await?;
-        // A copy on another disk (the set of disks changed, or this one was full) goes after the
-        // commit; a crash in between leaves a note on this disk.
+        // A copy on another disk (the set of disks changed, or this disk was full) is removed after
+        // the commit. For a crash in between, a note on this disk remains.
         let is_elsewhere = self.disks.is_elsewhere(&volume, &key)?;
         let record = volume.commit(work, meta, is_elsewhere).await?;
         if is_elsewhere {
@@ -294,9 +297,9 @@ impl Store {
 
     /// Changes the metadata of a commit; [`ErrorCode::ObjectNotFound`] when it is gone.
     ///
-    /// What must survive the loss of the index is also written to the log when the class is
-    /// `Owned`. Otherwise, and for `epoch`, `validated_ns` and `atime_ns` always, a rebuilt index
-    /// has the values of the commit.
+    /// For class `Owned`, metadata that must survive the loss of the index is also written to the
+    /// log. Otherwise, and for `epoch`, `validated_ns` and `atime_ns` always, a rebuilt index has
+    /// the values of the commit.
     pub async fn update(
         &self,
         record: &Record,
@@ -306,45 +309,47 @@ impl Store {
         updated.ok_or_else(|| gone(record))
     }
 
-    /// What [`Self::keep_sidecar`] keeps beside this very commit. `None`: nothing, or it was
-    /// damaged and is gone now.
+    /// The sidecar that [`Self::keep_sidecar`] stored for exactly this commit. `None` if there is
+    /// none, or if it was damaged and is removed now.
     pub async fn sidecar(&self, record: &Record) -> Result<Option<Vec<u8>>> {
         let (volume, record) = (self.volume(record)?, record.clone());
         blocking(move || volume.shared().sidecar(&record)).await
     }
 
-    /// Keeps bytes beside this very commit, in place of what is kept there; they go with it and may
-    /// get lost before. False: there is no room, or the object was removed or replaced.
+    /// Stores a sidecar for exactly this commit and replaces the previous one. It is removed with
+    /// the commit and may get lost before. False if there is no space, or the object was removed or
+    /// replaced.
     pub async fn keep_sidecar(&self, record: &Record, bytes: Vec<u8>) -> Result<bool> {
         let (volume, record) = (self.volume(record)?, record.clone());
         blocking(move || volume.shared().keep_sidecar(&record, &bytes)).await
     }
 
-    /// Removes the object of a name; returns what was there.
+    /// Removes the object of a name. Returns its record.
     pub async fn remove(&self, bucket_id: u64, name: &str) -> Result<Option<Record>> {
         let key = format::key(bucket_id, name);
         self.drop_partial_of(&key).await?;
         let mut newest = None;
-        // Again: a disk may come into use meanwhile.
+        // In a loop: a disk may come into use meanwhile.
         loop {
             let found = self.disks.copies(&key)?;
             if found.is_empty() {
                 return Ok(newest);
             }
             newest = newest.or_else(|| found.last().cloned());
-            // The oldest first: what a crash leaves is the newest.
+            // The oldest first, so that a crash leaves the newest.
             for record in found {
                 self.volume(&record)?.remove(&record).await?;
             }
         }
     }
 
-    /// Removes this very commit, for eviction and for damaged copies. False: it was gone already.
+    /// Removes exactly this commit, for eviction and for damaged copies. False if it was gone
+    /// already.
     pub async fn discard(&self, record: &Record) -> Result<bool> {
         self.volume(record)?.remove(record).await
     }
 
-    /// Removes all objects of a bucket; returns how many, and their bytes.
+    /// Removes all objects of a bucket. Returns how many, and their bytes.
     pub async fn remove_bucket(&self, bucket_id: u64) -> Result<(u64, u64)> {
         let volumes = self.disks.online();
         blocking(move || {
@@ -376,28 +381,28 @@ impl Store {
         .await
     }
 
-    /// What all disks together hold.
+    /// The usage of all disks together.
     pub fn usage(&self) -> Usage {
         let volumes = self.disks.online();
         volumes.iter().map(|v| v.room().usage()).fold(Usage::default(), |a, b| a + b)
     }
 
-    /// Tells `observer` of all changes from now on; once in the life of a store.
+    /// Notifies `observer` of all changes from now on. Called once in the life of a store.
     pub fn observe(&self, observer: Arc<dyn Observer>) {
         self.disks.observe(observer);
     }
 
-    /// The budget of each disk by its number; 0 of one that is not in use.
+    /// The budget of each disk by its number; 0 for a disk that is not in use.
     pub(crate) fn budgets(&self) -> Vec<u64> {
         self.disks.budgets()
     }
 
-    /// Counts comings and goings of disks.
+    /// Counts disks that were taken into or out of use.
     pub(crate) fn disk_turns(&self) -> tokio::sync::watch::Receiver<u64> {
         self.disks.turns()
     }
 
-    /// Counts the times that objects went with a disk, or with their bytes on it.
+    /// Counts the times that objects were lost with a disk, or with their bytes on it.
     pub(crate) fn losses(&self) -> tokio::sync::watch::Receiver<u64> {
         self.disks.losses().subscribe()
     }
@@ -407,17 +412,17 @@ impl Store {
         *self.disks.losses().borrow()
     }
 
-    /// Bytes used and wanted on each disk.
+    /// Bytes used and requested on each disk.
     pub(crate) fn demands(&self) -> Vec<Demand> {
         self.disks.online().iter().map(|v| v.demand()).collect()
     }
 
-    /// Notes an access, for eviction. Costs no I/O; written down by [`Self::flush`].
+    /// Notes an access, for eviction. Costs no I/O; [`Self::flush`] writes it to the index.
     pub fn touch(&self, record: &Record, now_ns: u64) {
         self.accessed(record.disk, &Access::of(record), now_ns);
     }
 
-    /// As [`Self::touch`], for who has no record.
+    /// As [`Self::touch`], for callers without a record.
     pub(crate) fn accessed(&self, disk: usize, access: &Access<'_>, now_ns: u64) {
         if let Ok(volume) = self.disks.number(disk)
             && volume.shared().touch(access, now_ns)
@@ -426,13 +431,13 @@ impl Store {
         }
     }
 
-    /// Writes down times of access: from time to time, and before stopping.
+    /// Writes the noted access times to the index: from time to time, and before stopping.
     pub async fn flush(&self) -> Result<()> {
         let volumes = self.disks.online();
         blocking(move || volumes.iter().try_for_each(|volume| volume.write_times())).await
     }
 
-    /// Whether noted accesses should be written down soon.
+    /// Whether the noted accesses should be written soon.
     pub(crate) fn has_many_touches(&self) -> bool {
         self.disks.online().iter().any(|v| v.shared().recency.is_due())
     }
@@ -445,7 +450,7 @@ impl Store {
         self.disks.bell()
     }
 
-    /// Room for `bytes` on the first disk that has it at once, else on the best one after a wait.
+    /// Reserves `bytes` on the first disk that has them at once, else on the best one after a wait.
     async fn reserve(
         &self,
         bucket_id: u64,
@@ -466,7 +471,7 @@ impl Store {
             }
         }
         let first = usable.first().ok_or(refusal)?;
-        // Waiting is for those that can be made to have room.
+        // Only disks whose space can be freed are waited for.
         let volume = usable.iter().find(|v| v.may_free());
         let volume = volume.ok_or_else(|| first.room().full(bytes))?;
         let fits = || volume.shared().file_system_fits(bytes);

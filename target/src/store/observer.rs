@@ -1,17 +1,17 @@
-//! What the cache is told of the copies on a disk, so that it need not read the index to know them.
+//! Notifications to the cache about the copies on a disk. With them it need not read the index.
 
 use forebay_core::placement;
 
 use super::Record;
 
-/// A copy that came to a disk, or whose evictability changed.
+/// A copy that was added to a disk, or whose evictability changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Arrival {
     pub generation: u64,
     pub bucket_id: u64,
-    /// Digest of bucket and name: the same when the object comes again.
+    /// Digest of bucket and name: the same when the object is stored again.
     pub key: u64,
-    /// Space that it takes on the disk.
+    /// Space on the disk.
     pub stored: u64,
     /// A backend has the same content.
     pub evictable: bool,
@@ -32,12 +32,12 @@ impl Arrival {
     }
 }
 
-/// A digest by which an object is known although its copy comes and goes.
+/// A digest that identifies an object across removals and new copies of it.
 pub fn key_digest(bucket_id: u64, name: &str) -> u64 {
     placement::mix(placement::digest(name) ^ placement::mix(bucket_id))
 }
 
-/// Hears of each change after it was made; called by the thread that made it, so it must be quick
+/// Receives each change after it was made. The thread that made it calls, so a call must be fast
 /// and must not call the store.
 pub trait Observer: Send + Sync {
     /// A copy was committed, or became (or ceased to be) evictable.
@@ -49,6 +49,6 @@ pub trait Observer: Send + Sync {
     /// A copy was removed or replaced.
     fn removed(&self, disk: usize, generation: u64);
 
-    /// The disk was taken out of use, with all that is on it.
+    /// The disk was taken out of use, with all objects on it.
     fn left(&self, disk: usize);
 }

@@ -23,7 +23,7 @@ async fn objects_spread_over_two_disks_and_stay_found_when_one_is_added() {
     for i in 40..80 {
         two.put(1, &name(i), payload(i, 0), cached()).await.unwrap();
     }
-    // Written again, some objects move to the other disk; none may remain twice.
+    // When they are written again, some objects move to the other disk; none may remain twice.
     for i in 0..20 {
         two.put(1, &name(i), payload(i, 9), cached()).await.unwrap();
     }

@@ -1,32 +1,32 @@
-//! What of a file lies in the page cache, and what the kernel is told of it.
+//! Queries about the page cache, and advice to the kernel about files.
 
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
 
-/// Only whole pages are dropped; where they are larger than this the kernel sees to it.
+/// Only whole pages are dropped. Where pages are larger, the kernel rounds.
 pub(super) const PAGE: u64 = 4096;
 
-/// Tells the kernel how a file is used; what it makes of it is its matter.
+/// Advises the kernel how a file is used. The kernel may ignore it.
 #[allow(unsafe_code)]
 pub(super) fn advise(file: &File, offset: u64, len: u64, advice: libc::c_int) {
     // SAFETY: the descriptor is open for as long as `file` is borrowed; no memory is involved.
     unsafe { libc::posix_fadvise(file.as_raw_fd(), offset as i64, len as i64, advice) };
 }
 
-/// Has the page cache forget a file that was synced.
+/// Drops the pages of a synced file from the page cache.
 #[cfg(test)]
 pub(crate) fn forget_cached(file: &File) {
     advise(file, 0, 0, libc::POSIX_FADV_DONTNEED);
 }
 
-/// Whether the byte at `offset` can be read without the disk. `false` where that cannot be told.
+/// Whether the byte at `offset` can be read without the disk. `false` where that is unknown.
 pub(super) fn is_cached(file: &File, offset: u64) -> bool {
     matches!(read_now(file, &mut [0], offset), Ok(Some(1)))
 }
 
-/// Whether all of these bytes lie in the page cache. An error where that cannot be told: kernels before
-/// Linux 6.5, file systems without a page cache.
+/// Whether all of these bytes are in the page cache. An error where the system cannot report it:
+/// kernels before Linux 6.5, file systems without a page cache.
 #[allow(unsafe_code)]
 pub(super) fn is_resident(file: &File, offset: u64, len: u64) -> io::Result<bool> {
     /// The same on all architectures but Alpha; libc does not name it on all.
@@ -41,15 +41,15 @@ pub(super) fn is_resident(file: &File, offset: u64, len: u64) -> io::Result<bool
     if reported != 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the call only tells a number.
+    // SAFETY: the call only returns a number.
     let page = u64::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(PAGE);
     let all = len > 0 && found[0] >= (offset + len).div_ceil(page) - offset / page;
-    // It counts pages that are still being read, too.
+    // `cachestat` also counts pages that are still being read.
     Ok(all && is_cached(file, offset) && is_cached(file, offset + len - 1))
 }
 
-/// Reads at most `buf.len()` bytes at `offset` if no disk needs to be waited for. `None`: it would, or
-/// nobody can tell.
+/// Reads at most `buf.len()` bytes at `offset` without waiting for a disk. `None` if it would wait,
+/// or if that is unknown.
 #[allow(unsafe_code)]
 pub(super) fn read_now(file: &File, buf: &mut [u8], offset: u64) -> io::Result<Option<usize>> {
     let at = i64::try_from(offset).map_err(|_| io::ErrorKind::InvalidInput)?;

@@ -1,4 +1,4 @@
-//! Reading stored objects: whole blocks are read and checked, then cut to what was asked for.
+//! Reads stored objects: whole blocks are read and checked, then cut to the requested range.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
@@ -19,17 +19,17 @@ use super::format::{BLOCK, TABLE_ENTRY, table_len};
 use super::record::Record;
 use super::{blocking, joined};
 
-/// Bytes of a piece of a stream that comes from a disk; whole blocks. One piece is read ahead.
+/// Bytes of a chunk of a stream from a disk; whole blocks. One chunk is read ahead.
 const PIECE: u64 = 4 * BLOCK;
-/// Bytes of a piece that the kernel sends, at most.
+/// Most bytes of a chunk that the kernel sends.
 const SENT: u64 = 16 * BLOCK;
-/// Bytes of a piece that lies in the page cache.
+/// Bytes of a chunk that is in the page cache.
 const CACHED_PIECE: u64 = BUFFER as u64;
 
-/// Bytes of the block table of a cached piece, which may begin and end within blocks.
+/// Bytes of the block table of a cached chunk, which may begin and end within blocks.
 const SUMS: usize = (BUFFER / BLOCK as usize + 1) * TABLE_ENTRY as usize;
 
-/// An open object. It holds its bytes or files, so that eviction or overwriting cannot hurt it.
+/// An open object. It holds its bytes or files, so eviction and overwriting do not affect it.
 #[derive(Clone)]
 pub struct ObjectReader {
     shared: Arc<Open>,
@@ -42,7 +42,7 @@ struct Open {
 
 /// The payload of an open object.
 pub(crate) enum Body {
-    /// Read with its record, and checked.
+    /// Read together with its record, and checked.
     Memory(Bytes),
     /// Files, each with its block table behind its part of the payload.
     Files(Vec<OpenExtent>),
@@ -53,14 +53,14 @@ pub(crate) struct OpenExtent {
     file: Arc<dyn DiskFile>,
     /// Bytes of payload.
     size: u64,
-    /// The file's id, and what is known of its disk's blocks.
+    /// The file's id, and the check times of its disk.
     checked: Option<(u64, Arc<Checked>)>,
-    /// As of the first read of a part.
+    /// Set by the first read of a part.
     marks: OnceLock<Option<Arc<Marks>>>,
 }
 
 impl OpenExtent {
-    /// `checked`: the file's id and what is known of the blocks of its disk, where that is kept.
+    /// `checked`: the file's id and the check times of its disk, where they are kept.
     pub(crate) fn new(
         file: Arc<dyn DiskFile>,
         size: u64,
@@ -77,21 +77,21 @@ impl OpenExtent {
         marks.as_deref()
     }
 
-    /// Has no check until now count: the disk has been caught.
+    /// Makes all checks until now invalid: the disk returned damaged bytes.
     fn distrust(&self) {
         if let Some(marks) = self.marks() {
             marks.lose();
         }
     }
 
-    /// What is known of the blocks of a range, if all were checked a moment ago.
+    /// The check times, if all blocks of a range have a valid check.
     fn recent(&self, range: ByteRange) -> Option<&Marks> {
         let blocks = range.start / BLOCK..range.end.div_ceil(BLOCK);
         self.marks().filter(|marks| marks.cover(blocks))
     }
 
-    /// As much of a range of the file, from its first byte on, as was checked a moment ago, if that
-    /// lies in the page cache.
+    /// As much of a range of the file, from its first byte on, as has a valid check, if it is in
+    /// the page cache.
     fn recent_part(&self, range: ByteRange) -> Option<FilePart> {
         let marks = self.marks()?;
         let first = range.start / BLOCK;
@@ -108,13 +108,13 @@ impl OpenExtent {
                 marks.lose();
                 None
             }
-            // Nobody can tell.
+            // The system cannot report it.
             Err(_) => None,
         }
     }
 
-    /// The bytes of a range of at most a block, if they lie in the page cache and their blocks were
-    /// checked a moment ago.
+    /// The bytes of a range of at most a block, if they are in the page cache and their blocks have
+    /// a valid check.
     fn read_recent(&self, range: ByteRange) -> Option<Bytes> {
         let marks = self.recent(range)?;
         let mut buffer = Buffer::take(range.len() as usize);
@@ -133,7 +133,7 @@ impl ObjectReader {
         Self { shared: Arc::new(Open { record, body }) }
     }
 
-    /// The record of the very commit that is open.
+    /// The record of the open commit.
     pub fn record(&self) -> &Record {
         &self.shared.record
     }
@@ -149,15 +149,15 @@ impl ObjectReader {
         blocking(move || open.read(range)).await
     }
 
-    /// The bytes of `range` in pieces of at most 256 KiB. After an error the stream ends.
+    /// The bytes of `range` in chunks of at most 256 KiB. After an error the stream ends.
     pub fn stream(&self, range: ByteRange) -> impl Stream<Item = Result<Bytes>> + Send + use<> {
         stream::try_unfold(self.pieces_of(range), |mut pieces| async move {
             Ok(pieces.next().await?.map(|bytes| (bytes, pieces)))
         })
     }
 
-    /// As [`Self::stream`]; what lies in the page cache, and was checked a moment ago, comes as a part
-    /// of its file.
+    /// As [`Self::stream`]; bytes that are in the page cache and have a valid check are returned as
+    /// a part of their file.
     pub(crate) fn pieces(
         &self,
         range: ByteRange,
@@ -174,25 +174,25 @@ impl ObjectReader {
         Pieces { open: self.shared.clone(), next: range.start, end: range.end, ahead: None }
     }
 
-    /// Compares the blocks of `range` with their checksums; what lies in the log was compared when
-    /// it was opened. Leaves the page cache as it is, and counts as no access.
+    /// Compares the blocks of `range` with their checksums; payloads in the log were compared when
+    /// they were opened. Leaves the page cache as it is, and counts as no access.
     pub async fn check(&self, range: ByteRange) -> Result<()> {
         let open = self.shared.clone();
         blocking(move || open.load(range, true).map(drop)).await
     }
 
-    /// The bytes of `range` without waiting and without checking them again: less than a block, in the
-    /// page cache, of blocks that were checked a moment ago. `None`: read them in another way.
+    /// The bytes of `range` without waiting and without checking them again: less than a block, in
+    /// the page cache, of blocks with a valid check. `None`: use another read method.
     pub(crate) fn read_recent(&self, range: ByteRange) -> Option<Bytes> {
         self.shared.read_recent(range)
     }
 
-    /// As [`Self::read_all`], for callers that are on the blocking pool already.
+    /// As [`Self::read_all`], for callers on the blocking pool.
     pub(crate) fn read_all_blocking(&self) -> Result<Bytes> {
         self.read_blocking(ByteRange::whole(self.shared.record.size))
     }
 
-    /// As [`Self::read`], for callers that are on the blocking pool already.
+    /// As [`Self::read`], for callers on the blocking pool.
     pub(crate) fn read_blocking(&self, range: ByteRange) -> Result<Bytes> {
         self.shared.read(range)
     }
@@ -216,7 +216,7 @@ impl Pieces {
         Ok(Some(bytes))
     }
 
-    /// The next piece without a look at its bytes.
+    /// The next chunk, without reading its bytes.
     fn recent(&mut self) -> Option<FilePart> {
         if self.ahead.is_some() || self.next >= self.end {
             return None;
@@ -227,7 +227,7 @@ impl Pieces {
         Some(part)
     }
 
-    /// The next piece without a change of threads, if it lies in the page cache and is sound.
+    /// The next chunk without a switch of threads, if it is in the page cache and sound.
     fn cached(&mut self) -> Option<Bytes> {
         if self.ahead.is_some() || self.next >= self.end {
             return None;
@@ -283,8 +283,8 @@ impl Open {
         extent.recent_part(range)
     }
 
-    /// The bytes of `range`, of at most [`CACHED_PIECE`] and within one such piece, if no disk needs
-    /// to be waited for. `None` for any reason: [`Self::load`] tells what is wrong.
+    /// The bytes of `range`, of at most [`CACHED_PIECE`] and within one such chunk, without waiting
+    /// for a disk. `None` for any failure: [`Self::load`] returns the reason.
     fn load_now(&self, range: ByteRange) -> Option<Bytes> {
         let extents = match &self.body {
             Body::Memory(bytes) => {
@@ -342,7 +342,7 @@ impl Open {
         }
     }
 
-    /// Reads a range, not empty, of one file, whose first byte is byte `base` of the object.
+    /// Reads a non-empty range of one file, whose first byte is byte `base` of the object.
     fn read_extent(
         &self,
         extent: &OpenExtent,
@@ -356,7 +356,7 @@ impl Open {
         let from = first * BLOCK;
         let to = (end.div_ceil(BLOCK) * BLOCK).min(size);
         let payload = (to - from) as usize;
-        // A read of the whole file takes the table, which follows, in the same call.
+        // A read of the whole file reads the table, which follows, in the same call.
         let whole = from == 0 && to == size;
         let along = if whole { table_len(size) as usize } else { 0 };
         let mut buf = Buffer::take(payload + along);
@@ -400,7 +400,7 @@ impl Open {
     }
 }
 
-/// The file that has all of `range`, and where in it that is.
+/// The file that has all of `range`, and the range within it.
 fn of_one(extents: &[OpenExtent], range: ByteRange) -> Option<(&OpenExtent, ByteRange)> {
     let mut base = 0;
     let extent = extents.iter().find(|extent| {
@@ -412,7 +412,7 @@ fn of_one(extents: &[OpenExtent], range: ByteRange) -> Option<(&OpenExtent, Byte
     ends_in.then_some((extent, ByteRange { start: range.start - base, end: range.end - base }))
 }
 
-/// The error for a stored object whose bytes are not what was written.
+/// The error for a stored object whose bytes are damaged.
 pub(crate) fn corrupt(record: &Record, what: &str) -> Error {
     let Record { name, bucket_id, generation, .. } = record;
     tracing::warn!(name, bucket_id, generation, "stored object is damaged: {what}");

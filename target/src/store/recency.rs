@@ -1,4 +1,4 @@
-//! Times of access not yet written to the index: an access costs no write.
+//! Access times that are not yet written to the index: an access costs no write.
 
 use std::sync::{Mutex, MutexGuard};
 
@@ -8,11 +8,12 @@ use hashbrown::HashTable;
 use super::format;
 use super::record::Record;
 
-/// Readers of different objects rarely wait for one another.
+/// Stripes, so that readers of different objects rarely contend.
 const STRIPES: usize = 16;
-/// With more entries than this in a stripe it is time to write them down.
+/// With more entries than this in a stripe they should be written.
 const FLUSH_ENTRIES: usize = 100_000 / STRIPES;
-/// With more than this, further accesses are forgotten: a little worse eviction, no more memory.
+/// With more than this, further accesses are dropped: eviction is a little worse, memory is
+/// bounded.
 const TOO_MANY: usize = 1_000_000 / STRIPES;
 
 /// Last accesses, by the generation that was read.
@@ -21,7 +22,7 @@ pub(crate) struct Recency {
     stripes: [Stripe; STRIPES],
 }
 
-/// Apart from its neighbours, so that threads do not share cache lines.
+/// Aligned, so that threads do not share cache lines.
 #[derive(Default)]
 #[repr(align(128))]
 struct Stripe(Mutex<HashTable<Noted>>);
@@ -49,7 +50,7 @@ impl<'a> Access<'a> {
     }
 }
 
-/// An access that is to be written down.
+/// An access that is to be written to the index.
 #[derive(Clone, Debug)]
 pub(crate) struct Touch {
     pub(crate) key: Box<[u8]>,
@@ -69,7 +70,8 @@ impl Recency {
         &self.stripes[generation as usize % STRIPES]
     }
 
-    /// Notes an access; true when there are plenty of notes all at once.
+    /// Notes an access. Returns true when the number of notes just reached the limit for writing
+    /// them.
     pub(crate) fn touch(&self, access: &Access<'_>, now_ns: u64) -> bool {
         let generation = access.generation;
         let mut table = self.stripe(generation).lock();
@@ -86,12 +88,12 @@ impl Recency {
         table.len() == FLUSH_ENTRIES
     }
 
-    /// Whether it is time to write the notes down.
+    /// Whether the notes should be written now.
     pub(crate) fn is_due(&self) -> bool {
         self.stripes.iter().any(|stripe| stripe.lock().len() >= FLUSH_ENTRIES)
     }
 
-    /// Puts the latest known access into a record.
+    /// Puts the latest noted access time into a record.
     pub(crate) fn refresh(&self, record: &mut Record) {
         let generation = record.generation;
         let table = self.stripe(generation).lock();
@@ -109,7 +111,7 @@ impl Recency {
         }
     }
 
-    /// Takes all notes, to be written down.
+    /// Takes all notes, to be written to the index.
     pub(crate) fn take(&self) -> Vec<Touch> {
         let mut all = Vec::new();
         for stripe in &self.stripes {

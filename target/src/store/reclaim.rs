@@ -1,7 +1,7 @@
-//! Gives back the room of removed files, on a thread beside that of the disk.
+//! Frees the space of removed files, on a thread beside that of the disk.
 //!
-//! A file's blocks, and its pages in memory, are freed by whoever closes it last after its name is gone: 50 ms
-//! for a segment of 256 MiB. The disk's thread would write nothing meanwhile.
+//! The last close of an unlinked file frees its blocks and its pages in memory: 50 ms for a segment
+//! of 256 MiB. The disk's thread would write nothing meanwhile.
 
 use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, sync_channel};
@@ -9,20 +9,22 @@ use std::thread::JoinHandle;
 
 use super::disk::DiskFile;
 
-/// Smaller ones are freed where they are removed: that takes no longer than to tell another thread.
+/// Smaller files are freed where they are removed: that takes no longer than a message to the
+/// thread.
 const BACKGROUND_FREE_BYTES: u64 = 4 << 20;
-/// Files that wait to be freed, at most. Whoever removes more frees them himself, so that the file
-/// system is never fuller than the accounts say by more than these.
+/// Most files that wait to be freed. If more are removed, the remover frees them itself, so that
+/// the file system is never fuller than the accounts say by more than these.
 const WAITING: usize = 4;
 
-/// The thread and the way to it. Dropping it waits until all is freed.
+/// The thread and the channel to it. Dropping it waits until all files are freed.
 pub(crate) struct Reclaimer {
     files: Option<SyncSender<Arc<dyn DiskFile>>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Reclaimer {
-    /// Starts the thread for the disk of this number. Without one all is freed where it is removed.
+    /// Starts the thread for the disk of this number. If that fails, files are freed where they are
+    /// removed.
     pub(crate) fn start(disk: usize) -> Self {
         let (files, removed) = sync_channel(WAITING);
         let thread = std::thread::Builder::new()
@@ -37,12 +39,12 @@ impl Reclaimer {
         }
     }
 
-    /// Closes a file whose name is gone, if it was held open.
+    /// Closes an unlinked file, if it was held open.
     pub(crate) fn close(&self, file: Option<Arc<dyn DiskFile>>) {
         let Some(file) = file else { return };
         let is_large = file.size().is_ok_and(|size| size >= BACKGROUND_FREE_BYTES);
         if let Some(files) = self.files.as_ref().filter(|_| is_large) {
-            // What does not fit comes back with the error, and is closed here.
+            // A file that does not fit the channel is returned with the error, and is closed here.
             drop(files.try_send(file));
         }
     }
@@ -103,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn more_than_may_wait_is_closed_at_once_and_the_rest_by_the_end() {
+    fn files_beyond_the_queue_limit_are_closed_immediately_and_the_rest_on_drop() {
         let dir = tempfile::tempdir().unwrap();
         let io = FaultyDisk::new();
         let reclaimer = Reclaimer::start(9);

@@ -1,4 +1,4 @@
-//! What the store knows of one stored object.
+//! The store's record of one stored object.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use forebay_core::object::{ObjectMeta, PartSizes, remote_etag};
 use super::format;
 use super::observer::key_digest;
 
-/// Metadata that the writer of an object decides; the store keeps it and judges nothing.
+/// Metadata that the writer of an object decides; the store keeps it without interpreting it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RecordMeta {
     /// Checksum of the whole object, computed by the writer.
@@ -19,9 +19,9 @@ pub struct RecordMeta {
     pub etag: String,
     /// `1`, `2`, … for native buckets; the cloud's own text otherwise.
     pub version: String,
-    /// What identifies this content at the backend (its version id, generation or ETag).
+    /// Identifies this content at the backend (its version id, generation or ETag).
     pub backend_version: String,
-    /// `Owned` objects are on the disk when `commit` returns, power cut included.
+    /// `Owned` objects are durable when `commit` returns and survive a power cut.
     pub class: Class,
     /// The bucket has a backend.
     pub backed: bool,
@@ -29,9 +29,9 @@ pub struct RecordMeta {
     pub dirty: bool,
     /// Version of the cluster's state in which the copy was last compared with the backend.
     pub epoch: u64,
-    /// When that was, unix nanoseconds.
+    /// Time of that comparison, unix nanoseconds.
     pub validated_ns: u64,
-    /// Last access, unix nanoseconds; `Store::touch` moves it.
+    /// Last access, unix nanoseconds; `Store::touch` updates it.
     pub atime_ns: u64,
     /// Last modification, unix nanoseconds.
     pub mtime_ns: u64,
@@ -42,7 +42,7 @@ pub struct RecordMeta {
 }
 
 impl RecordMeta {
-    /// Of a native object that was written elsewhere. `epoch`: of its stamp.
+    /// Metadata of a native object that was written on another target. `epoch`: of its stamp.
     pub fn of_object(object: ObjectMeta, epoch: u64, class: Class) -> Self {
         Self {
             checksum: object.checksum,
@@ -58,15 +58,15 @@ impl RecordMeta {
         }
     }
 
-    /// Whether everything is equal that must survive the loss of the index. Times of access and
-    /// of validation need not: the worst that follows is one more look at the backend.
+    /// Whether all fields are equal that must survive the loss of the index. Access and validation
+    /// times are not compared: losing them costs at most one more request to the backend.
     pub(crate) fn same_lasting(&self, other: &Self) -> bool {
         let strip = |m: &Self| Self { epoch: 0, validated_ns: 0, atime_ns: 0, ..m.clone() };
         strip(self) == strip(other)
     }
 }
 
-/// Where a frame stands in the log of a disk.
+/// The position of a frame in the log of a disk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Spot {
     pub(crate) segment: u64,
@@ -83,7 +83,7 @@ pub(crate) struct Extent {
     pub(crate) size: u64,
 }
 
-/// Where a payload lies, and the frame of its record.
+/// The location of a payload, and the frame of its record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
     /// In the log, behind its record.
@@ -98,25 +98,25 @@ impl Place {
     }
 }
 
-/// One stored object: its identity, where it lies, and its metadata.
+/// One stored object: its identity, its location, and its metadata.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
     pub bucket_id: u64,
     pub name: String,
     /// Bytes of payload.
     pub size: u64,
-    /// Names this content: unique on its target for ever, greater in every later commit.
+    /// Identifies this content: unique on its target for ever, greater in every later commit.
     pub generation: u64,
     /// Order of this record among those of the target; grows with changes of metadata too.
     pub(crate) sequence: u64,
     pub meta: RecordMeta,
     pub(crate) place: Place,
-    /// Which of the store's disks holds it; a matter of this process, not of the format.
+    /// Number of the disk that holds it; valid within this process, not part of the format.
     pub(crate) disk: usize,
 }
 
 impl Record {
-    /// Whether its payload has files of its own.
+    /// Whether its payload is in files.
     pub(crate) fn is_in_files(&self) -> bool {
         matches!(self.place, Place::Files(..))
     }
@@ -126,12 +126,12 @@ impl Record {
         self.meta.backed && !self.meta.dirty
     }
 
-    /// A digest by which the object is known although its copy comes and goes.
+    /// A digest that identifies the object across removals and new copies of it.
     pub(crate) fn digest(&self) -> u64 {
         key_digest(self.bucket_id, &self.name)
     }
 
-    /// Orders a native object among the states of its object on all targets.
+    /// Orders a native object among the versions of it on all targets.
     pub(crate) fn stamp(&self) -> Stamp {
         Stamp::new(self.meta.epoch, &self.meta.version)
     }
@@ -152,7 +152,7 @@ impl Record {
         self.extents().iter().map(|e| format::file_space(e.size, &self.name)).sum()
     }
 
-    /// Where the record stands in the log.
+    /// The position of the record in the log.
     pub(crate) fn spot(&self) -> Spot {
         match &self.place {
             Place::Log(spot) | Place::Files(spot, _) => *spot,
@@ -178,10 +178,10 @@ impl Record {
         self.clone().into_object_meta()
     }
 
-    /// As [`Self::object_meta`], when the record has served.
+    /// As [`Self::object_meta`], consuming the record.
     pub fn into_object_meta(self) -> ObjectMeta {
         let meta = self.meta;
-        // Copies of earlier releases were kept without the ETag that a cold object has.
+        // Earlier releases stored copies without the ETag that the backend's object has.
         let etag = match meta.etag.is_empty() && meta.backed && !meta.dirty {
             true => remote_etag("", &meta.backend_version, self.size),
             false => meta.etag,

@@ -1,5 +1,5 @@
-//! Bringing the index of a disk up to its log when the disk is opened, and making it again from
-//! the log where there is none to trust.
+//! Brings the index of a disk up to date with its log when the disk is opened, and rebuilds it from
+//! the log where it is missing or not trusted.
 
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
@@ -22,12 +22,12 @@ use super::usage_counters::UsageCounters;
 const BATCH: usize = 1000;
 /// Nearly every record with its footer fits into the last bytes of this number.
 const SHORT_TAIL: u64 = 4096;
-/// Any record and a torn one behind it do.
+/// Any record, with a torn one behind it, fits into these.
 const LONG_TAIL: u64 = 2 * (MAX_RECORD + FOOTER) as u64;
-/// With more keys than this replayed, all of the disk counts as replayed.
+/// If more keys than this are replayed, all of the disk counts as replayed.
 const MANY_KEYS: usize = 100_000;
 
-/// An index that has all of the log.
+/// An index that is up to date with the log.
 pub(crate) struct Recovered {
     pub(crate) index: Index,
     pub(crate) usage_counters: UsageCounters,
@@ -40,28 +40,29 @@ pub(crate) enum Replayed {
     All,
 }
 
-/// Where things are on a disk that is being opened.
+/// The parts of a disk that is being opened.
 pub(crate) struct Site<'a> {
     pub(crate) io: Arc<dyn Disk>,
     pub(crate) root: &'a Path,
     pub(crate) log: &'a Log,
     pub(crate) number: usize,
-    /// Make the index again, whatever is there.
+    /// Rebuild the index in any case.
     pub(crate) rebuild: bool,
-    /// Read the index through before it is trusted.
+    /// Read the whole index before it is trusted.
     pub(crate) check: bool,
-    /// The disk was written before there was a log: its files are the truth.
+    /// The disk was written by a version without a log: its files are the truth.
     pub(crate) files_are_truth: bool,
 }
 
 impl Site<'_> {
-    /// Opens the index and applies what it lacks of the log.
+    /// Opens the index and applies the missing records of the log.
     pub(crate) fn recover(&self) -> Result<Recovered> {
         let path = self.root.join(".forebay").join("index");
         let note = distrusted(&path);
         let noted = self.io.open(&note).is_ok();
         if !self.rebuild && !self.files_are_truth && !noted {
-            // Some damage ends the process within the library: the next start must not try again.
+            // Some damage ends the process within the library: the next start must rebuild the
+            // index.
             if let Err(e) = self.io.create(&note) {
                 tracing::warn!(path = %note.display(), "not written: {e}");
             }
@@ -103,14 +104,14 @@ impl Site<'_> {
         self.catch_up(index, usage_counters).map(Some)
     }
 
-    /// Segments with their lengths. Those set aside are there: they may be readable the next time,
-    /// and an index that knows what is in them must not give older values instead.
+    /// Segments with their lengths. Those set aside are included: they may be readable the next
+    /// time, and an index with their records must not return older values instead.
     fn there(&self) -> HashMap<u64, u64> {
         let aside = self.log.damaged().into_iter().map(|(segment, _)| (segment, u64::MAX));
         aside.chain(self.log.segments()).collect()
     }
 
-    /// Whether the log has everything that the index says it has.
+    /// Whether the log has everything that the index refers to.
     fn has_all_of(&self, usage_counters: &UsageCounters) -> bool {
         let there = self.there();
         let needed = |id: &u64| usage_counters.segments.get(id).is_some_and(|s| s.live > 0);
@@ -133,7 +134,7 @@ impl Site<'_> {
         }
         for id in on_disk.into_iter().filter(|id| *id < usage_counters.position.segment) {
             match usage_counters.segments.get(&id) {
-                // A power cut took what had ended it.
+                // A power cut took the frames that ended the segment.
                 Some(s) => self.log.cut(id, s.len)?,
                 // Released by compaction before a crash.
                 None => drop(self.log.remove(id, false)?),
@@ -156,8 +157,8 @@ impl Site<'_> {
 
     fn rebuild(&self, index: Index) -> Result<Recovered> {
         let mut usage_counters = UsageCounters::default();
-        // What cannot be read now may be readable the next time, and removals may hide what is in
-        // it: it counts as needed.
+        // An unreadable segment may be readable the next time, and removals may hide objects in it:
+        // it counts as live.
         let mut applier = Applier::new(&index, &mut usage_counters);
         for (segment, _) in self.log.damaged() {
             applier.keep_segment(segment);
@@ -191,7 +192,7 @@ impl Site<'_> {
         let mut replay = Replay::default();
         let mut applier = Applier::new(index, usage_counters);
         let mut pending = 0;
-        // A segment with room and without a frame ends at its header.
+        // A preallocated segment without frames ends at its header.
         let mut ends = self.log.segments_with_room(from.segment);
         ends.insert(from.segment, from.offset);
         for found in self.log.scan(from, check_payload) {
@@ -203,7 +204,7 @@ impl Site<'_> {
                     applier.pass(at, len);
                     replay.damaged += 1;
                 }
-                // Never synced, and a crash took a part: as if it had not been written.
+                // Never synced, and a crash took a part of it: counts as not written.
                 Found::Entry { at, len, payload_sound: Some(false), .. } => {
                     self.log.wipe(at)?;
                     applier.pass(at, len);
@@ -213,7 +214,7 @@ impl Site<'_> {
                         note(format::key(record.bucket_id, &record.name));
                     }
                     let applied = applier.apply(at, len, with_disk(entry, self.number))?;
-                    // A batch has its position with it; only damage takes them apart.
+                    // A batch has its position with it; only damage separates them.
                     let known = |new: &Record, old: &Record| {
                         (new.sequence, new.spot()) == (old.sequence, old.spot())
                     };
@@ -240,9 +241,9 @@ impl Site<'_> {
         Ok(replay)
     }
 
-    /// Looks at files under `objects/` that no record names: those that are sound and newer than
-    /// anything the log knows of their keys become objects again, the others go. On a sound disk
-    /// there are none; here are the objects of a disk whose log lost something or never was.
+    /// Processes files under `objects/` that no record names. Those that are sound and newer than
+    /// the log's records of their keys become objects again, the others are removed. On a sound
+    /// disk there are none. They are the objects of a disk whose log lost records or never existed.
     fn sweep_files(&self, index: &Index, usage_counters: &mut UsageCounters) -> Result<u64> {
         let mut named = HashSet::new();
         for record in index.all() {
@@ -272,7 +273,7 @@ impl Site<'_> {
         let kept: HashSet<u64> =
             newest.values().flat_map(|r| r.extents().iter().map(|e| e.id)).collect();
         let adopted = self.adopt(index, usage_counters, newest.into_values().collect())?;
-        // Only now: a crash before finds all of them again.
+        // Only now: after a crash before this point they are all found again.
         for id in self.object_files()? {
             if !named.contains(&id) && !kept.contains(&id) {
                 let path = object_path(self.root, id);
@@ -282,7 +283,7 @@ impl Site<'_> {
         Ok(adopted)
     }
 
-    /// Forgets candidates that the log says were removed or replaced since.
+    /// Drops candidates that were removed or replaced since, according to the log.
     fn drop_removed(&self, candidates: &mut HashMap<Vec<u8>, Record>) -> Result<()> {
         if candidates.is_empty() {
             return Ok(());
@@ -384,7 +385,7 @@ struct Replay {
     damaged: u64,
 }
 
-/// The index with its accounts, if it was built to its end.
+/// The index with its accounts, if it was built completely.
 fn complete(index: Index) -> Result<Option<(Index, UsageCounters)>> {
     if !index.is_complete()? {
         return Ok(None);
@@ -393,8 +394,8 @@ fn complete(index: Index) -> Result<Option<(Index, UsageCounters)>> {
     Ok(Some((index, usage_counters)))
 }
 
-/// Ends what a crash left half done with files: removes doomed ones, moves those whose record is
-/// in the log, removes those that were never finished.
+/// Completes the file operations that a crash interrupted: removes doomed files, moves those whose
+/// record is in the log, removes those that were never finished.
 pub(crate) fn tidy(shared: &Shared) -> Result<()> {
     let doomed = shared.index.doomed()?;
     if !doomed.is_empty() {
@@ -434,12 +435,12 @@ fn is_named(shared: &Shared, id: u64) -> Result<Option<u64>> {
     Ok(record.filter(|r| r.extents().iter().any(|e| e.id == id)).map(|_| id))
 }
 
-/// What becomes of one file.
+/// The result of inspecting one file.
 enum Finding {
     Object(Box<Record>),
     /// Never finished: a power cut took what was not synced.
     Torn,
-    /// Not readable as an object, and not by a power cut.
+    /// Not readable as an object, for another reason than a power cut.
     Damaged(Error),
 }
 

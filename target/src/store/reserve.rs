@@ -1,5 +1,5 @@
-//! Space kept for the end of all space: a file that is given up when the file system is full, so
-//! that removals can still be logged and the index goes on, and made again when there is room.
+//! The emergency reserve: a file that is removed when the file system is full, so that removals can
+//! still be logged and the index still works. It is created again when there is space.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -13,7 +13,7 @@ use super::shared::{Shared, headroom};
 const SHARE: u64 = 32;
 /// and never more than this.
 const MAX: u64 = 32 << 20;
-/// A smaller one would not hold one batch of the index.
+/// A smaller reserve would not hold one batch of the index.
 const MIN: u64 = 128 << 10;
 /// A file system counts as full while it has less free than this part of it, or than [`MAX_FULL`] if
 /// that is less, beside the headroom.
@@ -24,13 +24,13 @@ const MAX_FULL: u64 = 64 << 20;
 pub(crate) struct Reserve {
     budget: u64,
     state: Mutex<State>,
-    /// The last look at the file system.
+    /// The last measurement of the file system.
     file_system: Mutex<Option<FileSystemUsage>>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum State {
-    /// Nobody looked yet.
+    /// Not measured yet.
     Unknown,
     Kept,
     GivenUp,
@@ -51,19 +51,20 @@ impl Reserve {
 }
 
 impl Shared {
-    /// Whether the file system has so little left that new objects have to wait: what there is
-    /// belongs to removals.
+    /// Whether the file system has so little space left that new objects have to wait: the rest is
+    /// for removals.
     pub(crate) fn is_tight(&self) -> bool {
         let Ok(space) = self.io.space(&self.root) else { return false };
         space.free < self.reserve.size(space.total) / 2
     }
 
-    /// How full the file system is, by the last look. Reads no disk, which might hang.
+    /// Usage of the file system at the last measurement. Reads no disk, which might hang.
     pub(crate) fn file_system(&self) -> Option<FileSystemUsage> {
         *self.reserve.file_system.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes a look at the file system, and logs when it becomes full or has free space again.
+    /// Records a measurement of the file system, and logs when it becomes full or has free space
+    /// again.
     pub(crate) fn note_file_system(&self, space: &Space) {
         let slack = (space.total / FULL_SHARE).min(MAX_FULL);
         let full = space.free < headroom(space.total) + slack;
@@ -93,7 +94,7 @@ impl Shared {
         }
     }
 
-    /// Gives the reserve up. False: there is none.
+    /// Removes the reserve. False if there is none.
     pub(crate) fn give_up_reserve(&self) -> bool {
         let mut state = self.reserve.state();
         if *state == State::GivenUp {
@@ -108,7 +109,7 @@ impl Shared {
         given_up
     }
 
-    /// Makes the reserve again where it was given up and there is room for it. Blocks.
+    /// Creates the reserve again if it was removed and there is space for it. Blocks.
     pub(crate) fn renew_reserve(&self) {
         let mut state = self.reserve.state();
         let Ok(space) = self.io.space(&self.root) else { return };
@@ -122,7 +123,7 @@ impl Shared {
             Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => *state = State::Kept,
             Err(e) => {
                 tracing::debug!(disk = %self.root.display(), "no reserve: {e}");
-                // Some file systems do not know how: not worth trying all the time.
+                // Some file systems do not support it: not worth a try every time.
                 if e.kind() == std::io::ErrorKind::Unsupported {
                     *state = State::Kept;
                 }
@@ -135,7 +136,7 @@ impl Shared {
     }
 }
 
-/// Where a disk's reserve lies.
+/// Path of a disk's reserve.
 pub(crate) fn reserve_path(root: &std::path::Path) -> std::path::PathBuf {
     root.join(".forebay").join("reserve")
 }

@@ -1,5 +1,5 @@
-//! Objects that lie on another disk than the one where they belong, because a disk came or went,
-//! are moved there, gently. What was begun goes on after a restart: it is seen from where they lie.
+//! Moves objects to the disk where they belong after a disk came or left, at a limited rate. The
+//! work continues after a restart: the locations of the objects show what is left.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -15,24 +15,25 @@ use super::volume::Volume;
 use super::work::WorkFile;
 use super::{Store, blocking, format};
 
-/// Takes the lock under which an object may change: bucket id and name; held by what it returns.
+/// Takes the lock under which an object may change: bucket id and name; the returned value holds
+/// it.
 pub(crate) type ObjectLock =
     Box<dyn Fn(u64, String) -> BoxFuture<'static, Box<dyn Send>> + Send + Sync>;
 
-/// Rest after the set of disks changed: one that comes and goes must not move anything.
+/// Wait after the set of disks changed: a disk that leaves and comes back must not move anything.
 const QUIET_TIME: Duration = Duration::from_secs(10);
-/// Records looked at in one step.
+/// Records read in one step.
 const PAGE: usize = 256;
 /// Bytes moved in a second at most.
 const BYTES_PER_SECOND: u64 = 64 << 20;
 /// Bytes copied at once.
 const COPY_CHUNK_BYTES: u64 = 1 << 20;
-/// A disk that is used up to this percentage gets nothing more: nothing is evicted for this.
+/// A disk that is used above this percentage receives no objects: nothing is evicted for this.
 const FULL_PERCENT: u64 = 80;
 
 impl Store {
-    /// Moves objects to their disks after each change of the set, until `token` is cancelled.
-    /// `lock` keeps other writers of an object away while it changes its place.
+    /// Moves objects to their disks after each change of the set of disks, until `token` is
+    /// cancelled. `lock` keeps other writers of an object away while it moves.
     pub(crate) async fn resilver(&self, token: &CancellationToken, lock: ObjectLock) {
         let mut turns = self.disks.turns();
         loop {
@@ -62,7 +63,7 @@ impl Store {
         }
     }
 
-    /// Moves every object that lies on another disk than it should, if there is room; how many.
+    /// Moves every object that is on the wrong disk, if there is space. Returns how many.
     pub(crate) async fn resilver_once(&self, lock: &ObjectLock) -> Result<u64> {
         let mut moved = 0;
         for volume in self.volumes().iter() {
@@ -80,7 +81,7 @@ impl Store {
         Ok(moved)
     }
 
-    /// Moves one object to its best disk. False: it is there, or it has to stay.
+    /// Moves one object to its best disk. False if it is there already, or has to stay.
     async fn move_home(
         &self,
         from: &Arc<Volume>,
@@ -107,7 +108,7 @@ impl Store {
             Ok(true) => {}
             Ok(false) => return Ok(false),
             Err(e) if best.shared().check_alive().is_err() => return Err(e),
-            // Removed meanwhile, or damaged: reading it deals with that.
+            // Removed meanwhile, or damaged: a read handles that.
             Err(e) => {
                 tracing::debug!(name, "not moved: {e}");
                 return Ok(false);
@@ -118,8 +119,8 @@ impl Store {
         Ok(true)
     }
 
-    /// Copies an object to disk `to` and has it there instead. False: it was removed or replaced
-    /// meanwhile.
+    /// Copies an object to disk `to` and removes it from the old disk. False if it was removed or
+    /// replaced meanwhile.
     pub(super) async fn relocate(
         &self,
         record: &Record,
@@ -142,7 +143,7 @@ impl Store {
             return Ok(false);
         };
         let key = format::key(bucket_id, name);
-        // As it is now: times and epochs may have moved on.
+        // With the current metadata: access times and epochs may have changed since.
         to.commit(work.finish()?, now.meta, true).await?;
         self.drop_older(to, &key).await?;
         Ok(true)

@@ -1,4 +1,4 @@
-//! What a store is told of each disk that it is to use.
+//! Settings of each disk that a store uses.
 
 use std::path::PathBuf;
 
@@ -10,19 +10,19 @@ pub struct DiskSettings {
     pub path: PathBuf,
     /// Bytes the store may use; 10 % of the file system or 20 GiB, the smaller, when absent.
     pub budget: Option<u64>,
-    /// Makes the index again from the object files, whatever is there.
+    /// Rebuilds the index from the log and the object files in any case.
     pub rebuild_index: bool,
-    /// Reads the index through when the disk is opened, and makes it again if it is damaged.
+    /// Reads the whole index when the disk is opened, and rebuilds it if it is damaged.
     pub(crate) check_index: bool,
-    /// Only a file system of its own is a disk: the empty folder under a missing one is not used.
+    /// Only a mounted file system is a disk: the empty folder under a missing mount is not used.
     pub mount: bool,
-    /// Id of the target that uses the disk; empty where a test has none.
+    /// Id of the target that uses the disk; empty in tests without one.
     pub(crate) node: String,
-    /// A command took it out of use: it is known and not opened.
+    /// A command took it out of use: it is configured and not opened.
     pub disabled: Option<Disabled>,
 }
 
-/// How a disk was left when a command took it out of use.
+/// The state in which a command left a disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Disabled {
     /// All its objects had been moved to other disks.
@@ -36,7 +36,7 @@ impl DiskSettings {
         Self { path: path.into(), budget, rebuild_index, check_index, mount, node, disabled }
     }
 
-    /// The same disk, for the target of this id.
+    /// The same settings, for the target of this id.
     #[must_use]
     pub fn of_node(self, id: &NodeId) -> Self {
         Self { node: id.to_string(), ..self }

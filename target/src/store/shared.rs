@@ -1,4 +1,4 @@
-//! What the threads of one disk share.
+//! State that the threads of one disk share.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -25,11 +25,11 @@ use super::sidecar::Companions;
 use super::space::Room;
 use super::usage_counters::UsageCounters;
 
-/// Left free on the file system, so that the index and deletes go on working: at most this,
+/// Left free on the file system, so that the index and deletes still work: at most this,
 const HEADROOM: u64 = 64 << 20;
 /// or this part of a small one.
 const HEADROOM_SHARE: u64 = 50;
-/// Segments are kept to be written over while more than this part of the file system is free.
+/// Recycled segments are kept while more than this part of the file system is free.
 const SPARES_SHARE: u64 = 10;
 
 /// One disk's log, index and accounts.
@@ -46,11 +46,12 @@ pub(crate) struct Shared {
     pub(crate) companions: Companions,
     pub(crate) partials: Partials,
     pub(crate) checked: Arc<Checked>,
-    /// Where small objects of all disks lie; what changes the index has to close it.
+    /// Locations of small objects of all disks; a change of the index has to close its entries
+    /// first.
     pub(crate) location_cache: Arc<LocationCache>,
     /// Order of records over all disks of the store.
     pub(crate) sequence: Arc<AtomicU64>,
-    /// Who wants to know of changes.
+    /// Receiver of notifications about changes.
     pub(crate) observer: OnceLock<Arc<dyn Observer>>,
     /// A file that no record names could not be removed: a rebuild would take it for an object if
     /// its removal were dropped from the log.
@@ -59,17 +60,18 @@ pub(crate) struct Shared {
     pub(crate) degraded: Arc<AtomicBool>,
     /// Counts the times that objects were lost.
     pub(crate) losses: Arc<watch::Sender<u64>>,
-    /// A sync failed: what the disk holds is unknown until it is opened again.
+    /// A sync failed: the state of the disk is unknown until it is opened again.
     pub(crate) failed: AtomicBool,
-    /// The file system takes no writes just now.
+    /// The file system is read-only at the moment.
     pub(crate) read_only: AtomicBool,
-    /// It is to go: nothing new is put here.
+    /// The disk is leaving: no new objects are placed on it.
     pub(crate) leaving: AtomicBool,
-    /// It goes as soon as the last objects are off it: what was begun here ends elsewhere.
+    /// The disk is removed as soon as its last objects are moved: writes that started here complete
+    /// elsewhere.
     pub(crate) sealed: AtomicBool,
-    /// An operation failed in a way that asks for a look at the disk.
+    /// An operation failed with an error that requires a check of the disk.
     pub(crate) suspect: AtomicBool,
-    /// Counts what went well: a disk that is slow and works is not a dead one.
+    /// Counts successful operations: a disk that is slow and works is not dead.
     pub(crate) progress: AtomicU64,
     /// Cancelled when the disk is taken out of use.
     pub(crate) retired: CancellationToken,
@@ -87,18 +89,18 @@ impl Shared {
         self.usage_counters.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Tells writers and the evictor what the disk holds.
+    /// Publishes the accounts of the disk to writers and the evictor.
     pub(crate) fn show_accounts(&self) {
         let t = self.usage_counters();
         self.room.show(t.objects, t.bytes, t.stored(), t.dead() + self.log.spare_bytes());
     }
 
-    /// Removes released segments that are kept for later ones; the bytes freed.
+    /// Removes recycled segments. Returns the bytes freed.
     pub(crate) fn give_up_spares(&self) -> u64 {
         self.shown(self.log.give_up_spares())
     }
 
-    /// Removes those that nobody needed for a while.
+    /// Removes recycled segments that were not used for a while.
     pub(crate) fn give_up_old_spares(&self) {
         self.shown(self.log.give_up_old_spares());
     }
@@ -110,13 +112,14 @@ impl Shared {
         freed
     }
 
-    /// Whether released segments may be kept for later ones.
+    /// Whether released segments may be recycled.
     pub(crate) fn has_room_for_spares(&self) -> bool {
         let free = |s: Space| s.free > s.total / SPARES_SHARE;
         !self.room.is_pressed() && self.io.space(&self.root).is_ok_and(free)
     }
 
-    /// Notes an access; true when there are plenty of notes all at once.
+    /// Notes an access. Returns true when the number of notes just reached the limit for writing
+    /// them.
     pub(crate) fn touch(&self, access: &Access<'_>, now_ns: u64) -> bool {
         if let Some(observer) = self.observer.get()
             && access.evictable
@@ -130,7 +133,7 @@ impl Shared {
         self.sequence.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Refuses writes after a failed sync, and while the file system is read-only.
+    /// Rejects writes after a failed sync, and while the file system is read-only.
     pub(crate) fn check_alive(&self) -> Result<()> {
         let disk = self.root.display();
         if self.failed.load(Ordering::Relaxed) {
@@ -145,7 +148,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Refuses what was begun before the disk was taken out of use.
+    /// Rejects work that started before the disk was taken out of use.
     pub(crate) fn check_in_use(&self) -> Result<()> {
         if self.retired.is_cancelled() {
             let text = format!("disk {} was taken out of use", self.root.display());
@@ -154,7 +157,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Whether the disk is to go.
+    /// Whether the disk is leaving.
     pub(crate) fn is_leaving(&self) -> bool {
         self.leaving.load(Ordering::SeqCst)
     }
@@ -164,7 +167,7 @@ impl Shared {
         self.degraded.load(Ordering::SeqCst)
     }
 
-    /// Work on this disk, given up when the disk is taken out of use: it may hang then.
+    /// Runs work on this disk; aborted when the disk is taken out of use, because it may hang then.
     pub(crate) async fn while_in_use<T>(&self, work: impl Future<Output = Result<T>>) -> Result<T> {
         let text = || format!("disk {} was taken out of use", self.root.display());
         tokio::select! {
@@ -174,14 +177,15 @@ impl Shared {
         }
     }
 
-    /// Has the disk looked at soon after an error that may be its own.
+    /// Requests a check of the disk after an error that may be its own.
     pub(crate) fn suspect_if(&self, e: &Error) {
         if e.code == ErrorCode::Internal {
             self.suspect.store(true, Ordering::Relaxed);
         }
     }
 
-    /// A failed sync may have thrown away dirty pages: trying again would lie.
+    /// Stops all writes to the disk. A failed sync may have dropped dirty pages: a successful retry
+    /// would prove nothing.
     pub(crate) fn give_up(&self, e: &dyn std::fmt::Display) {
         self.failed.store(true, Ordering::Relaxed);
         self.suspect.store(true, Ordering::Relaxed);
@@ -195,7 +199,7 @@ impl Shared {
         })
     }
 
-    /// Whether the file system has `bytes` beside what must stay free.
+    /// Whether the file system has `bytes` beside those that must stay free.
     pub(crate) fn file_system_fits(&self, bytes: u64) -> bool {
         if self.free_space_hint.is_for(bytes) {
             return true;
@@ -232,7 +236,7 @@ impl Shared {
         object_path(&self.root, file)
     }
 
-    /// Moves a file whose record is in the log to its place. Where that fails it is moved when the
+    /// Moves a file whose record is in the log to its place. If that fails it is moved when the
     /// disk is opened again; readers look in both places.
     pub(crate) fn drain_file(&self, file: u64) {
         let (from, to) = (self.work_path(file), self.object_path(file));
@@ -241,12 +245,12 @@ impl Shared {
         }
     }
 
-    /// A file that is to be removed: closed last, it gives the room back.
+    /// Holds open a file that is to be removed: the last close frees its space.
     pub(crate) fn held_file(&self, file: u64) -> Option<Arc<dyn DiskFile>> {
         self.io.open(&self.object_path(file)).ok()
     }
 
-    /// Removes a file that no record names. Whether it is gone.
+    /// Removes a file that no record names. Returns whether it is gone.
     pub(crate) fn unlink_file(&self, file: u64) -> bool {
         for path in [self.object_path(file), self.work_path(file)] {
             match self.io.unlink(&path) {

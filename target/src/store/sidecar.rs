@@ -1,7 +1,8 @@
-//! Companions: what was learned of an object's content, in a file of the same id, gone with it.
+//! Sidecars: data derived from an object's content, in a file of the same id that is removed with
+//! it.
 //!
-//! A companion can always be made again, so it is never synced, and whatever is wrong with one means
-//! that there is none. It belongs to one commit: the next commit of the name has another id.
+//! A sidecar can always be made again, so it is never synced, and a damaged one counts as absent.
+//! It belongs to one commit: the next commit of the name has another id.
 
 use std::collections::HashMap;
 use std::io;
@@ -16,13 +17,13 @@ use super::identity::failed;
 use super::record::Record;
 use super::shared::Shared;
 
-/// The companions of one disk.
+/// The sidecars of one disk.
 pub(crate) struct Companions {
     folder: PathBuf,
-    /// Space on the disk, by the object's generation. Held while a file appears or goes, so that
-    /// a file is there if and only if it is known.
+    /// Space on the disk, by the object's generation. Locked while a file is created or removed, so
+    /// that a file exists if and only if it is in this map.
     known: Mutex<HashMap<u64, u64>>,
-    /// Two writers of one companion would share a work file.
+    /// Two writers of one sidecar would share a work file.
     writing: Mutex<()>,
 }
 
@@ -41,7 +42,7 @@ impl Companions {
         self.folder.join(format!("{generation:016x}"))
     }
 
-    /// Generations of which a companion lies in the folder, with the space it takes.
+    /// Generations that have a sidecar in the folder, with the space it takes.
     pub(crate) fn found(&self, io: &dyn Disk) -> Result<HashMap<u64, u64>> {
         let mut found = HashMap::new();
         for name in io.list(&self.folder).map_err(failed("list", &self.folder))? {
@@ -57,8 +58,8 @@ impl Companions {
         Ok(found)
     }
 
-    /// Takes over the companions of what is there and removes the others: a crash came between the
-    /// end of an object and that of its companion.
+    /// Loads the sidecars of existing objects and removes the others, which are left if a crash
+    /// came between the removal of an object and that of its sidecar.
     pub(crate) fn recover(&self, shared: &Shared) -> Result<()> {
         for (generation, space) in self.found(&*shared.io)? {
             let is_current = match shared.index.sidecar(generation)? {
@@ -76,7 +77,7 @@ impl Companions {
         Ok(())
     }
 
-    /// Removes the companion of a commit that is no longer the object of its name.
+    /// Removes the sidecar of a commit that is no longer the object of its name.
     pub(crate) fn drop_of(&self, shared: &Shared, generation: u64) {
         let mut known = self.known();
         let Some(space) = known.remove(&generation) else { return };
@@ -91,7 +92,7 @@ impl Companions {
 }
 
 impl Shared {
-    /// The companion of this commit, if there is a sound one.
+    /// The sidecar of this commit, if there is a sound one.
     pub(crate) fn sidecar(&self, record: &Record) -> Result<Option<Vec<u8>>> {
         if !self.companions.known().contains_key(&record.generation) {
             return Ok(None);
@@ -108,7 +109,7 @@ impl Shared {
                 Ok(payload) => return Ok(Some(payload)),
                 Err(e) => tracing::warn!(path = %path.display(), "dropped: {e}"),
             },
-            // Removed with its object since the look above.
+            // Removed with its object since the check above.
             Err(e) if e.kind() == io::ErrorKind::NotFound => {}
             Err(e) => tracing::warn!(path = %path.display(), "cannot be read, dropped: {e}"),
         }
@@ -116,7 +117,8 @@ impl Shared {
         Ok(None)
     }
 
-    /// Keeps `payload` beside the object. False: there is no room, or the commit is history.
+    /// Stores `payload` beside the object. False if there is no space, or the commit was replaced
+    /// or removed.
     pub(crate) fn keep_sidecar(&self, record: &Record, payload: &[u8]) -> Result<bool> {
         self.check_alive()?;
         let bytes = format::encode_sidecar(record.generation, payload);
@@ -130,8 +132,8 @@ impl Shared {
         let work = self.work_path(record.generation).with_extension("companion");
         let kept = self.write_sidecar(&work, &bytes).and_then(|()| {
             let mut known = self.companions.known();
-            // A removal changes the entry before it looks for a companion: it sees ours, or we see
-            // its trace here.
+            // A removal changes the entry before it looks for a sidecar: either it sees this
+            // sidecar, or this check sees the changed entry.
             if self.current(record)?.is_none() {
                 return Ok(false);
             }

@@ -1,4 +1,5 @@
-//! Promises about companions: they are of one commit, whole, accounted for, and gone with it.
+//! Guarantees of sidecars: they belong to one commit, are complete and accounted for, and are
+//! removed with it.
 #![allow(clippy::unwrap_used)]
 
 use std::fs;
@@ -69,7 +70,7 @@ async fn no_sidecar_outlives_its_commit() {
     assert_eq!(store.sidecar(&newer).await.unwrap(), None);
     store.discard(&b).await.unwrap();
     store.remove(1, "c").await.unwrap();
-    // As when somebody else takes the file away.
+    // As if another process removed the file.
     fs::remove_file(files(&dir.path().join("objects")).pop().unwrap()).unwrap();
     assert!(store.open_object(1, "d").await.unwrap().is_none());
     assert!(companions(dir.path()).is_empty());
@@ -98,7 +99,7 @@ async fn a_damaged_sidecar_is_dropped_and_can_be_kept_again() {
         damaged[n] ^= 1 << (n % 8);
         fs::write(&path, if n % 2 == 0 { &damaged } else { &sound[..n] }).unwrap();
         let found = store.sidecar(&record).await.unwrap();
-        // Two bytes of the layout mean nothing yet.
+        // Two bytes of the layout are unused.
         assert!(found.is_none() || (10..12).contains(&n), "byte {n}");
     }
     let usage = store.usage();

@@ -1,4 +1,4 @@
-//! Room on one disk: what is used, what writers have reserved, and waiting for eviction to make more.
+//! Space on one disk: used bytes, reservations of writers, and the wait for eviction.
 
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
@@ -9,24 +9,24 @@ use tokio::time::Instant;
 
 /// Longest wait of a writer for eviction.
 const EVICTION_TIMEOUT: Duration = Duration::from_millis(800);
-/// What eviction frees beyond the request that hit the end of the file system.
+/// Bytes that eviction frees beyond the request for which the file system was full.
 const AFTER_FULL: u64 = 64 << 20;
-/// Dead space of the log that is put up with while room is short: this part of the budget.
+/// Dead space of the log that is accepted while space is short: this part of the budget.
 const DEAD_SHARE: u64 = 16;
-/// Percent of the budget above which room is short.
+/// Percent of the budget above which space is short.
 const PRESSED: u64 = 80;
 
-/// What lies on a disk, or on all of a node's disks.
+/// Usage of a disk, or of all disks of a node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
     pub objects: u64,
     /// Bytes of payload.
     pub bytes: u64,
-    /// Bytes on the disk that objects need: payload, block tables, records and companions.
+    /// Bytes on the disk that objects need: payload, block tables, records and sidecars.
     pub stored: u64,
     /// Bytes of the log that no object needs any more; compaction frees them.
     pub dead: u64,
-    /// What `stored` and `dead` together must not exceed.
+    /// Limit for `stored` and `dead` together.
     pub budget: u64,
 }
 
@@ -44,12 +44,12 @@ impl std::ops::Add for Usage {
     }
 }
 
-/// What eviction looks at when it decides how much to free.
+/// The values by which eviction decides how much to free.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Demand {
     /// Bytes stored and reserved.
     pub used: u64,
-    /// Bytes that writers wait for.
+    /// Bytes that writers are waiting for.
     pub wanted: u64,
     pub budget: u64,
 }
@@ -60,7 +60,7 @@ struct Counts {
     bytes: u64,
     stored: u64,
     dead: u64,
-    /// Space of what lies beside objects, such as companions.
+    /// Space of other files beside objects, such as sidecars.
     aside: u64,
     reserved: u64,
     wanted: u64,
@@ -82,12 +82,12 @@ impl Counts {
 pub(crate) struct Room {
     budget: u64,
     counts: Mutex<Counts>,
-    /// Number of finished eviction passes; also marked as changed when a pass frees something.
+    /// Number of finished eviction passes; also signalled when a pass frees something.
     passes: watch::Sender<u64>,
     evictor: Arc<EvictionNotifier>,
 }
 
-/// How the disks of a store call the one task that evicts.
+/// Wakes the one task that evicts, for all disks of a store.
 #[derive(Default)]
 pub(crate) struct EvictionNotifier {
     pub(crate) ring: Notify,
@@ -97,7 +97,7 @@ pub(crate) struct EvictionNotifier {
 #[derive(Default)]
 struct EvictorState {
     attached: bool,
-    /// Percent of the budget above which a commit rings.
+    /// Percent of the budget above which a commit notifies the evictor.
     high: u8,
 }
 
@@ -106,7 +106,7 @@ impl EvictionNotifier {
         self.state.lock().unwrap_or_else(|e| e.into_inner())
     }
 
-    /// Tells writers whether waiting makes sense.
+    /// Sets whether an evictor runs, so whether waiting makes sense.
     pub(crate) fn attach(&self, high: Option<u8>) {
         *self.lock() = EvictorState { attached: high.is_some(), high: high.unwrap_or_default() };
     }
@@ -119,7 +119,7 @@ impl Room {
     }
 
     fn lock(&self) -> MutexGuard<'_, Counts> {
-        // The counts are plain numbers, never left half-changed by a panic.
+        // The counts are plain numbers; a panic never leaves them half-changed.
         self.counts.lock().unwrap_or_else(|e| e.into_inner())
     }
 
@@ -136,14 +136,14 @@ impl Room {
 
     pub(crate) fn demand(&self) -> Demand {
         let c = self.lock();
-        // Evicting more would not help against dead space beyond what compaction leaves.
+        // Eviction does not help against dead space beyond what compaction leaves.
         let used = c.stored + c.aside + c.dead.min(self.budget / DEAD_SHARE) + c.reserved;
         let beyond = self.budget.saturating_sub(used) + c.shortfall;
         let wanted = if c.shortfall > 0 { c.wanted.max(beyond) } else { c.wanted };
         Demand { used, wanted, budget: self.budget }
     }
 
-    /// Takes over what the disk holds by now.
+    /// Updates the accounts of the disk.
     pub(crate) fn show(&self, objects: u64, bytes: u64, stored: u64, dead: u64) {
         let mut c = self.lock();
         let freed = stored + dead < c.stored + c.dead;
@@ -152,7 +152,7 @@ impl Room {
         self.changed(freed);
     }
 
-    /// Accounts for a companion that was written or removed: no object, but space.
+    /// Accounts for a sidecar that was written or removed: no object, but space.
     pub(crate) fn set_aside(&self, new: u64, old: u64) {
         let mut c = self.lock();
         c.aside = (c.aside + new).saturating_sub(old);
@@ -171,23 +171,23 @@ impl Room {
         }
     }
 
-    /// Whether room is short.
+    /// Whether space is short.
     pub(crate) fn is_pressed(&self) -> bool {
         self.lock().is_pressed(self.budget)
     }
 
-    /// Whether the log holds more dead space than it should while room is short.
+    /// Whether the log holds more dead space than it should while space is short.
     pub(crate) fn wants_compaction(&self) -> bool {
         let c = self.lock();
         c.is_pressed(self.budget) && c.dead > self.budget / DEAD_SHARE
     }
 
-    /// Whether compaction would give anything.
+    /// Whether compaction would free anything.
     pub(crate) fn has_dead_space(&self) -> bool {
         self.lock().dead > self.budget / DEAD_SHARE
     }
 
-    /// Called when the file system had no room for `bytes`, whatever the budget says.
+    /// Called when the file system had no space for `bytes`, independent of the budget.
     pub(crate) fn note_full(&self, bytes: u64) {
         let mut c = self.lock();
         c.shortfall = c.shortfall.max(bytes + AFTER_FULL);
@@ -195,7 +195,7 @@ impl Room {
         self.evictor.ring.notify_one();
     }
 
-    /// Called by the evictor after it looked at this disk, whatever it freed.
+    /// Called by the evictor after a pass over this disk, even if it freed nothing.
     pub(crate) fn pass_done(&self) {
         self.lock().shortfall = 0;
         self.passes.send_modify(|n| *n += 1);
@@ -210,12 +210,13 @@ impl Room {
         fits
     }
 
-    /// Reserves `bytes` if they are there.
+    /// Reserves `bytes` if they are free.
     pub(crate) fn try_reserve(self: &Arc<Self>, bytes: u64) -> Option<Reservation> {
         self.try_take(bytes).then(|| Reservation { room: self.clone(), bytes })
     }
 
-    /// Reserves `bytes`; `fits` says whether the file system has them. Waits a little for eviction.
+    /// Reserves `bytes`; `fits` checks whether the file system has them. Waits a little for
+    /// eviction.
     pub(crate) async fn reserve(
         self: &Arc<Self>,
         bytes: u64,
@@ -245,7 +246,7 @@ impl Room {
             if take() {
                 return Ok(());
             }
-            // A pass that was under way when we came knew nothing of us; the second one did.
+            // A pass that ran when this wait started did not include it; the second one did.
             let over = passes.borrow().wrapping_sub(first) >= 2;
             if over || !self.evictor.lock().attached {
                 return Err(self.full(bytes));
@@ -274,7 +275,7 @@ impl Room {
     }
 }
 
-/// Bytes waited for; counted while it lives.
+/// Bytes that a writer waits for; counted until it is dropped.
 struct Wanted {
     room: Arc<Room>,
     bytes: u64,
@@ -293,7 +294,7 @@ impl Drop for Wanted {
     }
 }
 
-/// Room set aside for a file that is being written; given back when dropped.
+/// Space reserved for a file that is being written; released when dropped.
 pub(crate) struct Reservation {
     room: Arc<Room>,
     bytes: u64,
@@ -326,7 +327,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_full_disk_refuses_at_once_when_nobody_evicts() {
+    async fn a_full_disk_rejects_writes_immediately_without_an_evictor() {
         let room = Room::new(100, Arc::default());
         let held = room.reserve(60, || true).await.unwrap();
         let e = room.reserve(60, || true).await.err().unwrap();

@@ -1,4 +1,4 @@
-//! What a disk is to the store at the moment, and what the store remembers of it.
+//! The state of a disk, and the store's record of a disk.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -10,16 +10,16 @@ use forebay_core::{Error, Result};
 use super::space::Usage;
 use super::{DiskSettings, Store, format};
 
-/// What a disk is to the store.
+/// The state of a disk in the store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DiskState {
     /// It is read and written.
     InUse,
-    /// It is read and takes nothing new: its objects move to other disks, and then it goes.
+    /// It is read and takes no new objects: its objects move to other disks, then it is removed.
     Leaving,
     /// It failed or is missing, and is tried again until it is back.
     Away(String),
-    /// Its index is made again from its log.
+    /// Its index is being rebuilt from its log.
     Mending,
     /// Taken out of use by command, until a command brings it back.
     Disabled { emptied: bool },
@@ -28,12 +28,12 @@ pub enum DiskState {
 }
 
 impl DiskState {
-    /// Whether objects may be on it that nobody can look for just now.
+    /// Whether it may have objects that cannot be looked up at the moment.
     pub(crate) fn hides_objects(&self) -> bool {
         matches!(self, Self::Away(_) | Self::Mending | Self::Disabled { emptied: false })
     }
 
-    /// Whether it is to be tried again by itself.
+    /// Whether it is tried again automatically.
     pub(crate) fn wants_trial(&self) -> bool {
         matches!(self, Self::Away(_) | Self::Mending)
     }
@@ -52,36 +52,38 @@ impl fmt::Display for DiskState {
     }
 }
 
-/// A disk as the store tells of it.
+/// The report about a disk.
 #[derive(Clone, Debug)]
 pub struct DiskReport {
     pub path: PathBuf,
     pub state: DiskState,
-    /// Of one that is not in use: nothing.
+    /// Empty for a disk that is not in use.
     pub usage: Usage,
-    /// Why the last command that was to take it out of use came to nothing; mostly empty.
+    /// Why the last command to take it out of use failed; mostly empty.
     pub note: String,
-    /// Its file system, of a disk in use.
+    /// Its file system, if the disk is in use.
     pub file_system: Option<FileSystemUsage>,
 }
 
-/// What the store remembers of a disk. Its place among the others is the disk's number as long as
-/// the process lives.
+/// The store's entry of a disk. Its index among the others is the disk's number as long as the
+/// process runs.
 pub(super) struct Slot {
     pub(super) settings: DiskSettings,
     pub(super) state: DiskState,
-    /// Who it was when it was in use last.
+    /// Its identity when it was last in use.
     pub(super) seen: Option<Seen>,
     pub(super) note: String,
-    /// There until the last user of it is gone, after it was taken out of use, and its lock with it.
+    /// Alive until the last user of the disk is gone after it was taken out of use, and its lock is
+    /// released.
     pub(super) ending: Weak<()>,
-    /// The library gave up on its index: to be read through before it is trusted again.
+    /// The library marked its index as poisoned: it has to be read completely before it is trusted
+    /// again.
     pub(super) doubted: bool,
 }
 
 pub(super) struct Seen {
     pub(super) id: String,
-    /// It was a file system of its own: the folder under it is another disk's.
+    /// It was a mounted file system: the folder under the mount is not this disk.
     pub(super) mounted: bool,
 }
 
@@ -97,7 +99,7 @@ impl Slot {
 }
 
 impl Store {
-    /// The error for an object that was not found here and may lie on a disk that is not in use.
+    /// Returns an error if an object that was not found may be on a disk that is not in use.
     pub(crate) fn check_absent(&self, bucket_id: u64, name: &str) -> Result<()> {
         if !self.disks.is_degraded() || self.disks.is_removed(&format::key(bucket_id, name))? {
             return Ok(());

@@ -1,4 +1,4 @@
-//! Promises of the store on healthy disks, full disks and damaged files.
+//! Guarantees of the store on healthy disks, full disks and damaged files.
 #![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeSet;
@@ -293,7 +293,7 @@ async fn changed_metadata_of_owned_objects_survives_the_loss_of_the_index() {
 }
 
 #[tokio::test]
-async fn accesses_are_seen_at_once_and_survive_a_flush() {
+async fn access_times_are_visible_immediately_and_survive_a_flush() {
     let dir = tempfile::tempdir().unwrap();
     let store = open(dir.path()).await.unwrap();
     let record = store.put(1, "o", payload(10, 0), owned()).await.unwrap();
@@ -337,7 +337,7 @@ async fn owned_objects_are_synced_in_order_and_cached_ones_not_at_all() {
 }
 
 #[tokio::test]
-async fn writers_at_once_share_a_sync() {
+async fn concurrent_writers_share_a_sync() {
     let dir = tempfile::tempdir().unwrap();
     let io = FaultyDisk::new();
     let disks = vec![DiskSettings::new(dir.path(), Some(BIG))];
@@ -356,7 +356,7 @@ async fn after_a_failed_sync_the_disk_takes_no_writes_and_still_reads() {
     let io = FaultyDisk::new();
     let disks = vec![DiskSettings::new(dir.path(), Some(BIG))];
     let store = Store::open(disks, Arc::new(io.clone())).await.unwrap();
-    // Behind the first one the log makes room; then a write is an append and a sync.
+    // After the first one the log preallocates; then a write is an append and a sync.
     for name in ["before", "o"] {
         store.put(1, name, payload(10, 0), owned()).await.unwrap();
     }

@@ -1,8 +1,8 @@
-//! Parts of objects that are not whole yet: each upload is a folder `uploads/ID` of one disk, with a
-//! file for each part and a journal of what is in them. It outlives the process.
+//! Parts of unfinished uploads. Each upload is a folder `uploads/ID` of one disk, with a file for
+//! each part and a journal that lists them. It survives the process.
 //!
-//! A file has the block table behind its bytes, as an object's has, so that it becomes a part of one
-//! without being copied.
+//! A file has its block table behind its bytes, like an object's file, so that it becomes a part of
+//! an object without being copied.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -19,12 +19,12 @@ use super::volume::{Parts, Volume};
 use super::work::{Filling, WorkFile};
 use super::{ObjectReader, Store, blocking};
 
-/// Room that a disk must have to be given an upload.
+/// Free space that a disk must have for a new upload.
 const ROOM: u64 = 16 << 20;
 /// Name of the journal; those of parts are hexadecimal numbers.
 const JOURNAL: &str = "journal";
-/// A journal that is longer is not read: a line takes some hundred bytes, and there are 10,000
-/// parts, each of which may have been sent several times.
+/// Longest journal that is read: a line takes some hundred bytes, and there are 10,000 parts, each
+/// of which may have been sent several times.
 const MAX_JOURNAL: u64 = 64 << 20;
 
 /// The folder of one upload.
@@ -40,7 +40,7 @@ pub(crate) struct PartFile {
     pub(crate) id: u64,
     /// Bytes of payload.
     pub(crate) size: u64,
-    /// The room it takes; none when it came from before a restart and there was none left.
+    /// The reserved space; `None` if the part is from before a restart and no space was left.
     _held: Option<Reservation>,
 }
 
@@ -52,7 +52,7 @@ pub(crate) enum Piece {
     Fresh(WorkFile),
 }
 
-/// An upload as it was found on a disk: its folder, the lines of its journal, and its files.
+/// An upload found on a disk: its folder, the lines of its journal, and its files.
 pub(crate) struct FoundUpload {
     pub(crate) dir: UploadDir,
     pub(crate) lines: Vec<Vec<u8>>,
@@ -64,7 +64,7 @@ fn uploads_dir(root: &Path) -> PathBuf {
 }
 
 impl UploadDir {
-    /// Where it is, below the root of its disk.
+    /// Its path below the root of its disk.
     pub(crate) fn place(&self) -> String {
         format!("uploads/{} of disk {}", self.id, self.disk)
     }
@@ -83,8 +83,8 @@ impl Store {
         self.disks.number(dir.disk)
     }
 
-    /// Begins an upload on the disk where the object belongs, or on one that has room. `line` begins
-    /// the journal.
+    /// Creates an upload on the disk where the object belongs, or on one that has space. `line` is
+    /// the first line of the journal.
     pub(crate) async fn begin_upload(
         &self,
         bucket_id: u64,
@@ -123,7 +123,7 @@ impl Store {
         Ok(WorkFile::new(&volume, bucket_id, name.as_ref(), size_hint, reservation))
     }
 
-    /// Keeps what was written in the folder of its upload; `sync` has it on the disk for good.
+    /// Stores a written part in the folder of its upload; with `sync` it is durable.
     pub(crate) async fn keep_part(
         &self,
         dir: &UploadDir,
@@ -147,7 +147,7 @@ impl Store {
         in_use.while_in_use(kept).await
     }
 
-    /// Adds a line to an upload's journal. The caller has only one added at a time.
+    /// Adds a line to an upload's journal. The caller must serialize the calls.
     pub(crate) async fn note_upload(&self, dir: &UploadDir, line: Vec<u8>) -> Result<()> {
         let (shared, dir) = (self.disk_of(dir)?.shared().clone(), dir.clone());
         blocking(move || {
@@ -159,7 +159,7 @@ impl Store {
         .await
     }
 
-    /// Opens a part for reading; what it gives out is compared with its checksums.
+    /// Opens a part for reading; its bytes are compared with their checksums.
     pub(crate) async fn read_upload_part(
         &self,
         dir: &UploadDir,
@@ -179,7 +179,7 @@ impl Store {
         .await
     }
 
-    /// Removes the file of a part that was replaced.
+    /// Removes the file of a replaced part.
     pub(crate) async fn drop_part(&self, dir: &UploadDir, part: PartFile) -> Result<()> {
         let (shared, dir) = (self.disk_of(dir)?.shared().clone(), dir.clone());
         blocking(move || {
@@ -194,7 +194,7 @@ impl Store {
         let (shared, dir) = (self.disk_of(dir)?.shared().clone(), dir.clone());
         blocking(move || {
             let path = dir.path(&shared.root);
-            // The journal goes last: parts without it could not be told from those of an upload
+            // The journal is removed last. Parts without a journal look like those of an upload
             // whose journal is damaged, and would stay after a crash in between.
             for part in list(&*shared.io, &path)?.into_iter().filter(|name| name != JOURNAL) {
                 let part = path.join(part);
@@ -205,8 +205,8 @@ impl Store {
         .await
     }
 
-    /// Makes one object of parts of an upload and of what was written beside, in their order, in
-    /// place of what had the name before. Nothing is copied. Promises are those of
+    /// Makes one object of parts of an upload and of other written bytes, in their order, and
+    /// replaces the object of that name. Nothing is copied. Guarantees are those of
     /// [`Self::commit`]; after an error the parts are gone.
     pub(crate) async fn commit_upload(
         &self,
@@ -256,7 +256,7 @@ impl Store {
     }
 }
 
-/// Names in a folder; none where there is no folder.
+/// Names in a folder; none if the folder does not exist.
 fn list(io: &dyn Disk, dir: &Path) -> Result<Vec<String>> {
     match io.list(dir) {
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(Vec::new()),
@@ -264,7 +264,7 @@ fn list(io: &dyn Disk, dir: &Path) -> Result<Vec<String>> {
     }
 }
 
-/// The bytes of a journal; none where the process ended before there was one. Blocks.
+/// The bytes of a journal; none if the process ended before it was created. Blocks.
 fn read_journal(io: &dyn Disk, journal: &Path) -> Result<Vec<u8>> {
     let file = match io.open(journal) {
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -279,7 +279,7 @@ fn read_journal(io: &dyn Disk, journal: &Path) -> Result<Vec<u8>> {
     Ok(text)
 }
 
-/// Reads what is in the folder of an upload. Blocks.
+/// Reads the folder of an upload. Blocks.
 fn open(volume: &Arc<Volume>, dir: &UploadDir) -> Result<FoundUpload> {
     let shared = volume.shared();
     let path = dir.path(&shared.root);

@@ -1,4 +1,5 @@
-//! What a disk holds, kept beside the index and changed with it, so that opening needs no scan.
+//! The accounts of a disk, kept beside the index and changed with it, so that opening needs no
+//! scan.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +12,7 @@ pub(crate) struct SegmentUsage {
     pub(crate) len: u64,
     /// Bytes of frames that are the newest of their objects.
     pub(crate) live: u64,
-    /// Bytes of removals, which stay while an older segment may hold what they removed.
+    /// Bytes of removals, which stay while an older segment may hold the records that they remove.
     pub(crate) removals: u64,
     /// Smallest sequence of a record in it.
     pub(crate) oldest: u64,
@@ -40,7 +41,7 @@ pub(crate) struct UsageCounters {
     live: u64,
 }
 
-/// How the accounts of a segment change.
+/// A change of the accounts of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Shift {
     Live(i64),
@@ -62,7 +63,7 @@ impl UsageCounters {
         self.log.saturating_sub(self.live)
     }
 
-    /// Changes the accounts of a segment. Those of one that is gone are nobody's.
+    /// Changes the accounts of a segment. Changes of a removed segment are ignored.
     pub(crate) fn shift(&mut self, segment: u64, shift: Shift) {
         let known = self.segments.contains_key(&segment);
         if !known && !matches!(shift, Shift::End(_)) {
@@ -86,7 +87,7 @@ impl UsageCounters {
         }
     }
 
-    /// Forgets a segment that was removed.
+    /// Drops the accounts of a removed segment.
     pub(crate) fn forget(&mut self, segment: u64) {
         if let Some(s) = self.segments.remove(&segment) {
             self.log = self.log.saturating_sub(s.len);
@@ -94,7 +95,7 @@ impl UsageCounters {
         }
     }
 
-    /// Takes over the accounts of a segment.
+    /// Sets the accounts of a segment.
     pub(crate) fn adopt(&mut self, segment: u64, accounts: SegmentUsage) {
         self.forget(segment);
         self.log += accounts.len;
@@ -102,12 +103,12 @@ impl UsageCounters {
         self.segments.insert(segment, accounts);
     }
 
-    /// Whether a removal of this sequence, in `segment`, still hides something on a rebuild.
+    /// Whether a removal of this sequence, in `segment`, still hides a record on a rebuild.
     pub(crate) fn hides(&self, segment: u64, sequence: u64) -> bool {
         self.segments.iter().any(|(id, s)| *id != segment && s.oldest < sequence)
     }
 
-    /// What is kept of the disk as a whole; segments have entries of their own.
+    /// Encodes the accounts of the disk as a whole; segments have entries of their own.
     pub(crate) fn encode(&self) -> [u8; 40] {
         let mut out = [0; 40];
         let fields =
@@ -118,7 +119,7 @@ impl UsageCounters {
         out
     }
 
-    /// Reads [`Self::encode`]; without segments. `None`: not one of ours.
+    /// Decodes the result of [`Self::encode`], without segments. `None` if the bytes are not valid.
     pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
         let [segment, offset, objects, bytes, files] = numbers(bytes)?;
         let position = Position { segment, offset };

@@ -1,4 +1,4 @@
-//! One disk of the store: its folders, and how objects appear, are read and go.
+//! One disk of the store: its folders, and how objects are added, read and removed.
 //!
 //! ```text
 //! DISK/.forebay/{lock,disk.json,index/,lost/}   DISK/log/<segment>
@@ -34,15 +34,15 @@ const REMOVALS_PER_GROUP: usize = 256;
 
 /// The files of an object to be committed.
 pub(crate) struct Parts {
-    /// Those it has.
+    /// The existing files.
     pub(crate) kept: Vec<Extent>,
-    /// Those that follow, just written.
+    /// The new files that follow.
     pub(crate) fresh: Vec<Filling>,
 }
 
 /// One disk.
 pub(crate) struct Volume {
-    // In the order of their ends: compaction needs the committer, both need the lock.
+    // In drop order: compaction needs the committer, both need the lock.
     pub(super) compactor: Compactor,
     pub(super) committer: Arc<Committer>,
     pub(super) shared: Arc<Shared>,
@@ -60,14 +60,14 @@ impl Volume {
         &self.shared.root
     }
 
-    /// Has the disk know that the store was opened `opens` times.
+    /// Records on the disk that the store was opened `opens` times.
     pub(crate) fn raise(&self, opens: u64) -> Result<()> {
         let mut identity = self.identity.lock().unwrap_or_else(PoisonError::into_inner);
         identity.opens = identity.opens.max(opens);
         identity.write(&*self.shared.io, &self.shared.root.join(".forebay"))
     }
 
-    /// Notes on the disk which target and which cluster it belongs to; empty ids change nothing.
+    /// Records on the disk which target and which cluster it belongs to; empty ids change nothing.
     pub(crate) fn belong_to(&self, node: &str, cluster: &str) -> Result<()> {
         let mut identity = self.identity.lock().unwrap_or_else(PoisonError::into_inner);
         let before = (identity.node.clone(), identity.cluster.clone());
@@ -84,11 +84,11 @@ impl Volume {
     }
 
     pub(crate) fn observe(&self, observer: Arc<dyn Observer>) {
-        // Only the first one is asked for, by `Disks`.
+        // `Disks` sets only the first observer.
         drop(self.shared.observer.set(observer));
     }
 
-    /// Ends the use of this disk: whoever waits for it gets an error.
+    /// Ends the use of this disk: callers that wait for it get an error.
     pub(crate) fn retire(&self) {
         self.shared.failed.store(true, Ordering::Relaxed);
         self.shared.retired.cancel();
@@ -109,7 +109,7 @@ impl Volume {
         &self.shared.room
     }
 
-    /// Reserves `bytes` if disk and budget have them. Released segments that are kept for later ones go first.
+    /// Reserves `bytes` if disk and budget have them. Removes recycled segments first if needed.
     pub(crate) fn try_reserve(&self, bytes: u64) -> Option<Reservation> {
         if !self.shared.file_system_fits(bytes) {
             return None;
@@ -126,7 +126,7 @@ impl Volume {
         self.shared.room.pass_done();
     }
 
-    /// Frees dead space of the log while room is short; the bytes freed. Blocks.
+    /// Frees dead space of the log while space is short. Returns the bytes freed. Blocks.
     pub(crate) fn reclaim(&self) -> Result<u64> {
         self.compactor.reclaim()
     }
@@ -159,14 +159,14 @@ impl Volume {
                 let record = self.shared.get(&key)?;
                 found.extend(record.filter(|r| r.generation == generation && r.evictable()));
             }
-            // All of a page may be gone, and more follow.
+            // All records of a page may be gone although more follow.
             if !found.is_empty() {
                 return Ok(found);
             }
         }
     }
 
-    /// The records of these commits, those that are there still and evictable.
+    /// The records of these commits that still exist and are evictable.
     pub(crate) fn records_of(&self, generations: &[u64]) -> Result<Vec<Record>> {
         let mut found = Vec::with_capacity(generations.len());
         for generation in generations {
@@ -177,7 +177,7 @@ impl Volume {
         Ok(found)
     }
 
-    /// The record of an entry of the index, with its latest access.
+    /// Decodes the record of an entry of the index, with its latest access.
     pub(crate) fn decode(&self, key: &[u8], value: &[u8]) -> Result<Record> {
         self.shared.index.decode(key, value).map(|record| self.refreshed(record))
     }
@@ -187,7 +187,7 @@ impl Volume {
         record
     }
 
-    /// Score of this disk for a key; the highest of all disks is where a new object goes.
+    /// Score of this disk for a key. A new object goes to the disk with the highest score.
     pub(crate) fn score(&self, key_digest: u64) -> u64 {
         placement::mix(self.digest ^ key_digest)
     }
@@ -196,7 +196,7 @@ impl Volume {
         self.shared.get(key)
     }
 
-    /// Makes an object of what was written. `misplaced`: another disk has an older copy.
+    /// Commits a written object. `misplaced`: another disk has an older copy.
     pub(crate) async fn commit(
         &self,
         finished: Finished,
@@ -218,7 +218,7 @@ impl Volume {
         }
     }
 
-    /// Makes an object of files: those it has already, then those just written.
+    /// Makes an object of files: the existing ones, then the new ones.
     pub(crate) async fn commit_files(
         &self,
         mut record: Record,
@@ -267,16 +267,17 @@ impl Volume {
         new.ok_or_else(|| Error::internal("a commit was overtaken by a later one of its object"))
     }
 
-    /// Waits until all changes that were asked for before are made.
+    /// Waits until all changes that were submitted before are made.
     pub(crate) async fn drain(&self) -> Result<()> {
-        // Of a group, what need not be synced is answered first: the second one is in a later group.
+        // Changes of a group that need no sync are answered first. The second request is in a later
+        // group.
         for _ in 0..2 {
             self.committer.submit(Vec::new(), Vec::new()).await?;
         }
         Ok(())
     }
 
-    /// Changes metadata. `None`: the object is gone or was committed again since.
+    /// Changes metadata. `None` if the object is gone or was committed again since.
     pub(crate) async fn update(
         &self,
         record: &Record,
@@ -286,13 +287,13 @@ impl Volume {
         Ok(self.one(change).await?.new)
     }
 
-    /// Removes this very commit of an object. False: it was gone or committed again already.
+    /// Removes exactly this commit of an object. False if it was gone or committed again already.
     pub(crate) async fn remove(&self, record: &Record) -> Result<bool> {
         let change = removal(record);
         Ok(self.one(change).await?.old.is_some())
     }
 
-    /// Removes these very commits; returns those that were still there.
+    /// Removes exactly these commits. Returns those that still existed.
     pub(crate) fn remove_all_blocking(&self, records: &[Record]) -> Result<Vec<Record>> {
         let mut removed = Vec::new();
         for chunk in records.chunks(REMOVALS_PER_GROUP) {
@@ -303,7 +304,7 @@ impl Volume {
         Ok(removed)
     }
 
-    /// Forgets that another disk may have an older copy of this key.
+    /// Drops the note that another disk may have an older copy of this key.
     pub(crate) async fn clear_misplaced(&self, key: Vec<u8>) -> Result<()> {
         self.one(Change::ClearMisplaced { key }).await.map(drop)
     }
@@ -313,7 +314,8 @@ impl Volume {
         Ok(outcomes.pop().unwrap_or_default())
     }
 
-    /// Opens an object. `None`: it is gone, and so is its entry now, or it has moved.
+    /// Opens an object. `None` if its bytes are gone (its entry is then removed), or if it has
+    /// moved.
     pub(crate) fn open_object(&self, record: &Record) -> Result<Option<ObjectReader>> {
         self.try_open(record).inspect_err(|e| self.shared.suspect_if(e))
     }
@@ -347,7 +349,7 @@ impl Volume {
         for extent in extents {
             let path = self.shared.object_path(extent.id);
             let file = match self.shared.io.open(&path) {
-                // Committed, and not in its place yet.
+                // Committed, but the file is not in its place yet.
                 Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
                     match self.shared.io.open(&self.shared.work_path(extent.id)) {
                         Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
@@ -371,7 +373,7 @@ impl Volume {
         OpenExtent::new(file, extent.size, Some((extent.id, self.shared.checked.clone())))
     }
 
-    /// Removes an entry whose bytes are gone, unless it was changed since it was looked up.
+    /// Removes an entry whose bytes are gone, unless it was changed since the look-up.
     fn forget_lost(&self, record: &Record) -> Result<()> {
         let Some(now) = self.shared.current(record)? else { return Ok(()) };
         if now.place != record.place {
@@ -383,7 +385,7 @@ impl Volume {
         self.remove_all_blocking(std::slice::from_ref(&now)).map(drop)
     }
 
-    /// Removes every object of a bucket; returns how many and how many bytes.
+    /// Removes every object of a bucket. Returns how many and how many bytes.
     pub(crate) fn remove_bucket(&self, bucket_id: u64) -> Result<(u64, u64)> {
         let span = Span { bucket_id, ..Span::default() };
         let (mut objects, mut bytes) = (0, 0);
@@ -400,7 +402,7 @@ impl Volume {
         }
     }
 
-    /// Writes noted times of access to the index.
+    /// Writes noted access times to the index.
     pub(crate) fn write_times(&self) -> Result<()> {
         let touches = self.shared.recency.take();
         for chunk in touches.chunks(REMOVALS_PER_GROUP) {
@@ -423,7 +425,7 @@ fn is_same(found: &Record, wanted: &Record) -> bool {
         == (wanted.bucket_id, &wanted.name, wanted.generation, wanted.size)
 }
 
-/// Ends files of `work/` so that the log may name them. Each says that it is of this record.
+/// Completes files of `work/`, so that the log may name them. Each gets a trailer with this record.
 fn end_files(shared: &Shared, mut files: Vec<Filling>, record: &Record) -> Result<Vec<Filling>> {
     let trailer = format::encode_trailer(record)?;
     for file in &mut files {

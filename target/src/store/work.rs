@@ -1,5 +1,5 @@
 //! Objects being written. Small ones are gathered in memory and go to the log as a whole; larger
-//! ones fill a file in `work/`. Either becomes an object by `Store::commit` or vanishes.
+//! ones fill a file in `work/`. `Store::commit` makes an object of either; otherwise it is removed.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Weak};
@@ -18,19 +18,19 @@ use super::shared::Shared;
 use super::space::{Reservation, Room};
 use super::volume::Volume;
 
-/// Above this, removing a file takes long enough to leave the thread that drops it.
+/// A larger file takes so long to remove that another thread than the dropping one does it.
 const QUICK: u64 = 16 << 20;
 
-/// A file in `work/` and what is known of it; removed when dropped before it was committed.
+/// A file in `work/` and its metadata; removed when dropped before it was committed.
 pub(crate) struct Filling {
-    // Not all of the disk: a file that stays open must not keep a disk that left service.
+    // Not the whole disk: a file that stays open must not keep a disk that left service.
     io: Arc<dyn Disk>,
     room: Arc<Room>,
     pub(crate) id: u64,
     pub(crate) path: PathBuf,
     pub(crate) file: Arc<dyn DiskFile>,
     pub(crate) written: u64,
-    /// Checksums of whole blocks so far, as they will stand in the file.
+    /// Checksums of whole blocks so far, in the layout of the file.
     table: Vec<u8>,
     block: Digest,
     /// The log has it, or may have it.
@@ -55,7 +55,7 @@ impl Filling {
         })
     }
 
-    /// A file in `work/` that was filled before: its payload has `written` bytes and this table.
+    /// A file in `work/` that was written before: its payload has `written` bytes and this table.
     pub(crate) fn filled(
         shared: &Shared,
         id: u64,
@@ -84,7 +84,7 @@ impl Filling {
         Ok(())
     }
 
-    /// Writes what follows the payload: the block table and a trailer. Nothing is appended after.
+    /// Writes the block table and a trailer behind the payload. Nothing is appended after.
     pub(crate) fn end(&mut self, trailer: &[u8]) -> Result<()> {
         if self.table.len() as u64 != format::table_len(self.written) {
             self.end_block();
@@ -136,7 +136,7 @@ pub(crate) enum Work {
 
 /// An object being written. Dropping it removes what was written.
 ///
-/// It does not keep its disk in use: when the disk leaves service, what was written is void, and
+/// It does not keep its disk in use: when the disk leaves service, the written bytes are void, and
 /// every later call fails with [`ErrorCode::Unavailable`].
 pub struct WorkFile {
     volume: Weak<Volume>,
@@ -149,7 +149,7 @@ pub struct WorkFile {
     reservation: Reservation,
 }
 
-/// What a [`WorkFile`] leaves to whoever commits it.
+/// The result of a [`WorkFile`], ready to be committed.
 pub(crate) struct Finished {
     pub(crate) volume: Arc<Volume>,
     pub(crate) bucket_id: u64,
@@ -187,8 +187,8 @@ impl WorkFile {
 
     /// Appends `bytes`; when it returns, readers of [`Self::file`] see them.
     ///
-    /// After an error (out of space, a failing disk) or when the future was dropped before its end,
-    /// the file is gone and only dropping this is left to do.
+    /// After an error (out of space, a failing disk), or if the future was dropped before its end,
+    /// the file is gone and the caller can only drop this.
     pub async fn write(&mut self, bytes: Bytes) -> Result<()> {
         if bytes.is_empty() {
             return Ok(());
@@ -253,14 +253,14 @@ impl WorkFile {
         in_use(&self.volume)
     }
 
-    /// A check, for as long as it is wanted, that the disk did not leave service: what is read back
-    /// from [`Self::file`] afterwards may not be what was written.
+    /// Returns a check that the disk did not leave service. If it did, bytes read back from
+    /// [`Self::file`] may differ from those written.
     pub(crate) fn in_use(&self) -> impl Fn() -> Result<()> + Send + Sync + use<> {
         let volume = self.volume.clone();
         move || in_use(&volume).map(drop)
     }
 
-    /// Ends the write as a file, however small.
+    /// Completes the write as a file, also for a small payload.
     pub(crate) async fn finish_in_file(self) -> Result<(Filling, Reservation)> {
         let finished = self.finish()?;
         let filling = match finished.payload {

@@ -35,12 +35,12 @@ const SEGMENT_MAGIC: &[u8; 8] = b"FBSEGMNT";
 /// Not valid UTF-8 and not to be met by chance in texts.
 const FRAME_MAGIC: [u8; 4] = [0xfb, b'F', b'R', 0xf2];
 
-/// What the frames of a segment are bound to.
+/// The values that the frames of a segment are bound to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SegmentHeader {
     pub(crate) segment: u64,
     pub(crate) disk_id: u64,
-    /// Random, and never told to anybody.
+    /// Random, and never sent anywhere.
     pub(crate) salt: u64,
 }
 
@@ -89,12 +89,12 @@ impl SegmentHeader {
         })
     }
 
-    /// Whether frames that stand in `other` could pass for those of this segment at the same places.
+    /// Whether frames of `other` could be taken for those of this segment at the same places.
     pub(crate) fn takes_frames_of(&self, other: &Self) -> bool {
         self.bound() == other.bound()
     }
 
-    /// What is left in a frame's checksum of salt and segment: the rest is equal at one place.
+    /// The contribution of salt and segment to a frame's checksum; the rest is equal at one place.
     fn bound(&self) -> u32 {
         let mut bound = [0; 16];
         bound[..8].copy_from_slice(&self.salt.to_le_bytes());
@@ -123,13 +123,13 @@ pub(crate) struct Fixed {
     pub(crate) payload: u32,
 }
 
-/// Whether a frame may begin with these bytes, at a glance.
+/// Whether a frame may begin with these bytes; a cheap check.
 pub(crate) fn may_begin_frame(bytes: &[u8]) -> bool {
     bytes.starts_with(&FRAME_MAGIC)
 }
 
 impl Fixed {
-    /// Reads them, if a frame may begin so.
+    /// Reads the fixed fields, if a frame may begin with these bytes.
     pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
         let (magic, rest) = bytes.split_first_chunk::<4>()?;
         if *magic != FRAME_MAGIC {
@@ -160,7 +160,8 @@ pub(crate) fn frame_bytes(head: u32, payload: u64) -> u64 {
     (u64::from(head) + payload).next_multiple_of(ALIGN)
 }
 
-/// No less than the bytes of the frame of an entry with so many bytes of payload, without making it.
+/// An upper bound for the bytes of the frame of an entry with this payload size, without building
+/// it.
 pub(crate) fn frame_bound(entry: &Entry, payload: u64) -> u64 {
     let head = (FIXED + entry_bound(entry)) as u64 + table_len(payload);
     (head + payload).next_multiple_of(ALIGN)
@@ -193,7 +194,7 @@ pub(crate) fn encode_head(
     Ok(Spot { segment: segment.segment, offset: offset as u32, head })
 }
 
-/// Reads the head of a frame at `offset`, which is all of `head`. The payload is not looked at.
+/// Reads the head of a frame at `offset`; `head` is exactly the head. The payload is not checked.
 pub(crate) fn decode_head(head: &[u8], segment: &SegmentHeader, offset: u64) -> Result<Entry> {
     let fixed = Fixed::decode(head).filter(|f| f.head as usize == head.len());
     let fixed = fixed.ok_or_else(|| damaged("a frame has no sound beginning"))?;
@@ -224,8 +225,8 @@ impl Opened<'_> {
     }
 }
 
-/// Reads a frame at `offset`, every byte checked, as far as one commit of a known object needs it.
-/// `None`: it is damaged, or not of this object.
+/// Reads a frame at `offset` and checks every byte. Decodes only as much as one commit of a known
+/// object needs. `None` if it is damaged, or not of this object.
 pub(crate) fn open_frame<'a>(
     frame: &'a [u8],
     segment: &SegmentHeader,

@@ -1,4 +1,4 @@
-//! Files that earlier versions wrote are read for ever, and this version writes what it promised.
+//! Files of earlier versions stay readable for ever, and this version writes the documented bytes.
 //!
 //! `golden/` has files of each format. They are never changed; a new format adds its own.
 #![allow(clippy::unwrap_used)]
@@ -49,7 +49,7 @@ fn cached() -> Record {
     }
 }
 
-/// The same object, written here and not yet at the cloud.
+/// The same object, written on this node and not yet uploaded to the cloud.
 fn owned() -> Record {
     let mut record = cached();
     record.meta.class = Class::Owned;
@@ -63,7 +63,7 @@ fn owned() -> Record {
 const HEADER: SegmentHeader =
     SegmentHeader { segment: 0x2a, disk_id: 0xfeed_beef_0123_4567, salt: 0x0fed_cba9_8765_4321 };
 
-/// What the golden segment holds: every kind of record.
+/// The entries of the golden segment: every kind of record.
 fn entries() -> Vec<(Entry, &'static [u8])> {
     let in_log = |mut record: Record| {
         record.place = Place::Log(Spot::default());

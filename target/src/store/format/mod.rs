@@ -1,4 +1,4 @@
-//! The layouts of everything the store writes; no other module knows a byte of them.
+//! The layouts of everything that the store writes; no other module knows them.
 //!
 //! `docs/format.md` describes them in full. Numbers are little-endian.
 //!
@@ -6,7 +6,7 @@
 //! segment:      header | frame | frame ...                           (frame)
 //! frame:        fixed part | record | block table | payload | zeros  (frame, record)
 //! object file:  payload | block table | record | footer              (trailer)
-//! companion:    header | payload                                     (companion)
+//! sidecar:      header | payload                                     (sidecar)
 //! index:        key -> record without bucket and name, with place    (value)
 //! block table:  CRC-32C of each 64 KiB block of the payload, u32 each
 //! ```
@@ -39,7 +39,7 @@ pub(crate) use self::value::{Glance, decode_value, encode_value, glance_value};
 
 /// Version of the layouts; part of `disk.json`, of every segment and of every footer.
 pub const FORMAT: u16 = 2;
-/// Oldest version of a disk that is taken over: it had no log, a file for every object.
+/// Oldest version of a disk that can be migrated: it had no log, and a file for every object.
 pub(crate) const FIRST_FORMAT: u16 = 1;
 /// Bytes of payload that one checksum covers.
 pub(crate) const BLOCK: u64 = 1 << BLOCK_SHIFT;
@@ -56,7 +56,7 @@ pub(crate) const INLINE_MAX_BYTES: u64 = 128 << 10;
 pub(crate) const MAX_PAYLOAD: u64 = 1 << 20;
 /// Files occupy whole pages of the file system.
 const PAGE: u64 = 4096;
-/// What a record without custom metadata takes at most, roughly; for reservations.
+/// Approximate size of a record without custom metadata; for reservations.
 const USUAL_RECORD: u64 = 512;
 
 /// Number of blocks of a payload.
@@ -69,8 +69,8 @@ pub(crate) fn table_len(size: u64) -> u64 {
     blocks(size) * TABLE_ENTRY
 }
 
-/// The first block of `payload` that differs from its entry of `table`; also one that the table
-/// lacks or has too many.
+/// The first block of `payload` that differs from its entry of `table`, or whose entry is missing
+/// or surplus.
 pub(crate) fn bad_block(payload: &[u8], table: &[u8]) -> Option<u64> {
     let blocks = payload.chunks(BLOCK as usize);
     let sums = table.chunks(TABLE_ENTRY as usize);
@@ -104,14 +104,14 @@ pub(crate) fn key(bucket_id: u64, name: &str) -> Vec<u8> {
     key
 }
 
-/// What [`key`] was made of.
+/// Splits a key that [`key`] made.
 pub(crate) fn parse_key(key: &[u8]) -> Result<(u64, &str)> {
     let (id, name) = key.split_first_chunk::<8>().ok_or_else(|| damaged("a key is too short"))?;
     let name = std::str::from_utf8(name).map_err(|_| damaged("a name is not UTF-8"))?;
     Ok((u64::from_be_bytes(*id), name))
 }
 
-/// The refusal of data that another version of Forebay wrote.
+/// The error for data that another version of Forebay wrote.
 pub(crate) fn unknown_format(what: &str, found: u16) -> Error {
     Error::unsupported(format!(
         "{what} has on-disk format {found}; this version of Forebay reads format {FORMAT}"
@@ -127,7 +127,7 @@ fn code_class(code: u8) -> Result<Class> {
     }
 }
 
-/// The code of a kind is its place here.
+/// The code of a kind is its index in this list.
 const KINDS: [ChecksumKind; 7] = [
     ChecksumKind::None,
     ChecksumKind::Xxhash,

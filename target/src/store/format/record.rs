@@ -37,12 +37,12 @@ const FLAGS: u8 = OWNED | BACKED | DIRTY | ACCESSED | VALIDATED;
 /// Name of the pair of custom metadata that holds the parts in which an object was uploaded.
 const PARTS: &str = "forebay-parts";
 
-/// More than what a record takes beside its texts and files.
+/// More than a record takes beside its texts and files.
 const FIXED_BOUND: usize = 128;
-/// More than what the length of a text, or a file, takes.
+/// More than the length of a text, or a file, takes.
 const EACH_BOUND: usize = 20;
 
-/// One thing that happened to an object.
+/// One event of an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Entry {
     Put(Box<Record>),
@@ -112,7 +112,7 @@ pub(super) fn encode_put(out: &mut Vec<u8>, record: &Record) -> Result<()> {
     check_len(out.len() - start, &record.name)
 }
 
-/// No less than the length of the record of an entry, without making it.
+/// An upper bound for the length of the record of an entry, without building it.
 pub(super) fn entry_bound(entry: &Entry) -> usize {
     let Entry::Put(record) = entry else {
         return FIXED_BOUND + entry.name().len();
@@ -130,7 +130,8 @@ pub(super) fn entry_bound(entry: &Entry) -> usize {
     FIXED_BOUND + texts + sum + custom.sum::<usize>() + parts + files
 }
 
-/// What of a record follows its identity; an entry of the index has the same.
+/// Encodes the fields of a record that follow its identity; entries of the index use the same
+/// layout.
 pub(super) fn encode_rest(w: &mut Writer<'_>, record: &Record) {
     let meta = &record.meta;
     w.delta(record.generation, record.sequence);
@@ -226,7 +227,7 @@ pub(super) fn decode_entry(bytes: &[u8], spot: Spot, size: u64) -> Result<Entry>
     Ok(entry)
 }
 
-/// What tells one commit of an object from others.
+/// The fields that distinguish one commit of an object from another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Commit {
     pub(crate) generation: u64,
@@ -234,8 +235,8 @@ pub(crate) struct Commit {
     pub(crate) evictable: bool,
 }
 
-/// The commit that a sound record with its payload behind it is of. Reads no more than that takes.
-/// `None`: it is of another object, or of another kind.
+/// The commit of a sound record whose payload is behind it. Reads only the fields that this takes.
+/// `None` if it is of another object, or of another kind.
 pub(super) fn commit_of(bytes: &[u8], bucket_id: u64, name: &str) -> Option<Commit> {
     let mut r = Reader { rest: bytes };
     let (kind, flags) = (r.u8().ok()?, r.u8().ok()?);
@@ -288,7 +289,7 @@ pub(super) fn decode_rest(
     Ok((generation, meta))
 }
 
-/// Passes over what [`decode_rest`] reads; the time of modification.
+/// Skips the fields that [`decode_rest`] reads. Returns the time of modification.
 pub(super) fn skip_rest(r: &mut Reader<'_>, flags: u8) -> Result<u64> {
     r.varint()?;
     if r.u8()? != 0 {

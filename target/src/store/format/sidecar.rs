@@ -1,8 +1,8 @@
-//! Companions: what was learned of an object's content, in a file of its own.
+//! Sidecars: data derived from an object's content, in a file of its own.
 //!
 //! ```text
-//! companion:  magic "FBCOMPAN", format u16, 0 u16, CRC-32C u32 of all that follows,
-//!             generation u64, payload
+//! sidecar:  magic "FBCOMPAN", format u16, 0 u16, CRC-32C u32 of all that follows,
+//!           generation u64, payload
 //! ```
 
 use forebay_core::Result;
@@ -11,11 +11,11 @@ use forebay_core::checksum::crc32c;
 use super::wire::Reader;
 use super::{PAGE, damaged, unknown_format};
 
-/// Version of the layout of companions; another one is as good as none.
+/// Version of the layout of sidecars. A sidecar of another version is ignored.
 const SIDECAR_FORMAT: u16 = 1;
 const SIDECAR_MAGIC: &[u8; 8] = b"FBCOMPAN";
 
-/// A companion of the object `generation`, as its file holds it.
+/// Encodes the file of a sidecar of the object `generation`.
 pub(crate) fn encode_sidecar(generation: u64, payload: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(24 + payload.len());
     out.extend_from_slice(SIDECAR_MAGIC);
@@ -28,7 +28,7 @@ pub(crate) fn encode_sidecar(generation: u64, payload: &[u8]) -> Vec<u8> {
     out
 }
 
-/// The payload of a companion, if it is a sound one of this object.
+/// The payload of a sidecar. An error if it is damaged, or belongs to another object.
 pub(crate) fn decode_sidecar(mut bytes: Vec<u8>, generation: u64) -> Result<Vec<u8>> {
     let mut r = Reader { rest: &bytes };
     if r.take::<8>()? != *SIDECAR_MAGIC {
@@ -49,7 +49,7 @@ pub(crate) fn decode_sidecar(mut bytes: Vec<u8>, generation: u64) -> Result<Vec<
     Ok(bytes.split_off(head))
 }
 
-/// Space on the disk of a companion of this size.
+/// Space on the disk of a sidecar of this size.
 pub(crate) fn sidecar_space(size: u64) -> u64 {
     size.next_multiple_of(PAGE)
 }

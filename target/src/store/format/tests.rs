@@ -1,4 +1,4 @@
-//! The layouts keep what they are given and refuse what they did not write.
+//! The layouts return what was encoded and reject what they did not write.
 #![allow(clippy::unwrap_used)]
 
 use forebay_core::checksum::Checksum;

@@ -1,4 +1,4 @@
-//! What stands behind the payload of an object file, so that the file tells what it is.
+//! The trailer behind the payload of an object file. It identifies the object.
 //!
 //! ```text
 //! object file:  payload | block table | record | footer
@@ -72,7 +72,7 @@ fn decode_trailer(bytes: &[u8], last: bool) -> Result<Record> {
     let record = &before[start..];
     match format {
         1 => v1::decode_record(record),
-        // Somebody's payload may hold what looks like a trailer.
+        // A payload may contain bytes that look like a trailer.
         FORMAT if !last => Err(damaged("a file goes on behind its footer")),
         FORMAT if zero != 0 => Err(damaged("a footer has bytes that mean nothing")),
         FORMAT => decode_record(record),

@@ -1,5 +1,5 @@
-//! Entries of the index. The index is a cache of the log: this layout is no promise to anybody, and
-//! an index of another one is made again.
+//! Entries of the index. The index is a cache of the log: this layout may change, and an index with
+//! another layout is rebuilt.
 //!
 //! ```text
 //! value:  layout u8, flags u8, sequence, generation ... custom pairs as in a record, then
@@ -70,7 +70,8 @@ pub(crate) fn decode_value(key: &[u8], value: &[u8], disk: usize) -> Result<Reco
     Ok(Record { bucket_id, name, size, generation, sequence, meta, place, disk })
 }
 
-/// What a listing of sizes tells of an entry, and its place among the changes of the target.
+/// The fields of an entry that a listing of sizes needs, and its sequence among the changes of the
+/// target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Glance {
     pub(crate) sequence: u64,
@@ -78,7 +79,7 @@ pub(crate) struct Glance {
     pub(crate) mtime_ns: u64,
 }
 
-/// Reads of what [`encode_value`] wrote no more than a listing of sizes tells.
+/// Decodes, of a value that [`encode_value`] wrote, only the fields that a listing of sizes needs.
 pub(crate) fn glance_value(value: &[u8]) -> Result<Glance> {
     let mut r = Reader { rest: value };
     if r.u8()? != LAYOUT {

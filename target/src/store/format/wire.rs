@@ -1,4 +1,4 @@
-//! Numbers and texts as they stand in records of format 2.
+//! Encoding of numbers and texts in records of format 2.
 
 use forebay_core::Result;
 
@@ -30,14 +30,14 @@ impl Writer<'_> {
         self.out.push(v as u8);
     }
 
-    /// How far `v` is from `base`, the sign in the lowest bit.
+    /// The difference of `v` and `base`, with the sign in the lowest bit.
     pub(super) fn delta(&mut self, v: u64, base: u64) {
         let d = v.wrapping_sub(base) as i64;
         self.varint(((d << 1) ^ (d >> 63)) as u64);
     }
 
-    /// A text: its length twice, plus one when its bytes are those that it names in lower-case
-    /// hexadecimal digits; then the bytes.
+    /// A text: twice its length, plus one if the bytes are stored for their lower-case hexadecimal
+    /// digits; then the bytes.
     pub(super) fn text(&mut self, s: &str) {
         if let Some(len) = hex_len(s) {
             self.varint((len as u64) << 1 | 1);
@@ -52,7 +52,7 @@ impl Writer<'_> {
     }
 }
 
-/// Bytes that `s` names, if it is worth writing so.
+/// Number of bytes that `s` encodes in hexadecimal, if that form is worth it.
 fn hex_len(s: &str) -> Option<usize> {
     let digits = s.len() >= 4
         && s.len().is_multiple_of(2)
@@ -60,7 +60,7 @@ fn hex_len(s: &str) -> Option<usize> {
     digits.then_some(s.len() / 2)
 }
 
-/// Takes values from the front of a slice; whatever the bytes are, it answers or says `Corrupt`.
+/// Takes values from the front of a slice. For any bytes it returns a value or `Corrupt`.
 pub(super) struct Reader<'a> {
     pub(super) rest: &'a [u8],
 }
@@ -121,7 +121,7 @@ impl<'a> Reader<'a> {
         if is_hex { hex_text(bytes) } else { utf8(bytes) }
     }
 
-    /// Passes over a text; whether it is this one.
+    /// Skips a text. Returns whether it equals `text`.
     pub(super) fn text_is(&mut self, text: &str) -> Result<bool> {
         let (bytes, is_hex) = self.text_bytes()?;
         if !is_hex {
@@ -134,12 +134,12 @@ impl<'a> Reader<'a> {
             }))
     }
 
-    /// Passes over a text.
+    /// Skips a text.
     pub(super) fn skip_text(&mut self) -> Result<()> {
         self.text_bytes().map(drop)
     }
 
-    /// The bytes of a text, and whether they are those that its digits name.
+    /// The bytes of a text, and whether its text is their hexadecimal digits.
     fn text_bytes(&mut self) -> Result<(&'a [u8], bool)> {
         let n = self.varint()?;
         if n >> 1 > MAX_TEXT {
@@ -155,7 +155,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// In one step: every look-up of an object reads a checksum.
+/// In one step, because every look-up of an object reads a checksum.
 fn hex_text(bytes: &[u8]) -> Result<String> {
     let mut text = vec![0; bytes.len() * 2];
     let coded = hex::encode_to_slice(bytes, &mut text).ok().and(String::from_utf8(text).ok());

@@ -1,4 +1,4 @@
-//! Appending to the log and making it last.
+//! Appends to the log and syncs it.
 
 use std::collections::BTreeMap;
 use std::io::IoSlice;
@@ -16,12 +16,13 @@ use crate::store::format::{self, ALIGN, Entry, SEGMENT_HEADER, SegmentHeader};
 use crate::store::identity::failed;
 use crate::store::record::{Place, Spot};
 
-/// Payloads of at most this many bytes are copied behind their heads: cheaper than one more part.
+/// Payloads of at most this many bytes are copied behind their heads: cheaper than one more part of
+/// the write.
 const COPIED: usize = 4096;
-/// Kept of the buffer from one append to the next.
+/// Most bytes of the buffer that are kept from one append to the next.
 const MAX_BUFFER: usize = 4 << 20;
 
-/// Where the log grows.
+/// The end of the log, where appends go.
 pub(super) struct Head {
     /// Id of the next segment.
     next: u64,
@@ -40,20 +41,20 @@ struct Active {
     file: Arc<dyn DiskFile>,
 }
 
-/// What a sync has to do.
+/// The pending work of the next sync.
 #[derive(Default)]
 pub(super) struct Unsynced {
     files: BTreeMap<u64, (Arc<Segment>, Arc<dyn DiskFile>)>,
     folder: bool,
 }
 
-/// What one write consists of; ranges are of the buffer.
+/// A part of one write; ranges are ranges of the buffer.
 enum Part {
     Buffer(Range<usize>),
     Payload(usize),
 }
 
-/// What was written to one segment.
+/// The bytes written to one segment.
 struct Written {
     active: Active,
     /// Length before and after.
@@ -89,7 +90,8 @@ impl Head {
         self.active = None;
     }
 
-    /// Whether the next segment may be written over an old one: only what is synced at once may.
+    /// Whether the next segment may overwrite a recycled one: only if all groups are synced at
+    /// once.
     pub(super) fn is_for_spares(&self) -> bool {
         self.follows_synced && !self.is_mixed
     }
@@ -101,8 +103,8 @@ impl Head {
         }
     }
 
-    /// Makes room for a small group, if it is worth it; else what comes next lets the file grow.
-    /// `bytes`: no fewer than the group takes. What is in the segment has been synced.
+    /// Preallocates for a small group, if that is worth it; otherwise the next append lets the file
+    /// grow. `bytes`: an upper bound for the group. The bytes in the segment have been synced.
     fn prepare(&mut self, bytes: u64, segment_bytes: u64) {
         let Some(Active { segment, file }) = &self.active else { return };
         let len = segment.len();
@@ -116,7 +118,7 @@ impl Head {
         }
     }
 
-    /// Cuts the file behind its last frame.
+    /// Truncates the file behind its last frame.
     fn end_room(&mut self) {
         let was_in_use = self.room.end();
         let Some(Active { segment, file }) = &self.active else { return };
@@ -128,12 +130,12 @@ impl Head {
 }
 
 impl Log {
-    /// Appends all items in order; their records get the spots that are returned. They survive the
-    /// process, and a power cut after the next [`Self::sync`].
+    /// Appends all items in order and returns the spots of their records. They survive a crash of
+    /// the process at once, and a power cut after the next [`Self::sync`].
     ///
-    /// One thread at a time. After an error nothing of it counts: what was written is cut off, and
-    /// where that fails too the segment is left for a new one. `InvalidArgument`: a record is too
-    /// long; [`format::check_entry`] tells before.
+    /// Only one thread at a time may call it. After an error none of the items count: the written
+    /// bytes are truncated, and where that fails too a new segment is begun. `InvalidArgument`: a
+    /// record is too long; [`format::check_entry`] detects that in advance.
     pub(crate) fn append(&self, items: &[Item]) -> Result<Vec<Spot>> {
         self.check_sound()?;
         if items.is_empty() {
@@ -146,8 +148,8 @@ impl Log {
         self.append_to(&mut head, items, false)
     }
 
-    /// [`Self::append`] for a group that is synced next, as all before it were: it may go to a room
-    /// ([`Room`]).
+    /// [`Self::append`] for a group that is synced next, as all groups before it were: it may go to
+    /// preallocated space ([`Room`]).
     pub(crate) fn append_to_sync(&self, items: &[Item]) -> Result<Vec<Spot>> {
         self.check_sound()?;
         if items.is_empty() {
@@ -171,8 +173,8 @@ impl Log {
         location_cache
     }
 
-    /// Everything appended before survives a power cut when this returns. After an error the log
-    /// takes no more changes: the system may have dropped what it could not write.
+    /// Syncs the log: everything appended before survives a power cut. After an error the log takes
+    /// no more changes, because the system may have dropped the bytes that it could not write.
     pub(crate) fn sync(&self) -> Result<()> {
         let _syncing = locked(&self.syncing);
         self.check_sound()?;
@@ -184,8 +186,8 @@ impl Log {
         synced.inspect_err(|_| self.broken.store(true, Ordering::Release))
     }
 
-    /// Ends the log in order, when nothing is to be appended any more: it can be told then that
-    /// nobody died while writing.
+    /// Closes the log when no more appends can arrive. The closed log shows that the process did
+    /// not end during a write.
     pub(crate) fn close(&self) {
         self.give_up_spares();
         let is_synced = locked(&self.unsynced).files.is_empty();
@@ -199,7 +201,7 @@ impl Log {
         synced.inspect_err(|_| self.broken.store(true, Ordering::Release))
     }
 
-    /// Makes the next segment now, empty and lasting.
+    /// Creates the next segment now, empty and durable.
     pub(super) fn begin_next(&self, head: &mut Head) -> Result<()> {
         let active = self.create(head)?;
         let path = &active.segment.path;
@@ -222,7 +224,7 @@ impl Log {
         Ok(Active { segment: Arc::new(segment), file })
     }
 
-    /// The next segment in a file that was another one's, with room for frames of `bytes`.
+    /// Makes the next segment of a recycled file, with space for frames of `bytes`.
     fn begin_over(&self, head: &mut Head, bytes: u64) -> Option<Active> {
         let is_useful = head.is_for_spares() && bytes <= MAX_REUSE_GROUP_BYTES;
         let spare = is_useful.then(|| self.spares.take(bytes))??;
@@ -289,7 +291,8 @@ impl Log {
                 active.file.write_vectored_at(&slices, from).map_err(failed("write", path))?;
             }
             if full {
-                // No room is in use: what does not fit the segment does not fit one.
+                // Preallocated space is not used: a group that does not fit the segment does not
+                // fit that space either.
                 head.active = None;
                 head.follows_synced = !std::mem::replace(&mut head.is_mixed, !synced);
             }
@@ -297,7 +300,7 @@ impl Log {
         Ok(location_cache)
     }
 
-    /// Shows readers what was written.
+    /// Makes the written bytes visible to readers.
     fn publish(&self, written: &Written) {
         let segment = &written.active.segment;
         segment.set_len(written.to);
@@ -312,7 +315,7 @@ impl Log {
     }
 }
 
-/// No fewer bytes than the frames of these items take.
+/// An upper bound for the frames of these items.
 fn bound(items: &[Item]) -> u64 {
     items.iter().map(|i| format::frame_bound(&i.entry, i.payload.len() as u64)).sum()
 }
@@ -331,10 +334,10 @@ fn cut_back(head: &mut Head, written: &Written) {
 struct Batch<'a> {
     buffer: &'a mut Vec<u8>,
     parts: Vec<Part>,
-    /// Start of what of the buffer is in no part yet.
+    /// Start of the buffer bytes that are in no part yet.
     pending: usize,
     segment: SegmentHeader,
-    /// Where in the segment the next frame begins.
+    /// Offset in the segment of the next frame.
     offset: u64,
 }
 
@@ -349,7 +352,7 @@ impl<'a> Batch<'a> {
         Self { buffer, parts: Vec::new(), pending: 0, segment: header, offset }
     }
 
-    /// Adds an item. `None`: the segment ends before it.
+    /// Adds an item. `None` if the segment ends before it.
     fn push(&mut self, number: usize, item: &Item, segment_bytes: u64) -> Result<Option<Spot>> {
         let Item { entry, payload } = item;
         check_payload(entry, payload.len() as u64)?;
@@ -357,7 +360,7 @@ impl<'a> Batch<'a> {
         let spot = format::encode_head(self.buffer, &self.segment, self.offset, entry, payload)?;
         let size = u64::from(spot.head) + payload.len() as u64;
         let end = self.offset + size.next_multiple_of(ALIGN);
-        // A frame that is longer than a segment has one alone.
+        // A frame that is longer than a segment gets a segment of its own.
         if end > segment_bytes && self.offset > SEGMENT_HEADER {
             self.buffer.truncate(start);
             return Ok(None);
@@ -396,7 +399,7 @@ impl<'a> Batch<'a> {
     }
 }
 
-/// Only what the record says is in the log has a payload there, and all of it.
+/// Only a record whose place is the log has a payload in it, and then all of it.
 fn check_payload(entry: &Entry, payload: u64) -> Result<()> {
     let expected = match entry {
         Entry::Put(record) if matches!(record.place, Place::Log(_)) => record.size,

@@ -1,4 +1,4 @@
-//! Damage costs what it hits and nothing else; nothing passes for a frame that is none.
+//! Damage costs only the frames it hits, and no other bytes are taken for a frame.
 #![allow(clippy::unwrap_used)]
 
 use std::fs;
@@ -14,7 +14,7 @@ use super::*;
 use crate::store::format::{self, SEGMENT_HEADER, SegmentHeader};
 use crate::store::record::{Place, Record};
 
-/// A log of one segment, and what stands in it.
+/// A log of one segment, and the items in it.
 struct Written {
     dir: TempDir,
     items: Vec<Item>,
@@ -37,8 +37,8 @@ impl Written {
         (start, payload, payload + self.items[i].payload.len())
     }
 
-    /// Opens the log with `bytes` in place of its segment and checks what it still says: all of
-    /// what `touched` spares, and nothing that was not written.
+    /// Opens the log with `bytes` in place of its segment and checks its entries: all frames that
+    /// `touched` spares are there, and nothing that was not written.
     fn check(&self, bytes: &[u8], touched: impl Fn(usize, usize) -> bool) {
         fs::write(segment(self.dir.path(), 1), bytes).unwrap();
         let log = open(self.dir.path(), 1 << 30);
@@ -63,7 +63,7 @@ impl Written {
             assert_eq!(at.offset, end);
             end += len;
         }
-        // A file that was cut looks as if it had a room.
+        // A truncated file looks as if it had preallocated space.
         let may_be_old = Behind::in_file_of(bytes.len() as u64) == Behind::Old;
         assert!(may_be_old || bytes.iter().skip(end as usize).all(|byte| *byte == 0));
         for (i, item) in self.items.iter().enumerate() {
@@ -100,7 +100,7 @@ impl Written {
 }
 
 impl Written {
-    /// Reads all payloads of the log in one go: those that are whole come, the others do not.
+    /// Reads all payloads of the log together: undamaged ones are returned, the others are not.
     fn check_together(&self, log: &Log, touched: &impl Fn(usize, usize) -> bool, len: usize) {
         let mut records = Vec::new();
         for (i, item) in self.items.iter().enumerate() {
@@ -119,7 +119,7 @@ impl Written {
         for ((i, record), payload) in records.iter().zip(payloads) {
             let (start, _, end) = self.frame(*i);
             let whole = !touched(start, end) && end <= len;
-            // Not every file system can tell what is in memory.
+            // Not every file system can report what is in memory.
             let can_tell = log.read_now(&Frame::of(record).unwrap()).is_some();
             match payload {
                 Some(taken) => {
@@ -231,8 +231,8 @@ proptest! {
 
 #[test]
 fn frames_in_a_payload_are_not_found_when_their_carrier_is_damaged() {
-    // Whole frames of this very segment, and such as one would make who knows all but the salt,
-    // at every distance from a multiple of eight.
+    // Whole frames of this very segment, and frames that are forged without the salt, at every
+    // distance from a multiple of eight.
     let inner = Written::new(vec![put("inner", 1, 100), put("inner", 2, 200)]);
     let real = &inner.bytes[inner.location_cache[0].offset as usize..];
     let mut payload = Vec::new();

@@ -1,4 +1,4 @@
-//! Writes and syncs that fail leave a log that says what it said before.
+//! Writes and syncs that fail leave the log as it was before.
 #![allow(clippy::unwrap_used)]
 
 use std::io;

@@ -1,7 +1,7 @@
-//! The log of one disk: every commit, change of lasting metadata and removal, in order.
+//! The log of one disk: every commit, change of durable metadata and removal, in order.
 //!
-//! It is cut into segments, files that only grow. One thread appends; reads and scans run beside it
-//! and take no lock. What the bytes mean is `format`'s matter, what they lead to is the index's.
+//! It consists of segments, files that only grow. One thread appends; reads and scans run beside it
+//! and take no lock. Module `format` defines the meaning of the bytes, and the index their effect.
 
 mod append;
 #[cfg(test)]
@@ -63,7 +63,7 @@ impl From<Spot> for Position {
     }
 }
 
-/// What is to be appended.
+/// An item to append.
 #[derive(Clone, Debug)]
 pub(crate) struct Item {
     pub(crate) entry: Entry,
@@ -77,25 +77,25 @@ pub(crate) struct Log {
     folder: PathBuf,
     disk_id: u64,
     segment_bytes: u64,
-    /// Readers take what is there; only `append` and `remove` put another map.
+    /// Readers load the current map; only `append` and `remove` replace it.
     segments: ArcSwap<BTreeMap<u64, Arc<Segment>>>,
     spares: Spares,
     /// Segments whose headers are damaged, and how. They are left as they are.
     aside: Mutex<BTreeMap<u64, String>>,
     head: Mutex<Head>,
     unsynced: Mutex<Unsynced>,
-    /// Held by a sync: another one may not take its work for done.
+    /// Held by a sync: another one must not take its work for done.
     syncing: Mutex<()>,
-    /// Segments whose files are open, the longest open first.
+    /// Segments whose files are open, in the order of opening.
     open: Mutex<VecDeque<u64>>,
     max_open: usize,
-    /// A sync failed: nobody knows what the disk holds of what was written.
+    /// A sync failed: it is unknown which of the written bytes are on the disk.
     broken: AtomicBool,
 }
 
 impl Log {
     /// Opens the log in `folder`, an empty one when there is none, and checks the headers of its
-    /// segments. What is appended goes to a new segment, which is made by the first append.
+    /// segments. Appends go to a new segment, which the first append creates.
     ///
     /// `segment_bytes` is where a segment ends. Files of released segments may wait in `spares`, whose
     /// files are removed when the disk is opened. `Unsupported`: another version wrote a segment.
@@ -120,7 +120,7 @@ impl Log {
                 Header::Sound(segment) => {
                     segments.insert(id, Arc::new(segment));
                 }
-                // Made, and nothing came to be written.
+                // Created, and nothing was written to it.
                 Header::Missing => io.unlink(&path).map_err(failed("remove", &path))?,
                 Header::Damaged(why) => {
                     tracing::warn!("segment {} is set aside: {why}", path.display());
@@ -155,7 +155,7 @@ impl Log {
         locked(&self.aside).clone().into_iter().collect()
     }
 
-    /// Has the next segment follow `segment`, whatever is left in the folder.
+    /// Makes the next segment follow `segment`, even if files are left in the folder.
     pub(crate) fn begin_after(&self, segment: u64) {
         locked(&self.head).begin_after(segment);
     }
@@ -172,10 +172,10 @@ impl Log {
     }
 
     /// Removes a segment, readable or not, for good: it does not come back after a power cut.
-    /// Readers that have it open go on. One that is not there is fine.
+    /// Readers that have it open continue. A missing segment is no error.
     ///
-    /// `keep`: its file may be kept for a later segment, if there will be use for it. Else it is returned:
-    /// closed last, it gives the room back.
+    /// `keep`: its file may be kept for a later segment, if there will be use for it. Otherwise the
+    /// file is returned: the last close frees its space.
     pub(crate) fn remove(&self, segment: u64, keep: bool) -> Result<Option<Arc<dyn DiskFile>>> {
         self.check_sound()?;
         let mut head = locked(&self.head);
@@ -190,7 +190,7 @@ impl Log {
         let spare = known.zip(file.as_ref()).filter(|_| keep && head.is_for_spares());
         let spare = spare
             .and_then(|(known, file)| self.spares.offer(known, &**file, self.segment_bytes))
-            // Whatever hinders it, the segment has to go.
+            // If it cannot be kept for any reason, the segment is removed.
             .filter(|spare| self.io.rename(&path, spare.path()).is_ok());
         if spare.is_none() {
             match self.io.unlink(&path) {
@@ -216,22 +216,22 @@ impl Log {
         }
     }
 
-    /// Bytes of files that are kept for later segments.
+    /// Bytes of recycled files.
     pub(crate) fn spare_bytes(&self) -> u64 {
         self.spares.bytes()
     }
 
-    /// Removes such files; the bytes freed.
+    /// Removes recycled files. Returns the bytes freed.
     pub(crate) fn give_up_spares(&self) -> u64 {
         self.spares.give_up(&*self.io, true)
     }
 
-    /// Removes them when none was needed for a while; the bytes freed.
+    /// Removes recycled files if none was used for a while. Returns the bytes freed.
     pub(crate) fn give_up_old_spares(&self) -> u64 {
         self.spares.give_up(&*self.io, false)
     }
 
-    /// Ends a segment that was read to `end` after a crash: whatever room is left there goes.
+    /// Truncates a segment that was read to `end` after a crash: preallocated space is removed.
     pub(crate) fn cut(&self, segment: u64, end: u64) -> Result<()> {
         let Some(segment) = self.segment(segment).filter(|s| room::is_with_room(s.len())) else {
             return Ok(());
@@ -242,14 +242,14 @@ impl Log {
         Ok(())
     }
 
-    /// Segments from `first` on that have a room, and where their frames begin.
+    /// Segments from `first` on that have preallocated space, and the offset of their first frame.
     pub(crate) fn segments_with_room(&self, first: u64) -> BTreeMap<u64, u64> {
         let segments = self.segments.load();
         let with_room = segments.range(first..).filter(|(_, s)| room::is_with_room(s.len()));
         with_room.map(|(id, _)| (*id, SEGMENT_HEADER)).collect()
     }
 
-    /// Has a frame count for nothing for ever.
+    /// Invalidates a frame for ever.
     pub(crate) fn wipe(&self, at: Position) -> Result<()> {
         let Some(segment) = self.segment(at.segment) else { return Ok(()) };
         let file = self.io.open_write(&segment.path).map_err(failed("open", &segment.path))?;
@@ -261,7 +261,7 @@ impl Log {
         self.segments.load().get(&segment).cloned()
     }
 
-    /// The file of a segment, to be read.
+    /// The file of a segment, for reading.
     fn file(&self, segment: &Segment) -> std::io::Result<Arc<dyn DiskFile>> {
         let (file, opened) = segment.open(&*self.io)?;
         if opened {

@@ -19,7 +19,7 @@ const NEAR: u64 = 4 << 10;
 /// of so many bytes.
 const SPAN: u64 = 256 << 10;
 
-/// A frame to be read with the payload behind its head, and whose it has to be.
+/// A frame to be read, with its payload, and the object that it has to belong to.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Frame<'a> {
     pub(crate) segment: u64,
@@ -28,14 +28,14 @@ pub(crate) struct Frame<'a> {
     pub(crate) len: u64,
     pub(crate) bucket_id: u64,
     pub(crate) name: &'a str,
-    /// `None`: of whichever commit.
+    /// `None` for any commit.
     pub(crate) generation: Option<u64>,
-    /// The record is wanted, too.
+    /// The record is returned as well.
     pub(crate) with_record: bool,
 }
 
 impl<'a> Frame<'a> {
-    /// `None`: the log has the record alone.
+    /// `None` if the log has only the record.
     pub(crate) fn of(record: &'a Record) -> Option<Self> {
         let Place::Log(spot) = &record.place else { return None };
         Some(Self {
@@ -64,7 +64,7 @@ impl<'a> Frame<'a> {
     }
 }
 
-/// What a frame was found to hold.
+/// The content of a frame that was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Taken {
     pub(crate) commit: Commit,
@@ -73,9 +73,10 @@ pub(crate) struct Taken {
 }
 
 impl Log {
-    /// Record and payload that stand at `spot`, every byte checked. `size` is the payload's.
+    /// Record and payload of the frame at `spot`, with every byte checked. `size` is that of the
+    /// payload.
     ///
-    /// `None`: the segment is gone. `Corrupt`: they are damaged, or others stand there.
+    /// `None`: the segment is gone. `Corrupt`: the frame is damaged, or is of another object.
     pub(crate) fn read(&self, spot: &Spot, size: u64) -> Result<Option<(Record, Bytes)>> {
         let Some(segment) = self.segment(spot.segment) else { return self.missing(spot) };
         let file = match self.file(&segment) {
@@ -93,8 +94,8 @@ impl Log {
         check(&segment, spot, size, frame).map(Some)
     }
 
-    /// As [`Self::read`] if everything is in memory; meant for threads that must not wait. `None`: it
-    /// is not, or not what is asked for, which `read` judges.
+    /// As [`Self::read`] if everything is in memory; for threads that must not wait. `None` if it
+    /// is not, or if the frame is not the expected one; `read` then returns the reason.
     pub(crate) fn read_now(&self, frame: &Frame<'_>) -> Option<(Record, Bytes)> {
         let segment = self.segment(frame.segment)?;
         let file = segment.opened()?;
@@ -109,8 +110,8 @@ impl Log {
         frame.is_of(&record).then_some((record, payload))
     }
 
-    /// The payloads of frames, which come in the order of their places; in one call for those that
-    /// are neighbours. `None`: as from [`Self::read_now`].
+    /// The payloads of frames, given in the order of their positions. Neighbours are read in one
+    /// call. `None`: as from [`Self::read_now`].
     pub(crate) fn payloads_now(&self, frames: &[Frame<'_>]) -> Vec<Option<Taken>> {
         let mut payloads = Vec::with_capacity(frames.len());
         let mut rest = frames;
@@ -136,7 +137,8 @@ impl Log {
         payloads
     }
 
-    /// Appends the payloads of neighbours in one segment. `None`: not all of them are in memory.
+    /// Appends the payloads of neighbouring frames in one segment. `None` if not all of them are in
+    /// memory.
     fn span_now(&self, frames: &[Frame<'_>], out: &mut Vec<Option<Taken>>) -> Option<()> {
         let (first, last) = (frames.first()?, frames.last()?);
         let segment = self.segment(first.segment)?;
@@ -158,7 +160,7 @@ impl Log {
                 format::open_frame(bytes, &segment.header, frame.start(), bucket_id, name)?;
             let (commit, payload) = (opened.commit, opened.payload);
             let is_wanted = frame.generation.is_none_or(|wanted| wanted == commit.generation);
-            // A part keeps all of the span in memory.
+            // A part of the buffer keeps all of the span in memory.
             let share = || match is_sparse {
                 true => Bytes::copy_from_slice(payload),
                 false => span.slice_ref(payload),
@@ -181,7 +183,7 @@ impl Log {
     }
 }
 
-/// A short read is one that would wait for the rest; a failed one is for [`Log::read`] to judge.
+/// A short read would have to wait for the rest. [`Log::read`] reports a failed one.
 fn filled_now(file: &Arc<dyn DiskFile>, buf: &mut [u8], offset: u64) -> bool {
     matches!(file.read_now_at(buf, offset), Ok(Some(n)) if n == buf.len())
 }
@@ -192,7 +194,7 @@ fn checked_len(len: u64) -> Option<usize> {
     (FIXED as u64..=most).contains(&len).then_some(len as usize)
 }
 
-/// Room for head and payload.
+/// Allocates for head and payload.
 fn buffer(segment: &Segment, spot: &Spot, size: u64) -> Result<Buffer> {
     let head = spot.head as usize;
     if size > MAX_PAYLOAD || !(FIXED..=MAX_HEAD).contains(&head) {

@@ -1,18 +1,19 @@
-//! Room for frames that is made ready before they come.
+//! Preallocated space for frames.
 //!
-//! To sync a file that grew, a file system syncs its length and the places of its blocks as well, by
-//! its journal: that takes as long again as the data, or longer. What is written over zeros that were
-//! synced before is synced alone. It costs a second writing of every byte, so it is for small groups
-//! that are synced one after the other.
+//! To sync a file that grew, a file system also syncs its length and block map through its journal.
+//! That takes as long again as the data, or longer. Bytes that overwrite zeros which were synced
+//! before are synced alone. This writes every byte twice, so it is used for small groups that are
+//! synced one after the other.
 //!
-//! A segment that takes the place of an old one ([`super::spare`]) is a room as a whole, for larger
-//! groups, too: what was there need not be zeros, as no frame of it passes for one of the new segment.
+//! A segment that overwrites a recycled one ([`super::spare`]) is preallocated as a whole, for
+//! larger groups as well. The old bytes need not be zeros, because no old frame is valid in the new
+//! segment.
 //!
-//! What is written over something may reach the disk in any order of its pages; a file that grows
-//! does not have its new length before the data. So only groups that are synced next go into a room: at
-//! most one of them, the last, is not synced, and has [`Behind::unsynced`] bytes at most. A file with a
-//! room has a length that no file has that ends with a frame, by which a scan knows that it may hold
-//! half a group.
+//! Overwritten pages may reach the disk in any order; a file that grows does not have its new
+//! length before the data. So only groups that are synced next go into preallocated space: at most
+//! one of them, the last, is not synced, and has [`Behind::unsynced`] bytes at most. A file with
+//! preallocated space has a length that no file has that ends with a frame. By that a scan detects
+//! that it may hold half a group.
 
 use std::io::{self, IoSlice};
 
@@ -20,30 +21,31 @@ use crate::store::disk::DiskFile;
 use crate::store::format::ALIGN;
 use crate::store::page_cache::PAGE;
 
-/// Most bytes of a small group: of a larger one the data take longer to sync than all else.
+/// Most bytes of a small group. For a larger one syncing the data dominates.
 pub(crate) const INLINE_MAX_BYTES: u64 = if cfg!(test) { 1 << 20 } else { 64 << 10 };
-/// Bytes that are made ready at once; more of them hold the next sync up.
+/// Bytes that are preallocated at once; more of them delay the next sync.
 const ROOM: u64 = 1 << 20;
-/// Small groups in a row before room is made: a single one has nothing of it.
+/// Small groups in a row before space is preallocated: a single one gains nothing.
 const STREAK: u32 = if cfg!(test) { 1 } else { 8 };
-/// Most bytes of a group that goes over an old segment; [`super::super::committer`] makes none that
-/// are nearly as large.
+/// Most bytes of a group that overwrites a recycled segment; [`super::super::committer`] makes none
+/// that are nearly as large.
 pub(super) const MAX_REUSE_GROUP_BYTES: u64 = 4 << 20;
-/// A file over an old segment ends so many bytes behind a multiple of [`ALIGN`], one with zeros half of it.
+/// A file over a recycled segment ends this many bytes behind a multiple of [`ALIGN`]; one with
+/// zeros ends half as many behind.
 const OLD_MARK: u64 = 2;
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
-/// What stands behind the last frame of a segment.
+/// The bytes behind the last frame of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Behind {
     Nothing,
     Zeros,
-    /// What a segment held that is gone.
+    /// Bytes of a removed segment.
     Old,
 }
 
 impl Behind {
-    /// The length of a file says it: frames begin and end at multiples of [`ALIGN`].
+    /// Derived from the length of the file: frames begin and end at multiples of [`ALIGN`].
     pub(super) fn in_file_of(len: u64) -> Self {
         match len % ALIGN {
             0 => Self::Nothing,
@@ -52,7 +54,7 @@ impl Behind {
         }
     }
 
-    /// The last bytes of frames of which a crash may have kept any part.
+    /// Bytes at the end of the frames of which a crash may have kept any part.
     pub(super) fn unsynced(self) -> u64 {
         match self {
             Self::Nothing => 0,
@@ -62,41 +64,41 @@ impl Behind {
     }
 }
 
-/// Whether a segment of this length has a room.
+/// Whether a segment of this length has preallocated space.
 pub(super) fn is_with_room(len: u64) -> bool {
     Behind::in_file_of(len) != Behind::Nothing
 }
 
-/// The length that a file of `len` bytes has when it becomes a segment over an old one.
+/// The length of a file of `len` bytes after it became a segment over a recycled one.
 pub(super) fn len_over_old(len: u64) -> u64 {
     (len / ALIGN * ALIGN).saturating_sub(ALIGN) + OLD_MARK
 }
 
-/// The room behind the last frame of the segment that grows.
+/// The preallocated space behind the last frame of the active segment.
 #[derive(Default)]
 pub(super) struct Room {
     /// Where the file ends; 0 while no room is in use.
     end: u64,
     streak: u32,
-    /// It is what an old segment left.
+    /// The space has bytes of a recycled segment, not zeros.
     is_old: bool,
 }
 
 impl Room {
-    /// The room of a segment whose file, of `len` bytes, was another one's.
+    /// The space of a segment that overwrites a recycled file of `len` bytes.
     pub(super) fn over_old(len: u64) -> Self {
         Self { end: len, streak: 0, is_old: true }
     }
 
-    /// Zeros that follow frames which end at `at`, up to the next page. A page that is written in part has to
-    /// be read before, where it is not in memory.
+    /// Zeros that follow frames which end at `at`, up to the next page. A partly written page that
+    /// is not in memory has to be read first.
     pub(super) fn padding(&self, at: u64) -> &'static [u8] {
         let end = if self.is_old { at.next_multiple_of(PAGE).min(self.end) } else { at };
         &ZEROS[..end.saturating_sub(at) as usize]
     }
 
-    /// Sees to room for a group of at most `bytes` at `at`, where the frames end. False: there is
-    /// none, and the file is to grow. After an error some may be there.
+    /// Ensures space for a group of at most `bytes` at `at`, where the frames end. False if there
+    /// is none: the file then grows. After an error some space may be there.
     pub(super) fn prepare(
         &mut self,
         file: &dyn DiskFile,
@@ -117,7 +119,7 @@ impl Room {
         }
         let from = self.end.max(at);
         let end = needed.max((at + ROOM).min(segment_bytes)).next_multiple_of(ALIGN) + ALIGN / 2;
-        // So that the caller cuts it off again.
+        // So that the caller truncates it again.
         self.end = end;
         let (whole, rest) =
             ((end - from) as usize / ZEROS.len(), (end - from) as usize % ZEROS.len());
@@ -127,7 +129,7 @@ impl Room {
         Ok(true)
     }
 
-    /// Ends its use; whether it was in use, and the file is to be cut.
+    /// Ends its use. Returns whether it was in use: the file then has to be truncated.
     pub(super) fn end(&mut self) -> bool {
         let was_in_use = self.end > 0;
         *self = Self { streak: if was_in_use { 0 } else { self.streak }, ..Self::default() };

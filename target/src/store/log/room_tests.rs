@@ -1,4 +1,4 @@
-//! Rooms lose nothing and invent nothing, whenever the process dies.
+//! Preallocation loses and adds nothing, whenever the process ends.
 #![allow(clippy::unwrap_used)]
 
 use std::io;
@@ -13,7 +13,7 @@ use crate::store::faulty::{Fault, FaultyDisk};
 
 const SEGMENT: u64 = 1 << 24;
 
-/// A log whose process was killed at this moment, and its folder.
+/// A log whose process was killed now, and its folder.
 fn killed(dir: &TempDir) -> (Log, TempDir) {
     let twin = TempDir::new().unwrap();
     std::fs::create_dir(twin.path().join("log")).unwrap();
@@ -39,7 +39,7 @@ fn write(log: &Log, sequences: std::ops::Range<u64>, size: usize) -> Vec<(Spot, 
     sequences.map(write).collect()
 }
 
-/// What a scan says of payloads, of damage nothing.
+/// The payload checks of a scan; without damaged stretches.
 fn sounds(log: &Log) -> Vec<Option<Option<bool>>> {
     let found = log.scan_segment(1, false).map(|found| match found.unwrap() {
         Found::Entry { payload_sound, .. } => Some(payload_sound),
@@ -122,7 +122,7 @@ fn half_a_group_counts_for_nothing_and_its_neighbours_stay() {
         let sound = Some(None);
         let torn = if head_is_lost { None } else { Some(Some(false)) };
         assert_eq!(sounds(&after), [sound, sound, sound, torn, sound]);
-        // What opening the disk does with it.
+        // The same as opening the disk does.
         let end =
             u64::from(location_cache[2].offset + location_cache[2].head + 10).next_multiple_of(8);
         after.wipe(Position { segment: 1, offset: start }).unwrap();

@@ -1,4 +1,4 @@
-//! Going through the log in order, past whatever is damaged.
+//! Scans the log in order and skips damaged stretches.
 
 use std::io;
 use std::sync::Arc;
@@ -14,13 +14,13 @@ use crate::store::identity::failed;
 
 /// Bytes of one read.
 const WINDOW: u64 = 1 << 20;
-/// Bytes of one read where a disk fails: what cannot be read is lost in such pieces.
+/// Bytes of one read where a disk fails: unreadable bytes are lost in units of this.
 const PAGE: u64 = 4096;
 
-/// Bytes of one read towards the beginning.
+/// Bytes of one read towards the beginning of a file.
 const BACKWARDS: u64 = 64 << 10;
 
-/// What a scan comes to.
+/// An item that a scan found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Found {
     /// A sound frame: its record, with its place.
@@ -29,20 +29,20 @@ pub(crate) enum Found {
         /// Bytes of the whole frame.
         len: u64,
         entry: Entry,
-        /// Whether the payload is sound too, if that was asked for. False also where it is not, and
-        /// the process died when it was about to be written.
+        /// Whether the payload is sound too, if that check was requested. Also false where the
+        /// payload is not sound because the process ended before it was written.
         payload_sound: Option<bool>,
     },
-    /// Bytes that are no sound frame, up to the next one or the end of the segment; a room behind the
-    /// last frame is no part of it.
+    /// Bytes that are no sound frame, up to the next one or the end of the segment. Preallocated
+    /// space behind the last frame is not part of it.
     Damaged { at: Position, len: u64 },
 }
 
 impl Log {
     /// Frames from `from` on, a position where a frame begins or the log ended. Segments that begin
-    /// later than the scan are left out, and those that are gone by then.
+    /// after the start of the scan, or are removed meanwhile, are left out.
     ///
-    /// `Err`: the file of a segment cannot be opened; the scan goes on with the next one.
+    /// `Err`: the file of a segment cannot be opened; the scan continues with the next one.
     pub(crate) fn scan(
         &self,
         from: Position,
@@ -56,7 +56,7 @@ impl Log {
         })
     }
 
-    /// All frames of one segment; nothing when it is gone.
+    /// All frames of one segment; none when it was removed.
     pub(crate) fn scan_segment(
         &self,
         segment: u64,
@@ -109,7 +109,7 @@ impl Iterator for SegmentScan {
     }
 }
 
-/// What stands at `at`. `None`: the segment ends there.
+/// The item at `at`. `None` at the end of the segment.
 fn next_found(
     segment: &Segment,
     window: &mut Window,
@@ -124,7 +124,7 @@ fn next_found(
         let is_sound =
             (check_payload || at >= window.torn).then(|| payload_is_sound(window, at, fixed));
         let sound = is_sound.filter(|sound| check_payload || !sound);
-        // The zeros behind the last frame may be cut off.
+        // The zeros behind the last frame may be truncated.
         let len = fixed.frame_bytes().min(window.len - at);
         return Some(Found::Entry { at: position, len, entry, payload_sound: sound });
     }
@@ -135,7 +135,8 @@ fn next_found(
     Some(Found::Damaged { at: position, len: next.min(window.len) - at })
 }
 
-/// Where the last sound frame from `at` on ends. What an old segment left behind it fails its checksum here.
+/// Where the last sound frame from `at` on ends. Bytes of a recycled segment fail their checksum
+/// here.
 fn frames_end(segment: &Segment, window: &mut Window, mut at: u64) -> u64 {
     let mut end = at;
     while let Some(found) = next_found(segment, window, at, false) {
@@ -148,7 +149,7 @@ fn frames_end(segment: &Segment, window: &mut Window, mut at: u64) -> u64 {
     end
 }
 
-/// The frame that begins at `at`, if one with a sound head does and the segment has all of it.
+/// The frame that begins at `at`, if its head is sound and the segment has all of it.
 fn frame(segment: &Segment, window: &mut Window, at: u64) -> Option<(Fixed, Entry)> {
     let fixed = Fixed::decode(window.get(at, FIXED)?)?;
     let end = at + u64::from(fixed.head) + u64::from(fixed.payload);
@@ -167,7 +168,7 @@ fn payload_is_sound(window: &mut Window, at: u64, fixed: Fixed) -> bool {
     format::bad_block(payload, format::split_table(head, payload.len() as u64)).is_none()
 }
 
-/// From where on a file of `len` bytes has nothing but zeros. What cannot be read is none.
+/// Offset from which a file of `len` bytes has only zeros. Unreadable bytes do not count as zeros.
 fn blank_from(file: &dyn DiskFile, len: u64) -> u64 {
     let (mut end, mut bytes) = (len, vec![0; BACKWARDS as usize]);
     while end > 0 {
@@ -191,13 +192,13 @@ struct Window {
     len: u64,
     /// No frame begins from here on.
     blank: u64,
-    /// A frame that begins here or later may be torn: it was being written when the process died.
+    /// A frame that begins here or later may be torn: it was being written when the process ended.
     torn: u64,
     start: u64,
     bytes: Vec<u8>,
-    /// A large read failed: up to here the file is read in pages.
+    /// A large read failed: up to this offset the file is read in pages.
     careful: u64,
-    /// Where the page ends that could not be read last.
+    /// End of the last page that could not be read.
     unreadable: u64,
 }
 
@@ -212,19 +213,19 @@ impl Window {
         window
     }
 
-    /// Has the frames end at `end`.
+    /// Sets the end of the frames.
     fn end_at(&mut self, end: u64, behind: Behind) {
         self.blank = end;
         self.torn = end.saturating_sub(behind.unsynced());
     }
 
-    /// Where behind `at` the next frame may begin; `blank` or more if none does.
+    /// The next offset behind `at` where a frame may begin; `blank` or more if there is none.
     fn seek(&mut self, at: u64) -> u64 {
         let mut next = (at + 1).next_multiple_of(ALIGN);
         while next < self.blank {
             next = next.max(self.unreadable);
             if self.get(next, FIXED).is_none() {
-                // The file ends, or this cannot be read.
+                // The file ends, or these bytes cannot be read.
                 next = self.unreadable.max(next + ALIGN);
                 continue;
             }
@@ -237,7 +238,7 @@ impl Window {
         next
     }
 
-    /// `want` bytes at `at`. `None`: the file ends before, or they cannot be read.
+    /// `want` bytes at `at`. `None` if the file ends before, or they cannot be read.
     fn get(&mut self, at: u64, want: usize) -> Option<&[u8]> {
         if at + want as u64 > self.len {
             return None;

@@ -23,13 +23,13 @@ pub(super) struct Segment {
     file: ArcSwapOption<OpenFile>,
 }
 
-/// What makes a trait object fit an atomic pointer.
+/// A sized wrapper, so that a trait object fits an atomic pointer.
 struct OpenFile(Arc<dyn DiskFile>);
 
-/// What opening a segment found.
+/// The result of opening a segment.
 pub(super) enum Header {
     Sound(Segment),
-    /// The file is too short to have one, and so to have anything.
+    /// The file is too short for a header, so it has no frames.
     Missing,
     Damaged(String),
 }
@@ -47,8 +47,8 @@ impl Segment {
         Ok((Self { header, path, len: AtomicU64::new(0), file: open }, file))
     }
 
-    /// Makes a segment of a file that was another one's and whose name is `spare`: header and `len`
-    /// are lasting when it has its new name.
+    /// Makes a segment of a recycled file whose name is `spare`. Header and `len` are durable
+    /// before it gets its new name.
     pub(super) fn over(
         io: &dyn Disk,
         folder: &Path,
@@ -58,7 +58,7 @@ impl Segment {
     ) -> Result<(Self, Arc<dyn DiskFile>)> {
         let path = segment_path(folder, header.segment);
         let file = io.open_write(spare).map_err(failed("open", spare))?;
-        // All of the page: no part of it has to be read.
+        // All of the page, so that no part of it has to be read.
         let mut page = [0; PAGE as usize];
         page[..SEGMENT_HEADER as usize].copy_from_slice(&header.encode());
         file.write_at(&page, 0).map_err(failed("write", spare))?;
@@ -69,7 +69,7 @@ impl Segment {
         Ok((Self { header, path, len: AtomicU64::new(SEGMENT_HEADER), file: open }, file))
     }
 
-    /// Reads the header of a segment that is there.
+    /// Reads the header of an existing segment.
     pub(super) fn inspect(
         io: &dyn Disk,
         folder: &Path,
@@ -108,7 +108,8 @@ impl Segment {
         self.len.store(len, Ordering::Release);
     }
 
-    /// The file if it is open. Who uses it holds the segment as long: what nobody holds may be written over.
+    /// The file if it is open. The caller has to hold the segment while it uses the file: a segment
+    /// that is not held may be overwritten.
     pub(super) fn opened(&self) -> Option<Arc<dyn DiskFile>> {
         self.file.load().as_ref().map(|file| file.0.clone())
     }
@@ -123,7 +124,7 @@ impl Segment {
         Ok((file, true))
     }
 
-    /// Closes the file; whoever reads it goes on.
+    /// Closes the file; readers that hold it continue.
     pub(super) fn close(&self) {
         self.file.store(None);
     }

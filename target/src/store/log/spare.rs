@@ -1,8 +1,8 @@
-//! Segments that were released and are kept to be written over by later ones.
+//! Released segments that are kept, to be overwritten by later ones.
 //!
-//! What goes into a new file takes new blocks and new pages, and to sync it the file's length and the places
-//! of its blocks are synced as well, by the file system's journal. A file that is written over has all of
-//! that: a synced group of 256 KiB takes half the time, and half of the CPU time or less.
+//! A new file takes new blocks and new pages, and a sync of it also syncs its length and block map
+//! through the file system's journal. A file that is overwritten has all of that: a synced group of
+//! 256 KiB takes half the time, and half of the CPU time or less.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
@@ -15,27 +15,28 @@ use super::{locked, room};
 use crate::store::disk::{Disk, DiskFile};
 use crate::store::format::{SEGMENT_HEADER, SegmentHeader};
 
-/// Spares that are kept at most: as many segments as one disk may fill while its dead ones wait to be found.
+/// Most recycled segments that are kept: as many as one disk may fill before compaction finds its
+/// dead ones.
 const MAX_RECYCLED_SEGMENTS: usize = 3;
-/// Longest time for which they are kept when none is needed.
+/// How long they are kept when none is needed.
 const RECYCLED_TTL: Duration = Duration::from_secs(300);
 
-/// The spare segments of one log.
+/// The recycled segments of one log.
 pub(super) struct Spares {
-    /// Where their files are. Whatever is left in there by a process is removed by the next one.
+    /// Folder of their files. Files that a process leaves in it are removed by the next process.
     folder: PathBuf,
     kept: Mutex<Kept>,
 }
 
 struct Kept {
     spares: Vec<Spare>,
-    /// When one was last kept or taken.
+    /// When one was last added or taken.
     used: Instant,
 }
 
-/// A segment that is gone from the log, and its file.
+/// A segment that was removed from the log, and its file.
 pub(super) struct Spare {
-    /// Whoever still reads it holds it, too.
+    /// Held by its readers, too.
     segment: Arc<Segment>,
     path: PathBuf,
     bytes: u64,
@@ -47,8 +48,8 @@ impl Spares {
         Self { folder, kept: Mutex::new(kept) }
     }
 
-    /// What a segment that is about to leave the log would be, if there is use for it. `usual`: where a
-    /// segment ends.
+    /// Offers a segment that is about to leave the log, if there is use for it. `usual`: size where
+    /// a segment ends.
     pub(super) fn offer(
         &self,
         segment: Arc<Segment>,
@@ -56,7 +57,7 @@ impl Spares {
         usual: u64,
     ) -> Option<Spare> {
         let bytes = file.size().ok()?;
-        // What stands behind a segment's end may be of any segment before it.
+        // The bytes behind a segment's end may be of any earlier segment of the file.
         let is_whole = bytes == segment.len() && (usual / 2..=usual).contains(&bytes);
         if !is_whole || locked(&self.kept).spares.len() >= MAX_RECYCLED_SEGMENTS {
             return None;
@@ -65,14 +66,14 @@ impl Spares {
         Some(Spare { segment, path, bytes })
     }
 
-    /// Keeps a spare whose file is at its path by now.
+    /// Adds a recycled segment whose file is already at its path.
     pub(super) fn keep(&self, spare: Spare) {
         let mut kept = locked(&self.kept);
         kept.spares.push(spare);
         kept.used = Instant::now();
     }
 
-    /// A spare that nobody reads any more, with a place for a group of `bytes`.
+    /// Takes a recycled segment without readers and with space for a group of `bytes`.
     pub(super) fn take(&self, bytes: u64) -> Option<Spare> {
         let mut kept = locked(&self.kept);
         let is_free = |spare: &mut Spare| {
@@ -89,7 +90,7 @@ impl Spares {
         locked(&self.kept).spares.iter().map(|spare| spare.bytes).sum()
     }
 
-    /// Removes all, if they are to go whatever they are good for, or nobody has needed one for long.
+    /// Removes all of them if `whatever` is set, or if none was used for long.
     pub(super) fn give_up(&self, io: &dyn Disk, whatever: bool) -> u64 {
         let mut kept = locked(&self.kept);
         let spares = match whatever || kept.used.elapsed() > RECYCLED_TTL {
@@ -106,7 +107,7 @@ impl Spare {
         &self.path
     }
 
-    /// Makes it the segment of this id of a disk: segment, file, and the length that the file has.
+    /// Makes it the segment of this id: returns the segment, its file, and the length of the file.
     pub(super) fn become_segment(
         &self,
         io: &dyn Disk,
@@ -124,7 +125,7 @@ impl Spare {
         Ok((segment, file, len))
     }
 
-    /// Whether it is gone.
+    /// Removes its file. Returns whether it is gone.
     pub(super) fn remove(&self, io: &dyn Disk) -> bool {
         let removed = io.unlink(&self.path);
         if let Err(e) = &removed {

@@ -1,5 +1,4 @@
-//! A segment that takes the place of a released one loses nothing and invents nothing, whenever the
-//! process dies.
+//! A segment that overwrites a recycled one loses and adds nothing, whenever the process ends.
 #![allow(clippy::unwrap_used)]
 
 use std::os::unix::fs::{FileExt, MetadataExt};
@@ -60,7 +59,7 @@ impl Written {
             .extend(items.iter().zip(location_cache).map(|(item, spot)| placed(item, spot)));
     }
 
-    /// Has the next segment begin.
+    /// Begins the next segment.
     fn next_segment(&mut self) -> u64 {
         let segment = self.log.end().segment;
         while self.log.end().segment == segment {
@@ -69,7 +68,7 @@ impl Written {
         segment + 1
     }
 
-    /// The log as it would be found had the process been killed now.
+    /// The log as it would be after the process was killed now.
     fn killed(&self) -> (Log, TempDir) {
         let twin = TempDir::new().unwrap();
         std::fs::create_dir(twin.path().join("log")).unwrap();
@@ -153,7 +152,7 @@ fn half_a_group_counts_for_nothing_and_what_stood_there_before_neither() {
         let synced = written.entries.iter().filter(|e| spot(e).segment == segment).count();
         let expected = [vec![true; synced], vec![true, false, true]].concat();
         assert_eq!(payloads(&after), expected);
-        // What opening the disk does with it.
+        // The same as opening the disk does.
         let end =
             u64::from(location_cache[2].offset + location_cache[2].head + 10).next_multiple_of(8);
         after.wipe(Position { segment, offset: head }).unwrap();

@@ -1,4 +1,4 @@
-//! The log gives back what was appended, and nothing else, whatever happened to its files.
+//! The log returns what was appended, and nothing else, whatever happened to its files.
 #![allow(clippy::unwrap_used)]
 
 use std::path::Path;
@@ -30,14 +30,14 @@ pub(super) fn remove(name: &str, sequence: u64) -> Item {
     Item { entry, payload: Bytes::new() }
 }
 
-/// The frame of what [`put`] made, to be read.
+/// The frame of an item that [`put`] made, for reading.
 pub(super) fn frame(name: &str, generation: u64, spot: Spot, size: u64) -> Frame<'_> {
     let (len, generation) = (u64::from(spot.head) + size, Some(generation));
     let (segment, offset) = (spot.segment, spot.offset);
     Frame { segment, offset, len, bucket_id: 1, name, generation, with_record: false }
 }
 
-/// The entry of an item as the log gives it back.
+/// The entry of an item as the log returns it.
 pub(super) fn placed(item: &Item, spot: Spot) -> Entry {
     let mut entry = item.entry.clone();
     if let Entry::Put(record) = &mut entry {
@@ -161,7 +161,7 @@ fn ids_of_segments_are_never_given_twice() {
 }
 
 #[test]
-fn a_removed_segment_is_none_and_its_readers_go_on() {
+fn reading_a_removed_segment_returns_none_and_open_readers_continue() {
     let dir = TempDir::new().unwrap();
     let log = open(dir.path(), 1 << 20);
     let location_cache = log.append(&[put("a", 1, 10), put("b", 2, 10)]).unwrap();
@@ -194,7 +194,7 @@ fn a_cached_frame_is_read_without_waiting() {
     let log = open(dir.path(), 1 << 20);
     let item = put("a", 1, 5000);
     let spot = log.append(std::slice::from_ref(&item)).unwrap()[0];
-    // Not every file system can tell.
+    // Not every file system can report what is in memory.
     if let Some((record, payload)) = log.read_now(&frame("a", 1, spot, 5000)) {
         assert_eq!((record.generation, payload), (1, item.payload));
     }
@@ -220,7 +220,7 @@ fn more_segments_than_may_be_open_are_read() {
 }
 
 #[test]
-fn readers_and_scans_go_on_beside_appends() {
+fn readers_and_scans_run_during_appends() {
     let dir = TempDir::new().unwrap();
     let log = open(dir.path(), 4096);
     let done = AtomicBool::new(false);

@@ -14,7 +14,7 @@ use crate::store::identity::failed;
 use crate::store::space::Reservation;
 use crate::store::{Store, blocking};
 
-/// Entries read at once.
+/// Map entries read at once.
 const BATCH: u64 = 16 << 10;
 
 /// Calls `f` with the place and the granule of each sound entry of a map, in order.
@@ -53,7 +53,7 @@ impl Partial {
         (of == granule).then_some(sums)
     }
 
-    /// The block table of the whole payload. `None`: some of it is not here, or was damaged.
+    /// The block table of the whole payload. `None` if a granule is missing or was damaged.
     pub(super) fn table(&self) -> Result<Option<Vec<u8>>> {
         let mut table = Vec::with_capacity(self.head.size.div_ceil(BLOCK) as usize * 4);
         for granule in 0..self.head.granules() {
@@ -68,14 +68,14 @@ impl Partial {
         Ok(Some(table))
     }
 
-    /// Counts space that was taken and given back, as long as the disk is in use.
+    /// Accounts for space that was taken and freed, as long as the disk is in use.
     fn count(&self, more: u64, less: u64) {
         if let Some(shared) = self.shared.upgrade() {
             shared.count_partial(&self.key, self.id, more, less);
         }
     }
 
-    /// Forgets a damaged granule; it is fetched again.
+    /// Drops a damaged granule; it is fetched again.
     fn forget(&self, granule: u32) {
         if self.state().slots.remove(&granule).is_some() {
             self.count(0, SPACE);
@@ -95,7 +95,7 @@ impl Partial {
         let whole = payload.read_exact_at(&mut bytes, from).is_ok();
         let mut bad = None;
         for (granule, part) in (first..end).zip(bytes.chunks_mut(GRANULE as usize)) {
-            // Where they cannot be read at once, one of them is to blame.
+            // If they cannot be read in one call, the damaged one among them has to be found.
             let at = u64::from(granule) * GRANULE;
             let read = whole || payload.read_exact_at(part, at).is_ok();
             if !read || self.sums(granule).is_none_or(|sums| layout::sums(part) != sums) {
@@ -145,7 +145,7 @@ impl Partial {
             return Err(error);
         }
         let mut state = self.state();
-        // Dropped meanwhile: what was written went to a file without a name.
+        // Dropped meanwhile: the bytes were written to an unlinked file.
         if state.files.is_none() {
             return Err(gone(&self.head.name));
         }
@@ -158,8 +158,8 @@ pub(super) fn gone(name: &str) -> Error {
     Error::new(ErrorCode::ObjectNotFound, text)
 }
 
-/// Adds granules to an object in part; room for them is reserved. What was added is counted when
-/// this is dropped.
+/// Adds granules to a partial object. Their space is reserved. The added granules are accounted for
+/// when the writer is dropped.
 pub(crate) struct PartialWriter {
     partial: Arc<Partial>,
     kept: u64,
@@ -167,7 +167,7 @@ pub(crate) struct PartialWriter {
 }
 
 impl PartialWriter {
-    /// Keeps a granule. `ObjectNotFound`: what it belongs to was dropped.
+    /// Stores a granule. `ObjectNotFound`: the partial object was dropped.
     pub(crate) async fn keep(&mut self, granule: u32, bytes: Bytes) -> Result<()> {
         let partial = self.partial.clone();
         if blocking(move || partial.keep(granule, &bytes)).await? {
@@ -184,8 +184,8 @@ impl Drop for PartialWriter {
 }
 
 impl Store {
-    /// Makes room for so many granules. Full disks wait a little for eviction, then answer
-    /// [`ErrorCode::OutOfSpace`].
+    /// Reserves space for this many granules. If the disks are full it waits a little for eviction,
+    /// then fails with [`ErrorCode::OutOfSpace`].
     pub(crate) async fn fill_partial(
         &self,
         partial: &Arc<Partial>,

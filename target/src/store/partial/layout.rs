@@ -1,4 +1,4 @@
-//! The layout of what is kept of an object that is here in part; no other module knows a byte of it.
+//! The layout of partial objects; no other module knows it.
 //!
 //! ```text
 //! DISK/partial/<id>      the object's payload, each byte at its own place; a sparse file
@@ -22,11 +22,11 @@ use forebay_core::{Error, ErrorCode, Result};
 
 use crate::store::format::BLOCK;
 
-/// Bytes that are fetched and kept as one.
+/// Bytes of a granule, the unit of fetching and storing.
 ///
-/// Small, so that random reads cost little more than they ask for: a range of 1 MiB touches five
-/// granules at most (a quarter more), one of 512 KiB or more at most twice its bytes. Neighbours
-/// that are missing are fetched by one request, so small granules do not mean small requests.
+/// It is small, so that random reads fetch little more than they need: a range of 1 MiB touches
+/// five granules at most (a quarter more), one of 512 KiB or more at most twice its bytes. One
+/// request fetches all missing neighbours, so small granules do not mean small requests.
 pub(crate) const GRANULE: u64 = 1 << GRANULE_SHIFT;
 const GRANULE_SHIFT: u8 = 18;
 /// Blocks of one granule.
@@ -41,20 +41,20 @@ pub(crate) const HEAD_START: usize = 16;
 const FORMAT: u16 = 1;
 const MAGIC: &[u8; 8] = b"FBPARTAL";
 
-/// What is known of an object that is here in part.
+/// The metadata of a partial object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct PartialHead {
     pub(crate) bucket_id: u64,
     pub(crate) name: String,
     /// Bytes of the whole object.
     pub(crate) size: u64,
-    /// The backend's version; all granules are of it.
+    /// The backend's version. All granules are of this version.
     pub(crate) version: String,
     pub(crate) etag: String,
-    /// MD5 of the whole in lower-case hexadecimal, where the backend vouches for it.
+    /// MD5 of the whole object in lower-case hexadecimal, if the backend guarantees it.
     pub(crate) md5: Option<String>,
     pub(crate) mtime_ns: u64,
-    /// When it was begun.
+    /// When the partial object was created.
     pub(crate) made_ns: u64,
     pub(crate) custom: BTreeMap<String, String>,
 }

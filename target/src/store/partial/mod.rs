@@ -1,8 +1,9 @@
-//! Objects that are here in part: the granules of a backend's object that were asked for so far.
+//! Partial objects: those granules of a backend's object that were read so far.
 //!
-//! Nothing of this is ever synced, and whatever is wrong with it means that it is not here: the
-//! backend has all of it. A [`Partial`] is of one version of an object; it goes when the object is
-//! written, removed or dropped, and becomes an ordinary object when its last granule came.
+//! Nothing of this is ever synced. If anything is wrong with a granule, it counts as missing,
+//! because the backend has all of it. A [`Partial`] is of one version of an object. It is removed
+//! when the object is written, removed or dropped, and becomes an ordinary object when its last
+//! granule arrived.
 
 mod io;
 mod layout;
@@ -32,17 +33,17 @@ use super::index::Span;
 use super::space::Reservation;
 use super::work::Filling;
 
-/// Objects in part on one disk at most: bounds the memory they take while nobody reads them.
+/// Most partial objects on one disk: bounds the memory they take while they are not read.
 const MAX_PARTIAL_OBJECTS: usize = 65_536;
 /// Space of the files themselves.
 const FILES: u64 = 8 << 10;
 /// Space of one granule and its entry.
 const SPACE: u64 = GRANULE + ENTRY;
 
-/// When the backend was last heard to still have the version that is here.
+/// When the backend was last seen to have the stored version.
 ///
-/// Not kept on the disk: after a start everything is compared with the backend once. A power cut may
-/// bring back what was dropped shortly before.
+/// Not kept on the disk: after a start everything is compared with the backend once. A power cut
+/// may bring back a partial object that was dropped shortly before.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Validation {
     /// Version of the cluster's state at that time.
@@ -50,7 +51,7 @@ pub(crate) struct Validation {
     pub(crate) ns: u64,
 }
 
-/// The objects in part of one disk.
+/// The partial objects of one disk.
 pub(crate) struct Partials {
     folder: PathBuf,
     /// By the object's key. Held while an entry appears or goes, never during I/O on payloads.
@@ -66,9 +67,9 @@ struct Known {
     open: Weak<Partial>,
 }
 
-/// An object in part, open.
+/// An open partial object.
 pub(crate) struct Partial {
-    /// Who keeps it open for long must not keep a disk that left service.
+    /// Weak, so that a long-lived reader does not keep a disk that left service.
     shared: Weak<Shared>,
     /// Number of its disk.
     disk: usize,
@@ -79,7 +80,7 @@ pub(crate) struct Partial {
     state: Mutex<State>,
 }
 
-/// The open files of an object in part.
+/// The open files of a partial object.
 #[derive(Clone)]
 struct Files {
     payload: Arc<dyn DiskFile>,
@@ -87,9 +88,9 @@ struct Files {
 }
 
 struct State {
-    /// None once it was dropped: an open file would keep its space.
+    /// `None` after it was dropped: an open file would keep its space.
     files: Option<Files>,
-    /// Granules that are here, with the place of their entry in the map.
+    /// Granules that are stored, with the index of their entry in the map.
     slots: HashMap<u32, u32>,
     next: u32,
     /// It was dropped, or became an object: nothing may be added any more.
@@ -116,7 +117,7 @@ impl Partials {
     }
 
     fn unlink(&self, io: &dyn Disk, id: u64) {
-        // The map first: without it the payload is nobody's.
+        // The map first: a payload without a map is removed at the next start.
         for path in [self.map_path(id), self.payload_path(id)] {
             match io.unlink(&path) {
                 Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
@@ -127,14 +128,14 @@ impl Partials {
         }
     }
 
-    /// Ids of the buckets that have objects here in part.
+    /// Ids of the buckets that have partial objects on this disk.
     pub(crate) fn buckets(&self) -> Vec<u64> {
         let mut ids: Vec<_> = self.known().values().map(|known| known.head.bucket_id).collect();
         ids.dedup();
         ids
     }
 
-    /// The objects of a span that are here in part, at most `limit`, in the order of names.
+    /// The partial objects of a span, at most `limit`, in the order of names.
     pub(crate) fn scan(&self, span: &Span, limit: usize) -> Vec<Arc<PartialHead>> {
         let key = |name: &str| format::key(span.bucket_id, name);
         let first = key(&span.prefix);
@@ -155,19 +156,19 @@ impl Partials {
         self.known().values().map(|known| known.head.clone()).collect()
     }
 
-    /// What is here in part under a key.
+    /// The head of the partial object of a key.
     pub(crate) fn head(&self, key: &[u8]) -> Option<Arc<PartialHead>> {
         self.known().get(key).map(|known| known.head.clone())
     }
 
-    /// Notes when the backend still had the version that is here.
+    /// Records when the backend last had the stored version.
     pub(crate) fn validate(&self, key: &[u8], version: &str, validation: Validation) {
         if let Some(known) = self.known().get_mut(key).filter(|k| k.head.version == version) {
             known.validation = validation;
         }
     }
 
-    /// Space that objects in part of a bucket take.
+    /// Space that partial objects of a bucket take.
     pub(crate) fn space_of(&self, bucket_id: u64) -> u64 {
         let known = self.known();
         let of_bucket = known.range(format::key(bucket_id, "")..);
@@ -175,13 +176,13 @@ impl Partials {
         of_bucket.map(|(_, known)| known.space).sum()
     }
 
-    /// Whether anything here could make room.
+    /// Whether dropping partial objects could free space.
     pub(crate) fn is_any(&self) -> bool {
         !self.known().is_empty()
     }
 
-    /// Ends the use of everything that is open: the disk left service. What lies on it is looked
-    /// at again when it comes back.
+    /// Ends the use of everything that is open: the disk left service. Its partial objects are read
+    /// again when it comes back.
     pub(crate) fn close(&self) {
         for open in self.known().values().filter_map(|known| known.open.upgrade()) {
             open.end();
@@ -194,7 +195,7 @@ impl Partials {
 }
 
 impl Shared {
-    /// Takes over what lies on the disk, and removes what a crash left. Reads heads only.
+    /// Loads the partial objects of the disk, and removes what a crash left. Reads heads only.
     pub(crate) fn recover_partials(&self) -> Result<()> {
         let folder = &self.partials.folder;
         let mut ids = HashMap::<u64, usize>::new();
@@ -205,7 +206,7 @@ impl Shared {
             }
         }
         let mut ids: Vec<_> = ids.into_iter().collect();
-        // The newest of a name counts.
+        // Of several with one name the newest counts.
         ids.sort_unstable_by(|a, b| b.cmp(a));
         for (id, files) in ids {
             let found = if files == 2 { self.read_head(id) } else { Ok(None) };
@@ -232,7 +233,7 @@ impl Shared {
         Ok(())
     }
 
-    /// The head of a map, its length, and that of the map. `None`: the file is gone.
+    /// The head of a map, its length, and that of the map. `None` if the file is gone.
     fn read_head(&self, id: u64) -> Result<Option<(PartialHead, u64, u64)>> {
         let path = self.partials.map_path(id);
         let map = match self.io.open(&path) {
@@ -251,7 +252,7 @@ impl Shared {
         Ok(Some((head, bytes.len() as u64, len)))
     }
 
-    /// Drops what is here in part of an object. Returns the space freed, if there was any.
+    /// Drops the partial object of a key. Returns the space freed, if there was one.
     pub(crate) fn drop_partial(&self, key: &[u8]) -> Option<u64> {
         self.drop_partial_if(key, |_| true)
     }
@@ -269,7 +270,7 @@ impl Shared {
         Some(known.space)
     }
 
-    /// Drops all objects in part of a bucket.
+    /// Drops all partial objects of a bucket.
     pub(crate) fn drop_partials_of(&self, bucket_id: u64) {
         let span = Span { bucket_id, ..Span::default() };
         for head in self.partials.scan(&span, usize::MAX) {
@@ -277,9 +278,9 @@ impl Shared {
         }
     }
 
-    /// Drops objects in part of the buckets that `may_go` names and that were last used before
-    /// `horizon_ns`, those unused for longest first, until `need` bytes are free. Returns the space
-    /// that each of them freed.
+    /// Drops partial objects that were last used before `horizon_ns`, in the buckets for which
+    /// `may_go` is true, the least recently used first, until `need` bytes are free. Returns the
+    /// space that each of them freed.
     pub(crate) fn evict_partials(
         &self,
         need: u64,
@@ -306,7 +307,7 @@ impl Shared {
         dropped
     }
 
-    /// Counts space of an object in part that is not dropped yet.
+    /// Accounts for space of a partial object that is not dropped yet.
     fn count_partial(&self, key: &[u8], id: u64, more: u64, less: u64) {
         let mut table = self.partials.known();
         let Some(known) = table.get_mut(key).filter(|k| k.id == id) else { return };
@@ -349,7 +350,7 @@ impl Shared {
         Ok(partial)
     }
 
-    /// What is here in part under a key, open.
+    /// Opens the partial object of a key.
     fn open_partial(self: &Arc<Self>, key: &[u8]) -> Result<Option<Arc<Partial>>> {
         let id = match self.partials.known().get(key) {
             None => return Ok(None),
@@ -367,10 +368,11 @@ impl Shared {
             }
         };
         let mut table = self.partials.known();
-        // Whoever takes the disk out of use ends what is in this table afterwards.
+        // Checked under the lock: a disk that leaves service closes the entries of this table
+        // afterwards.
         self.check_in_use()?;
         let Some(known) = table.get_mut(key).filter(|k| k.id == id) else { return Ok(None) };
-        // Another one opened it meanwhile, and may have written already.
+        // Another caller opened it meanwhile, and may have written already.
         if let Some(open) = known.open.upgrade() {
             return Ok(Some(open));
         }
@@ -428,7 +430,7 @@ impl Partial {
         state.slots.clear();
     }
 
-    /// Changes what the disk knows of it, while that is in use and knows it.
+    /// Changes the disk's entry of it, while the disk is in use and has one.
     fn with_known<T>(&self, f: impl FnOnce(&mut Known) -> T) -> Option<T> {
         let shared = self.shared.upgrade()?;
         let mut table = shared.partials.known();
@@ -456,13 +458,13 @@ impl Partial {
         self.state().slots.contains_key(&granule)
     }
 
-    /// Whether every granule is here.
+    /// Whether every granule is stored.
     pub(crate) fn is_complete(&self) -> bool {
         self.state().slots.len() as u64 == u64::from(self.head.granules())
     }
 
-    /// The granules from `from` on, up to `to`, that are all here or all missing: whether they are
-    /// here, and the first one that is not of them.
+    /// The longest run of granules from `from` on, up to `to`, that are all stored or all missing.
+    /// Returns whether they are stored, and the first one behind the run.
     pub(crate) fn stretch(&self, from: u32, to: u32) -> (bool, u32) {
         let state = self.state();
         let here = state.slots.contains_key(&from);
@@ -474,7 +476,7 @@ impl Partial {
         self.with_known(|known| known.validation).unwrap_or_default()
     }
 
-    /// Notes that the backend still has this version.
+    /// Records that the backend still has this version.
     pub(crate) fn validated(&self, validation: Validation) {
         self.with_known(|known| known.validation = validation);
     }
@@ -484,15 +486,15 @@ impl Partial {
         self.with_known(|known| known.atime_ns = now_ns);
     }
 
-    /// The bytes of `range`, checked. `Corrupt`: some of its granules are not here, or were damaged
-    /// and are forgotten now.
+    /// The bytes of `range`, checked. `Corrupt`: some of its granules are missing, or were damaged
+    /// and are dropped now.
     pub(crate) async fn read(self: &Arc<Self>, range: ByteRange) -> Result<bytes::Bytes> {
         let me = self.clone();
         blocking(move || me.read_blocking(range)).await
     }
 
-    /// Turns a complete one into a file of `work/`; readers go on. `None`: it is not complete, or
-    /// over. The room it took is reserved, where that is possible.
+    /// Turns a complete partial object into a file of `work/`; readers continue. `None` if it is
+    /// not complete, or was dropped. The space it took is reserved, where that is possible.
     fn take_complete(&self) -> Result<Option<(Filling, Vec<Reservation>)>> {
         let Some(table) = self.table()? else { return Ok(None) };
         let file = self.files()?.payload;

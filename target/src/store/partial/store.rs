@@ -1,4 +1,4 @@
-//! Objects in part over all disks.
+//! Partial objects over all disks.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::store::record::{Record, RecordMeta};
 use crate::store::volume::{Parts, Volume};
 use crate::store::{Store, blocking, format};
 
-/// Room looked for before a disk takes a new one.
+/// Free space that a disk must have for a new partial object.
 const ROOM: u64 = 16 << 20;
 
 impl Store {
@@ -18,7 +18,7 @@ impl Store {
         self.disks.online().iter().find(|v| v.shared().partials.knows(key)).cloned()
     }
 
-    /// Drops what is here in part of objects that another disk has whole, or in part as well.
+    /// Drops partial objects that another disk has as a whole object, or also as a partial one.
     pub(crate) async fn drop_double_partials(&self) -> Result<()> {
         let volumes = self.disks.online();
         if volumes.len() < 2 {
@@ -40,14 +40,14 @@ impl Store {
         .await
     }
 
-    /// What is here in part of an object. The caller keeps it as long as it is used often.
+    /// The partial object of a name. The caller keeps it as long as it is used often.
     pub(crate) async fn partial(&self, bucket_id: u64, name: &str) -> Result<Option<Arc<Partial>>> {
         let key = format::key(bucket_id, name);
         let Some(volume) = self.knows_partial(&key) else { return Ok(None) };
         blocking(move || volume.shared().open_partial(&key)).await
     }
 
-    /// Begins to keep an object in part; what was here in part of it before is dropped.
+    /// Creates a partial object; an existing one of that name is dropped.
     pub(crate) async fn begin_partial(
         &self,
         head: PartialHead,
@@ -70,7 +70,7 @@ impl Store {
         blocking(move || shared.begin_partial(head, validation)).await
     }
 
-    /// The objects of a bucket that are here in part, in the order of names, and whether there are more.
+    /// The partial objects of a bucket, in the order of names, and whether there are more.
     pub(crate) fn partials(&self, span: &Span, limit: usize) -> (Vec<Arc<PartialHead>>, bool) {
         let online = self.disks.online();
         let scan = |v: &Arc<Volume>| v.shared().partials.scan(span, limit.saturating_add(1));
@@ -82,14 +82,14 @@ impl Store {
         (found, more)
     }
 
-    /// What is here in part of an object; it is not opened.
+    /// The head of the partial object of a name; it is not opened.
     pub(crate) fn partial_head(&self, bucket_id: u64, name: &str) -> Option<Arc<PartialHead>> {
         let key = format::key(bucket_id, name);
         self.disks.online().iter().find_map(|v| v.shared().partials.head(&key))
     }
 
-    /// Notes that the backend has this version of an object now: what is here in part of another one
-    /// is dropped. Whether something was.
+    /// Drops the partial object if it is not of this version, which the backend has now. Returns
+    /// whether one was dropped.
     pub(crate) async fn keep_partial_of(
         &self,
         (bucket_id, name): (u64, &str),
@@ -109,7 +109,7 @@ impl Store {
         }
     }
 
-    /// Drops what is here in part of an object. Returns the space freed, if there was any.
+    /// Drops the partial object of a name. Returns the space freed, if there was one.
     pub(crate) async fn drop_partial(&self, bucket_id: u64, name: &str) -> Result<Option<u64>> {
         self.drop_partial_of(&format::key(bucket_id, name)).await
     }
@@ -125,7 +125,7 @@ impl Store {
         Ok(freed)
     }
 
-    /// Drops this very one.
+    /// Drops exactly this partial object.
     pub(crate) async fn discard_partial(&self, partial: &Arc<Partial>) -> Result<bool> {
         let partial = partial.clone();
         blocking(move || {
@@ -136,8 +136,8 @@ impl Store {
         .await
     }
 
-    /// Makes an object of a complete one, without copying it. `None`: it is not complete, or over.
-    /// When this fails it is gone.
+    /// Turns a complete partial object into an object, without copying it. `None` if it is not
+    /// complete, or was dropped. After an error it is gone.
     pub(crate) async fn complete_partial(
         &self,
         partial: &Arc<Partial>,

@@ -1,4 +1,4 @@
-//! Promises about objects in part: what is read is right or not here, whatever happened.
+//! Guarantees of partial objects: bytes are right or missing, whatever happened.
 #![allow(clippy::unwrap_used)]
 
 use std::fs;
@@ -51,7 +51,7 @@ fn range_of(granule: u32) -> ByteRange {
     ByteRange { start, end: (start + GRANULE).min(SIZE) }
 }
 
-/// Reads whatever is here and compares it; how many granules there were.
+/// Reads all stored granules and compares them. Returns how many there were.
 async fn check(partial: &Arc<Partial>) -> usize {
     let mut right = 0;
     for granule in 0..partial.head().granules() {
@@ -137,7 +137,7 @@ async fn a_complete_one_becomes_an_object_without_a_copy() {
     assert_eq!(record.size, SIZE);
     assert_eq!(contents(&store, 1, NAME).await.unwrap(), content());
     assert!(lying(dir.path()).is_empty() && found(&store).await.is_none());
-    // Who reads it goes on.
+    // An open reader continues.
     assert_eq!(check(&partial).await, 3);
     let usage = store.usage();
     assert_eq!((usage.objects, usage.bytes), (1, SIZE));
@@ -223,7 +223,7 @@ async fn no_flipped_bit_and_no_cut_gives_a_wrong_byte() {
             let store = open(dir.path()).await.unwrap();
             if let Some(partial) = found(&store).await {
                 let right = check(&partial).await;
-                // Whatever was wrong is forgotten, and can be kept again.
+                // The damaged granules are dropped and can be stored again.
                 keep(&store, &partial, &[0, 1, 2]).await.unwrap();
                 assert_eq!(check(&partial).await, 3, "{} byte {n}: {right}", path.display());
                 let stored = FILES + 3 * SPACE;
