@@ -1,4 +1,5 @@
-//! What this node may do with what stands behind a bucket, and as whom: for `forebay doctor URI`.
+//! Checks what this node may do with a bucket's backend, and with which identity: for `forebay
+//! doctor URI`.
 
 use std::time::Duration;
 
@@ -12,16 +13,16 @@ use tokio::time::timeout;
 use super::gcs::GcsBackend;
 use super::{Backend, Backends};
 
-/// Longest time for one of the things that are tried.
+/// Longest time for one of the checks.
 const ANSWER_WITHIN: Duration = Duration::from_secs(15);
-/// Names among which an object to read is looked for.
+/// Names among which a readable object is searched.
 const NAMES_LOOKED_AT: usize = 100;
-/// Why rights to write are not known.
+/// Why the right to write is unknown.
 const NOT_WRITTEN: &str = "nothing is written to find out";
 
 impl Backends {
-    /// Lists, reads a byte of the first object, and finds out who asks. Nothing is tried twice, and
-    /// nothing written.
+    /// Lists, reads a byte of the first object, and determines the identity. Nothing is retried or
+    /// written.
     pub async fn access(&self, info: &BucketInfo, prefix: &str) -> Result<BackendAccess> {
         let Some(spec) = &info.backend else {
             return Err(Error::invalid(format!("bucket \"{}\" has no backend", info.bucket)));
@@ -80,7 +81,7 @@ impl Backends {
     }
 }
 
-/// `call` within its time.
+/// Runs `call` with its timeout.
 async fn within<T>(call: impl Future<Output = Result<T>>) -> Result<T> {
     timeout(ANSWER_WITHIN, call).await.unwrap_or_else(|_| {
         let seconds = ANSWER_WITHIN.as_secs();
@@ -88,7 +89,7 @@ async fn within<T>(call: impl Future<Output = Result<T>>) -> Result<T> {
     })
 }
 
-/// Whether objects may be listed, and one of them.
+/// Whether objects may be listed, and the name of one of them.
 async fn list(backend: &dyn Backend, prefix: &str) -> (Access, String) {
     match within(backend.list(prefix, "".into(), NAMES_LOOKED_AT)).await {
         Ok(page) => {
@@ -102,7 +103,7 @@ async fn list(backend: &dyn Backend, prefix: &str) -> (Access, String) {
         Err(e) if e.code == ErrorCode::Unsupported => {
             (Access::unknown(e.message), prefix.to_owned())
         }
-        // A credential may read objects by their names alone.
+        // A credential may be allowed to read objects by name only.
         Err(error) => (Access::Fail { error }, prefix.to_owned()),
     }
 }
@@ -122,7 +123,7 @@ async fn get(backend: &dyn Backend, listed: &Access, name: &str) -> Access {
     };
     match within(read).await {
         Ok(()) => Access::ok(format!("the first byte of {name:?}")),
-        // What follows the bucket was a prefix then.
+        // Without a listing, `prefix` is used as an object name; it was only a prefix then.
         Err(e) if e.code == ErrorCode::ObjectNotFound && listed.error().is_some() => {
             Access::unknown(
                 "no object is known to try it on; give the name of one behind the bucket",
@@ -132,7 +133,7 @@ async fn get(backend: &dyn Backend, listed: &Access, name: &str) -> Access {
     }
 }
 
-/// What the environment says that may be shown.
+/// Returns the value of an environment variable that may be shown.
 pub(super) fn set(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
 }

@@ -1,8 +1,8 @@
-//! How many calls a backend takes at once, learned from its answers.
+//! Adapts the number of calls in flight to a backend by its replies.
 //!
-//! A call that is refused because there are too many takes the limit down by a share of itself; from
-//! then on it grows with time, as TCP's CUBIC does: quickly to just below where it was, slowly around
-//! there, and quickly again once that place is passed.
+//! A call that is rejected because there are too many reduces the limit by a share of itself. From
+//! then on the limit grows with time, as TCP's CUBIC does: quickly to just below its old value,
+//! slowly around it, and quickly again above it.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -11,7 +11,7 @@ use forebay_core::error::{Error, ErrorCode};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, sleep_until, timeout_at};
 
-/// What is left of the limit after a refusal.
+/// Factor of the limit after a rejection.
 const LEFT: f64 = 0.7;
 /// Growth in calls per cubic second: from one call to 64 takes less than ten seconds.
 const GROWTH: f64 = 0.15;
@@ -24,23 +24,23 @@ pub(crate) struct Adaptive {
 }
 
 struct State {
-    /// Turns that exist, free or taken.
+    /// Permits that exist, free or taken.
     size: usize,
-    /// Turns that are taken and will not come back.
+    /// Taken permits that are not returned after use.
     debt: usize,
     cut: Option<Cut>,
-    /// The backend asked to be left alone until then.
+    /// The backend asked for a pause until then.
     closed_until: Option<Instant>,
 }
 
 #[derive(Clone, Copy)]
 struct Cut {
     at: Instant,
-    /// Where the limit was.
+    /// The limit before the cut.
     peak: f64,
 }
 
-/// A call that may be made; ends when it is dropped.
+/// Permission for one call; the call ends when it is dropped.
 pub(crate) struct Turn {
     of: Arc<Adaptive>,
     permit: Option<OwnedSemaphorePermit>,
@@ -58,7 +58,7 @@ impl Adaptive {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for a turn, but not beyond `wait`.
+    /// Waits for a permit, at most for `wait`.
     pub(crate) async fn turn(self: &Arc<Self>, wait: Duration) -> Option<Turn> {
         let until = Instant::now() + wait;
         self.adjust(&mut self.lock(), Instant::now());
@@ -85,7 +85,7 @@ impl Adaptive {
         self.lock().size
     }
 
-    /// Makes or unmakes turns until there are as many as there may be now.
+    /// Adds or removes permits until there are as many as the limit.
     fn adjust(&self, state: &mut State, now: Instant) {
         let Some(cut) = state.cut else { return };
         let limit = limit_after(cut, now, self.most);
@@ -104,14 +104,14 @@ impl Adaptive {
         }
     }
 
-    /// A call that began then was refused.
+    /// Handles the rejection of a call that began at `began`.
     fn refused(&self, began: Instant, now: Instant, after: Option<Duration>) {
         let mut state = self.lock();
         if let Some(after) = after {
             let until = now + after;
             state.closed_until = Some(state.closed_until.map_or(until, |at| at.max(until)));
         }
-        // Those under way when the limit was cut say nothing of the limit since then.
+        // Calls that started before the cut say nothing about the present limit.
         if state.cut.is_some_and(|cut| began < cut.at) {
             return;
         }
@@ -123,7 +123,7 @@ impl Adaptive {
     }
 }
 
-/// The limit some time after it was cut.
+/// The limit at some time after it was cut.
 fn limit_after(cut: Cut, now: Instant, most: usize) -> usize {
     let passed = now.saturating_duration_since(cut.at).as_secs_f64();
     let back = (cut.peak * (1.0 - LEFT) / GROWTH).cbrt();
@@ -132,7 +132,7 @@ fn limit_after(cut: Cut, now: Instant, most: usize) -> usize {
 }
 
 impl Turn {
-    /// Tells how the call ended.
+    /// Records how the call ended.
     pub(crate) fn ended(&self, error: Option<&Error>) {
         let now = Instant::now();
         if let Some(e) = error
@@ -152,12 +152,12 @@ impl Turn {
         } else {
             drop(permit);
         }
-        // Those who wait have nobody else to tell them that there are more turns by now.
+        // Waiting calls are woken only here when the limit has grown.
         self.of.adjust(&mut state, now);
     }
 }
 
-/// Whether a backend said that there are too many calls, and not only that one failed.
+/// Whether a backend rejected a call because there are too many, and not because it failed.
 fn is_refusal(error: &Error) -> bool {
     error.code == ErrorCode::TooManyRequests
         || (error.code == ErrorCode::Unavailable && error.retry_after_s.is_some())

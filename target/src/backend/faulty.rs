@@ -1,4 +1,4 @@
-//! A backend that misbehaves on demand: fails the n-th call, breaks or delays it.
+//! A backend with injected faults: fails the n-th call, breaks or delays it.
 //!
 //! It is part of the product so that every layer above can be tested against the same faults.
 
@@ -13,12 +13,12 @@ use futures::stream::{self, StreamExt};
 
 use super::{After, Backend, BodyStream, Op, PutBody, RemoteMeta, RemoteObject, RemotePage};
 
-/// One way to misbehave. Those about bodies mean nothing to calls without one.
+/// One kind of fault. Faults of bodies have no effect on calls without one.
 #[derive(Clone, Debug)]
 pub enum Fault {
     /// The call fails before it reaches the backend.
     Fail(Error),
-    /// The backend does its work, then the answer is lost.
+    /// The backend executes the call, then the response is lost.
     LoseAnswer(Error),
     /// The call starts this much later.
     Delay(Duration),
@@ -52,12 +52,12 @@ impl Faulty {
         self.plan.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes call `nth` of `op` (counted from 1, over the whole life) misbehave.
+    /// Injects a fault into call `nth` of `op` (counted from 1, over the whole life).
     pub fn on_call(&self, op: Op, nth: u64, fault: Fault) {
         self.plan().faults.insert((op, nth), fault);
     }
 
-    /// Makes every call of `op` misbehave, or none any more.
+    /// Injects a fault into every call of `op`; `None` ends it.
     pub fn on_every(&self, op: Op, fault: Option<Fault>) {
         match fault {
             Some(fault) => self.plan().every.insert(op, fault),
@@ -65,7 +65,7 @@ impl Faulty {
         };
     }
 
-    /// How many calls of `op` came so far.
+    /// How many calls of `op` arrived so far.
     pub fn calls(&self, op: Op) -> u64 {
         self.plan().calls.get(&op).copied().unwrap_or(0)
     }

@@ -1,5 +1,5 @@
-//! What this target has written to a bucket's backend, so that a listing from before can be put right
-//! without asking the backend again.
+//! The writes of this target to a bucket's backend. With them an older listing is corrected without
+//! another request to the backend.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,19 +12,19 @@ use rand::RngExt;
 
 use super::{After, Backend, Described, PutBody, RemoteMeta, RemoteObject, RemotePage};
 
-/// Changes of one bucket that are remembered; the oldest go first.
+/// Most changes of one bucket that are kept; the oldest are dropped first.
 const REMEMBERED: usize = 1 << 16;
 
 /// The changes of one bucket that went through this target.
 pub(crate) struct Journal {
-    /// Another one after a restart.
+    /// Differs after a restart.
     id: u64,
     changes: Mutex<Changes>,
 }
 
 #[derive(Default)]
 struct Changes {
-    /// Those that were forgotten.
+    /// Number of dropped changes.
     gone: u64,
     kept: VecDeque<Change>,
 }
@@ -49,7 +49,7 @@ impl Journal {
         changes.kept.push_back(change);
     }
 
-    /// Where the journal stands, and what changed since a mark; `None`: that is not known any more.
+    /// The current mark, and the changes since an earlier mark; `None` if they were dropped.
     pub(crate) fn since(&self, mark: Option<JournalMark>) -> (JournalMark, Option<Vec<Change>>) {
         let changes = self.lock();
         let now = JournalMark { journal: self.id, at: changes.gone + changes.kept.len() as u64 };
@@ -79,7 +79,7 @@ impl Journals {
     }
 }
 
-/// A backend whose writes are noted, before anybody is told that they are done.
+/// A backend whose writes are recorded before they are acknowledged.
 pub(crate) struct Journaled {
     inner: Arc<dyn Backend>,
     journal: Arc<Journal>,
@@ -93,7 +93,7 @@ impl From<RemoteMeta> for Changed {
     }
 }
 
-/// A write under way; one that is given up may have changed the object or not.
+/// A write in progress. If it is given up, the object may have changed or not.
 struct Write<'a> {
     journal: &'a Journal,
     name: &'a str,
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn what_changed_since_a_mark_is_told_as_long_as_it_is_remembered() {
+    fn changes_since_a_mark_are_returned_while_the_journal_has_them() {
         let journal = Journal::default();
         journal.note(change("before"));
         let (start, nothing) = journal.since(None);

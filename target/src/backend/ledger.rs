@@ -1,4 +1,4 @@
-//! Which bill a bucket's requests and bytes stand on.
+//! Assigns a bucket's requests and bytes to a bill.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -8,11 +8,11 @@ use forebay_core::bill::RequestClass;
 use forebay_core::bucket::{BackendKind, BucketInfo};
 use forebay_node::bill::{Bill, Bills};
 
-/// What asks for a bucket that the cluster does not know yet stands on this name's bill: names that
-/// clients make up must not fill the metrics.
+/// Bill for requests to buckets that the cluster has not registered: names that clients make up
+/// must not fill the metrics.
 const UNREGISTERED: &str = "unregistered";
 
-/// The bills of this node's buckets, found by every read without a lock.
+/// The bills of this node's buckets; every read finds its bill without a lock.
 #[derive(Default)]
 pub(super) struct Ledger {
     bills: Bills,
@@ -30,7 +30,7 @@ impl Ledger {
         Self { bills, known: ArcSwap::default() }
     }
 
-    /// `None` for what nobody bills: native buckets and folders.
+    /// `None` for buckets without costs: native buckets and folders.
     pub(super) fn of(&self, info: &BucketInfo) -> Option<Arc<Bill>> {
         let kind = info.backend.as_ref()?.kind;
         if RequestClass::of(kind).is_empty() {
@@ -49,8 +49,8 @@ impl Ledger {
         Some(bill)
     }
 
-    /// Forgets a destroyed bucket. What it cost stays counted: it was paid for, and evicting a bucket
-    /// makes it anew.
+    /// Drops the entry of a destroyed bucket. Its costs stay counted: they were paid, and evicting
+    /// a bucket creates it again.
     pub(super) fn forget(&self, bucket_id: u64) {
         self.change(|known| drop(known.remove(&bucket_id)));
     }

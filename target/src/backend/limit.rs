@@ -1,5 +1,5 @@
-//! Bounds how many calls to one backend are in flight, and how many begin in a second; a body counts
-//! until it ends.
+//! Limits how many calls to one backend are in flight, and how many start in a second. A body
+//! counts until it ends.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use super::adaptive::{Adaptive, Turn};
 use super::{After, Backend, Described, PutBody, RemoteMeta, RemoteObject, RemotePage};
 use crate::pace::Pace;
 
-/// What all calls to one bucket's backend keep within.
+/// The limits that all calls to one bucket's backend share.
 pub(crate) struct Limits {
     bucket: Arc<Adaptive>,
     /// Shared with other buckets at the same endpoint.
@@ -25,7 +25,7 @@ pub(crate) struct Limits {
 }
 
 impl Limits {
-    /// `most` calls at once, unless the rules say less; `targets` share the budget.
+    /// At most `most` calls at once, or fewer if the rules say so; `targets` share the budget.
     pub(crate) fn new(
         rules: &CloudRules,
         most: usize,
@@ -43,21 +43,21 @@ impl Limits {
 }
 
 impl Limits {
-    /// Calls that the bucket's backend takes at once at the moment.
+    /// Calls in flight that the bucket's backend allows at the moment.
     pub(crate) fn calls(&self) -> usize {
         self.bucket.limit(Instant::now())
     }
 }
 
-/// A backend whose calls keep within limits.
+/// A backend whose calls respect limits.
 pub struct Limited {
     inner: Arc<dyn Backend>,
     limits: Arc<Limits>,
-    /// Longest time a call waits for its turn.
+    /// Longest time a call waits for its permit.
     wait: Duration,
 }
 
-/// A call under way.
+/// A call in progress.
 struct Call {
     turn: Turn,
     _permit: OwnedSemaphorePermit,
@@ -146,7 +146,7 @@ impl Backend for Limited {
     async fn compose(&self, into: &str, parts: &[&Described]) -> Result<RemoteMeta> {
         let call = self.begin().await?;
         let done = self.inner.compose(into, parts).await;
-        // A refusal says that there are too many compositions, and nothing of other calls.
+        // A rejection means that there are too many compositions, not too many other calls.
         call.turn.ended(None);
         done
     }

@@ -1,5 +1,6 @@
-//! Tells a hook about every call that really goes to a backend, retries included, and puts the bytes
-//! on the bucket's bill. Requests are put there by each kind of backend: a call may be several.
+//! Calls a hook for every call that really goes to a backend, retries included, and adds the bytes
+//! to the bucket's bill. Each kind of backend bills its requests itself, because a call may be
+//! several.
 
 use std::sync::Arc;
 
@@ -15,10 +16,10 @@ use super::{After, Backend, Described, Op, PutBody, RemoteMeta, RemoteObject, Re
 /// `not_found`, `denied`, `changed`, `unavailable`, `error`) of each call.
 pub type Hook = Arc<dyn Fn(&'static str, &'static str, &'static str) + Send + Sync>;
 
-/// Called with provider and the number of bytes that came of an object's body.
+/// Called with provider and the number of bytes received of an object's body.
 pub type BytesHook = Arc<dyn Fn(&'static str, u64) + Send + Sync>;
 
-/// A backend whose calls are counted. A get counts when its body opens, its bytes as they come.
+/// A backend whose calls are counted. A get counts when its body opens, its bytes as they arrive.
 pub struct Metered {
     inner: Arc<dyn Backend>,
     provider: &'static str,
@@ -32,13 +33,13 @@ impl Metered {
         Self { inner, provider, hook, bytes: Arc::new(|_, _| {}), bill: None }
     }
 
-    /// Tells `bytes` of the bodies, too.
+    /// Reports the bytes of bodies to `bytes`.
     #[must_use]
     pub fn telling_bytes(self, bytes: BytesHook) -> Self {
         Self { bytes, ..self }
     }
 
-    /// Puts the bytes on a bill.
+    /// Adds the bytes to a bill.
     #[must_use]
     pub fn billing(self, bill: Option<Arc<Bill>>) -> Self {
         Self { bill, ..self }

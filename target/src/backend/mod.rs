@@ -1,8 +1,8 @@
-//! Where objects of buckets with a backend really live: one trait, one folder or file per kind of
-//! backend, decorators over the trait, and the registry that puts them together.
+//! Backends of buckets: one trait, one folder or file per kind of backend, decorators over the
+//! trait, and the registry that combines them.
 //!
-//! A new kind is one module and one line in `registry`; retries, limits and metrics come by
-//! themselves. Nothing here knows the store or HTTP.
+//! A new kind is one module and one line in `registry`; it gets retries, limits and metrics without
+//! further work. Nothing here depends on the store or HTTP.
 
 mod access;
 mod adaptive;
@@ -54,32 +54,32 @@ pub use s3::{S3Credentials, S3Settings};
 /// Bytes of an object as they arrive. Dropping it ends the transfer.
 pub type BodyStream = BoxStream<'static, Result<Bytes>>;
 
-/// What a backend says of one object.
+/// Metadata of one object at a backend.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RemoteMeta {
     /// Bytes of the whole object.
     pub size: u64,
-    /// Changes whenever the content does; opaque, compared for equality only.
+    /// Changes whenever the content does; opaque, compared only for equality.
     pub version: String,
     /// Without quotes; empty where the backend has none.
     pub etag: String,
-    /// MD5 of the content in lower-case hexadecimal, where the backend vouches for it.
+    /// MD5 of the content in lower-case hexadecimal, if the backend guarantees it.
     pub md5: Option<String>,
-    /// Last modification, unix nanoseconds; after a put about now; 0 where the backend does not tell.
+    /// Last modification, unix nanoseconds; approximate after a put; 0 if the backend has none.
     pub mtime_ns: u64,
-    /// What kind of content it is, where the backend was told.
+    /// Content type, if the backend has one.
     pub content_type: Option<String>,
-    /// Which of [`CONTENT_HEADERS`] the backend was told.
+    /// Those of [`CONTENT_HEADERS`] that the backend has.
     pub headers: ContentHeaders,
     /// User's custom metadata; folders keep none.
     pub custom: BTreeMap<String, String>,
 }
 
-/// The pair of custom metadata under which the fronts keep an object's content type.
+/// Key of the custom metadata with the content type, as the S3 and native APIs store it.
 const CONTENT_TYPE: &str = "s3:content-type";
 
-/// Headers that say how content is to be read or shown, beside its type. Backends keep them with an
-/// object as they are.
+/// Headers that describe how to read or show content, beside its type. Backends store them with an
+/// object unchanged.
 pub const CONTENT_HEADERS: [&str; 4] =
     ["content-encoding", "content-language", "content-disposition", "cache-control"];
 
@@ -94,13 +94,13 @@ pub fn content_headers(value: impl Fn(&str) -> Option<String>) -> ContentHeaders
     CONTENT_HEADERS.into_iter().filter_map(given).collect()
 }
 
-/// The pair of custom metadata under which the fronts keep one of [`CONTENT_HEADERS`].
+/// Key of the custom metadata for one of [`CONTENT_HEADERS`], as the S3 and native APIs store it.
 fn kept_as(name: &str) -> String {
     format!("{SYSTEM_PREFIX}{name}")
 }
 
 impl RemoteMeta {
-    /// The same with what the cluster kept, as [`Self::kept_custom`] gave it out.
+    /// Adds the metadata that the cluster stored, as returned by [`Self::kept_custom`].
     #[must_use]
     pub fn with_kept_custom(mut self, mut custom: BTreeMap<String, String>) -> Self {
         self.content_type = custom.remove(CONTENT_TYPE);
@@ -110,8 +110,8 @@ impl RemoteMeta {
         self
     }
 
-    /// Whether this is the version of which these facts were recorded. Where the backend gives no
-    /// version, size and time decide; without a time nothing proves it.
+    /// Whether this is the version of these recorded values. If the backend gives no version, size
+    /// and time decide; without a time it counts as another version.
     pub fn is_version(&self, version: &str, size: u64, mtime_ns: u64) -> bool {
         if self.has_version() || !version.is_empty() {
             return self.version == version;
@@ -119,22 +119,23 @@ impl RemoteMeta {
         self.size == size && self.mtime_ns == mtime_ns && mtime_ns != 0
     }
 
-    /// Whether the backend tells versions apart. Size and time alone may miss a change.
+    /// Whether the backend distinguishes versions. Size and time alone may miss a change.
     pub fn has_version(&self) -> bool {
         !self.version.is_empty()
     }
 
-    /// The ETag that clients see, cold and cached: the backend's own, or one made of the version.
+    /// The ETag for clients, the same for cold and cached objects: the backend's own, or one
+    /// derived from the version.
     pub fn shown_etag(&self) -> String {
         remote_etag(&self.etag, &self.version, self.size)
     }
 
-    /// When clients are told that it was modified.
+    /// The modification time for clients.
     pub fn shown_mtime_ns(&self) -> u64 {
         if self.mtime_ns == 0 { unix_ns() } else { self.mtime_ns }
     }
 
-    /// What the cluster keeps of it as custom metadata.
+    /// The fields that the cluster stores as custom metadata.
     pub fn kept_custom(&self) -> BTreeMap<String, String> {
         let mut custom = self.custom.clone();
         custom.extend(self.content_type.clone().map(|kind| (CONTENT_TYPE.to_owned(), kind)));
@@ -143,10 +144,10 @@ impl RemoteMeta {
     }
 }
 
-/// An object being read: what it is, which bytes of it come, and the bytes.
+/// An object being read: its metadata, the returned byte range, and the bytes.
 pub struct RemoteObject {
     pub meta: RemoteMeta,
-    /// What `stream` yields: the asked range cut at the object's end.
+    /// The range of `stream`: the requested range, cut at the object's end.
     pub range: ByteRange,
     pub stream: BodyStream,
 }
@@ -156,13 +157,13 @@ pub struct RemoteObject {
 pub struct RemoteEntry {
     pub name: String,
     pub size: u64,
-    /// As [`RemoteMeta::version`]; the ETag where listings do not tell versions (S3).
+    /// As [`RemoteMeta::version`]; the ETag if listings have no versions (S3).
     pub version: String,
     pub etag: String,
     pub mtime_ns: u64,
 }
 
-/// An object at one version, with what proves its bytes.
+/// An object at one version, with its checksum.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Described {
     pub name: String,
@@ -178,20 +179,20 @@ pub struct RemotePage {
     pub entries: Vec<RemoteEntry>,
     /// Whether names follow after the last entry; never true for a page without entries.
     pub more: bool,
-    /// By which the backend goes on faster than by the last name, for whoever lists on from here now.
+    /// Continues the listing from here faster than the last name does.
     pub token: Option<String>,
-    /// The token leads into a listing that the backend makes of all names behind the place where it was
-    /// begun. Whoever begins elsewhere has it make another one.
+    /// The token belongs to a listing that the backend makes of all names behind its start. A
+    /// listing with another start makes the backend walk again.
     pub walked: bool,
 }
 
-/// Where a page begins.
+/// The start of a page.
 #[derive(Clone, Copy, Debug)]
 pub struct After<'a> {
     /// Names come after this one.
     pub name: &'a str,
-    /// [`RemotePage::token`] of the page whose last entry that is. What it leads to may be as old as
-    /// that page.
+    /// [`RemotePage::token`] of the page that ended with this name. The following page may be as
+    /// old as that page.
     pub token: Option<&'a str>,
 }
 
@@ -204,26 +205,27 @@ impl<'a> From<&'a str> for After<'a> {
 /// Opens a source's bytes `range`; called once per attempt and per part, at any offset.
 pub type OpenBody = Arc<dyn Fn(ByteRange) -> BodyStream + Send + Sync>;
 
-/// Hears of bytes that a backend has taken.
+/// Called with the number of bytes that a backend has stored.
 pub type Acknowledged = Arc<dyn Fn(u64) + Send + Sync>;
 
-/// What to put: content that can be read again, so that a put can be tried again.
+/// The content of a put. It can be read again, so that a put can be retried.
 #[derive(Clone)]
 pub struct PutBody {
     pub size: u64,
     pub open: OpenBody,
-    /// MD5 in hexadecimal when known; a backend that can check it does.
+    /// MD5 in hexadecimal when known; a backend that can check it does so.
     pub md5: Option<String>,
     pub content_type: Option<String>,
     pub headers: ContentHeaders,
     pub custom: BTreeMap<String, String>,
-    /// Told of each part that the backend has. Parts then go with their MD5 where it compares that.
+    /// Called for each part that the backend has stored. Parts are then sent with their MD5 if the
+    /// backend checks it.
     pub acknowledged: Option<Acknowledged>,
 }
 
 impl PutBody {
-    /// Takes from what the cluster keeps of an object that which is the backend's too, and gives
-    /// back the rest: what fronts keep for themselves.
+    /// Takes the entries of custom metadata that the backend stores too, and returns the rest:
+    /// entries that only the APIs of the cluster use.
     pub fn take_custom(&mut self, custom: BTreeMap<String, String>) -> BTreeMap<String, String> {
         let (own, users): (BTreeMap<_, _>, _) =
             custom.into_iter().partition(|(key, _)| is_system_key(key));
@@ -261,7 +263,7 @@ impl PutBody {
         self.headers.get(name).cloned()
     }
 
-    /// The MD5 of `range`, where each part is to be compared: it is read once more for that.
+    /// The MD5 of `range`, if each part is to be checked: the range is read once more for that.
     pub(crate) async fn part_md5(&self, range: ByteRange) -> Result<Option<Vec<u8>>> {
         if self.acknowledged.is_none() {
             return Ok(None);
@@ -274,14 +276,14 @@ impl PutBody {
         Ok(Some(md5.finalize().to_vec()))
     }
 
-    /// Says that the backend has so many bytes more.
+    /// Reports that the backend has stored this many more bytes.
     pub(crate) fn acknowledge(&self, bytes: u64) {
         if let Some(acknowledged) = &self.acknowledged {
             acknowledged(bytes);
         }
     }
 
-    /// The bytes of `range`; the stream fails when the source has fewer or more than that.
+    /// The bytes of `range`; the stream fails if the source has fewer or more.
     pub(crate) fn read(&self, range: ByteRange) -> BodyStream {
         let state = (Some((self.open)(range)), 0u64);
         stream::try_unfold(state, move |(body, seen)| async move {
@@ -306,20 +308,20 @@ fn source_length(announced: u64, compared: &str) -> Error {
     Error::internal(format!("the source has {compared} than the {announced} bytes announced"))
 }
 
-/// A bucket somewhere else.
+/// A bucket of another storage system.
 ///
 /// Failures are [`Error`]s that name the bucket: `RemoteBucketNotFound`, `ObjectNotFound`,
 /// `AccessDenied`, transient ones (`Unavailable`, `TooManyRequests`, `Timeout`). Every future may
 /// be dropped midway; a dropped put leaves the old object or the new one.
 #[async_trait]
 pub trait Backend: Send + Sync {
-    /// Succeeds when the bucket is there and may be used.
+    /// Succeeds if the bucket exists and may be used.
     async fn head_bucket(&self) -> Result<()>;
 
     async fn stat(&self, name: &str) -> Result<RemoteMeta>;
 
-    /// Reads the object or `range` of it (not empty). `ObjectChanged` when its version is no
-    /// longer `if_version`, `RangeNotSatisfiable` when the range starts at or after its end.
+    /// Reads the object or `range` of it (not empty). `ObjectChanged` if its version differs from
+    /// `if_version`, `RangeNotSatisfiable` if the range starts at or after its end.
     async fn get(
         &self,
         name: &str,
@@ -327,28 +329,28 @@ pub trait Backend: Send + Sync {
         if_version: Option<&str>,
     ) -> Result<RemoteObject>;
 
-    /// Replaces the object; it is there in full when this returns, and never in part.
+    /// Replaces the object. It is complete when this returns, and never visible in part.
     async fn put(&self, name: &str, body: PutBody) -> Result<RemoteMeta>;
 
-    /// `ObjectNotFound` when there was none and the backend tells (S3 does not).
+    /// `ObjectNotFound` if there was none and the backend reports that (S3 does not).
     async fn delete(&self, name: &str) -> Result<()>;
 
     /// Names that start with `prefix` and come after `after`, at most `limit` of them; a page may
     /// be shorter although more follow, as [`RemotePage::more`] says.
     async fn list(&self, prefix: &str, after: After<'_>, limit: usize) -> Result<RemotePage>;
 
-    /// Up to `limit` objects from the name `from` on, temporary ones too.
+    /// Up to `limit` objects from the name `from` on, including temporary ones.
     async fn describe(&self, _from: &str, _limit: usize) -> Result<Vec<Described>> {
         Err(no_compositions())
     }
 
-    /// Makes an object out of these versions of others, one after the other. `ObjectChanged` or
-    /// `ObjectNotFound` when one of them is no longer that version.
+    /// Makes an object of these versions of others, one after the other. `ObjectChanged` or
+    /// `ObjectNotFound` if one of them no longer has that version.
     async fn compose(&self, _into: &str, _parts: &[&Described]) -> Result<RemoteMeta> {
         Err(no_compositions())
     }
 
-    /// Fails where objects that are composed and soon deleted would cost more than the calls for them.
+    /// Fails if objects that are composed and soon deleted would cost more than the calls for them.
     async fn check_composing(&self) -> Result<()> {
         Err(no_compositions())
     }

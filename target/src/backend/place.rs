@@ -1,4 +1,4 @@
-//! Where a bucket lives, and what is said of it alike for all kinds of backends when a call fails.
+//! Names of a bucket and its server, and the error messages that all kinds of backends share.
 
 use std::fmt::Display;
 
@@ -6,13 +6,13 @@ use forebay_core::date::parse_http;
 use forebay_core::error::{Error, ErrorCode};
 use forebay_core::name::Bucket;
 
-/// Seconds after which credentials that could not be renewed are worth another call.
+/// Retry-After in seconds if credentials could not be renewed.
 const CREDENTIALS_PAUSE_S: u32 = 2;
 
-/// Seconds by which clocks may differ: what the strictest of the clouds takes.
+/// Seconds by which clocks may differ: the limit of the strictest cloud.
 const FORGIVEN_S: u64 = 300;
 
-/// A bucket and the server that has it, as errors name them. Hints are each kind's own.
+/// A bucket and its server, as errors name them. Hints are added by each kind.
 #[derive(Clone)]
 pub(super) struct Place {
     pub(super) bucket: Bucket,
@@ -21,12 +21,12 @@ pub(super) struct Place {
 }
 
 impl Place {
-    /// The server answered, and said no to a call about the object `name`, or about the bucket.
+    /// The error for a call that the server rejected, about the object `name`, or about the bucket.
     pub(super) fn refused(&self, code: ErrorCode, said: &str, name: Option<&str>) -> Error {
         Error::new(code, format!("{} refused {}: {said}", self.endpoint, self.subject(name)))
     }
 
-    /// What a call is about.
+    /// The subject of a call in an error message.
     pub(super) fn subject(&self, name: Option<&str>) -> String {
         match name {
             Some(name) => self.bucket.object_uri(name),
@@ -34,28 +34,28 @@ impl Place {
         }
     }
 
-    /// It is no longer the object that was asked for.
+    /// The error if the object is no longer the requested version.
     pub(super) fn changed(&self, name: &str) -> Error {
         let uri = self.bucket.object_uri(name);
         Error::new(ErrorCode::ObjectChanged, format!("{uri} changed at {}", self.endpoint))
             .hint("read it again")
     }
 
-    /// A body that broke off.
+    /// The error for a body that broke off.
     pub(super) fn broke_off(&self, name: &str, why: impl Display) -> Error {
         let uri = self.bucket.object_uri(name);
         let text = format!("reading {uri} from {} broke off: {why}", self.endpoint);
         Error::new(ErrorCode::Unavailable, text)
     }
 
-    /// Without a time to come back: the retries choose theirs, unless the server gave one.
+    /// Without a Retry-After: the retries choose the pause, unless the server gave one.
     pub(super) fn unavailable(&self, why: &str) -> Error {
         let Self { bucket, endpoint } = self;
         let text = format!("{endpoint}, where bucket \"{bucket}\" lives, is unavailable: {why}");
         Error::new(ErrorCode::Unavailable, text)
     }
 
-    /// There are too many calls, or calls too quickly: fewer at once will do.
+    /// The error for too many calls, or too many per second: fewer in flight will succeed.
     pub(super) fn busy(&self, said: &str) -> Error {
         let Self { bucket, endpoint } = self;
         let text =
@@ -70,26 +70,26 @@ impl Place {
         Error { code: ErrorCode::RemoteBucketNotFound, ..self.bucket.not_found() }
     }
 
-    /// Nothing was sent: there is nothing to sign with, or just now there is not.
+    /// The error for missing credentials: nothing was sent.
     pub(super) fn no_credentials(&self, transient: bool, why: &str) -> Error {
         let Self { bucket, endpoint } = self;
         let text = format!("no credentials for bucket \"{bucket}\" at {endpoint}: {why}");
         if transient {
-            // Whoever hands them out is the last one to be hurried.
+            // A pause, so that retries do not overload the credential service.
             Error::new(ErrorCode::Unavailable, text).retry_after(CREDENTIALS_PAUSE_S)
         } else {
             Error::new(ErrorCode::AccessDenied, text)
         }
     }
 
-    /// It answered with something that no such server answers: the fault is not this cluster's.
+    /// The error for a response that no such server returns: the fault is not this cluster's.
     pub(super) fn nonsense(&self, what: &str, name: &str) -> Error {
         let uri = self.bucket.object_uri(name);
         let text = format!("{} answered for {uri} {what}", self.endpoint);
         Error::new(ErrorCode::Unavailable, text)
     }
 
-    /// Its pages cannot be put together.
+    /// The error for pages of a listing that do not fit together.
     pub(super) fn out_of_order(&self) -> Error {
         let Self { bucket, endpoint } = self;
         Error::unsupported(format!(
@@ -98,8 +98,8 @@ impl Place {
     }
 }
 
-/// The code of a status for which no backend has words of its own: a failure of the other server is
-/// not one of this node.
+/// The code of a status for which a backend has no special case: a failure of the other server is
+/// not a failure of this node.
 pub(super) fn code_of(status: u16) -> ErrorCode {
     match ErrorCode::from_status(status) {
         ErrorCode::Internal => ErrorCode::Unavailable,
@@ -107,8 +107,8 @@ pub(super) fn code_of(status: u16) -> ErrorCode {
     }
 }
 
-/// Says what to do where the clocks differ so much that a cloud takes what proves an identity for
-/// expired or forged. `date` is the header of its answer: refusals of HEAD have no words.
+/// Adds a hint if the clocks differ so much that a cloud treats the credentials as expired or
+/// forged. `date` is the header of its response, because a rejected HEAD has no text.
 pub(super) fn hinting_at_clocks(error: Error, date: Option<&str>) -> Error {
     let here = forebay_node::clock::unix_ns() / 1_000_000_000;
     match date.and_then(parse_http) {

@@ -28,10 +28,10 @@ use super::s3::{S3Backend, S3Clients, S3Settings};
 use super::timed::Timed;
 use crate::pace::Pace;
 
-/// What all backends of a node need to know.
+/// Settings that all backends of a node share.
 #[derive(Clone, Debug)]
 pub struct BackendSettings {
-    /// Folders under which the roots of folder buckets may lie; none allows none.
+    /// Folders under which the roots of folder buckets may be; an empty list allows none.
     pub folder_roots: Vec<PathBuf>,
     pub s3: S3Settings,
     pub gcs: GcsSettings,
@@ -41,7 +41,7 @@ pub struct BackendSettings {
     pub retry: RetryPolicy,
     /// Calls in flight to one endpoint.
     pub concurrency: usize,
-    /// Longest time a call waits for others to finish.
+    /// Longest time a call waits for a permit.
     pub queue_wait: Duration,
 }
 
@@ -69,21 +69,21 @@ impl BackendSettings {
     }
 }
 
-/// What is kept of a bucket's backend.
+/// The cached backend of a bucket.
 #[derive(Clone)]
 struct Known {
     spec: BackendSpec,
-    /// Without any patience: that is of each request.
+    /// Without retries and timeouts: those depend on the request.
     raw: Raw,
     limits: Arc<Limits>,
     pace: Arc<Pace>,
     targets: usize,
-    /// The whole chain, by the rules that it was made for.
+    /// The whole chain, for the rules that it was made for.
     rules: CloudRules,
     backend: Arc<dyn Backend>,
 }
 
-/// A backend as its kind makes it.
+/// A backend without decorators.
 #[derive(Clone)]
 struct Raw {
     backend: Arc<dyn Backend>,
@@ -92,12 +92,12 @@ struct Raw {
     endpoint: String,
 }
 
-/// How much of a cloud there is to share.
+/// The capacity of a cloud that callers share.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Room {
-    /// Calls to one endpoint are shared by all its buckets.
+    /// Buckets of one endpoint share its calls.
     pub endpoint: String,
-    /// Calls at once.
+    /// Calls in flight.
     pub calls: usize,
 }
 
@@ -112,7 +112,7 @@ impl Known {
     }
 }
 
-/// Backends of a node's buckets, made on first use and kept.
+/// Backends of a node's buckets, created on first use and cached.
 pub struct Backends {
     pub(super) settings: BackendSettings,
     hook: Hook,
@@ -128,7 +128,7 @@ pub struct Backends {
 }
 
 impl Backends {
-    /// `hook` hears of every call that goes to a backend.
+    /// `hook` is called for every call that goes to a backend.
     pub fn new(settings: BackendSettings, hook: Hook) -> Self {
         let s3 = S3Clients::new(settings.s3.clone());
         let gcs = GcsClients::new(settings.gcs.clone());
@@ -139,31 +139,32 @@ impl Backends {
         Self { settings, hook, bytes, s3, gcs, azure, known, journals, ledger, gathers, permits }
     }
 
-    /// `bytes` hears of the bytes that come from backends.
+    /// `bytes` is called for the bytes received from backends.
     #[must_use]
     pub fn telling_bytes(self, bytes: BytesHook) -> Self {
         Self { bytes, ..self }
     }
 
-    /// What clouds bill is counted there.
+    /// Counts billed requests and bytes in `bills`.
     #[must_use]
     pub fn billing(self, bills: Bills) -> Self {
         Self { ledger: Ledger::new(bills), ..self }
     }
 
-    /// What the cloud of a bucket bills; `None` where nobody does.
+    /// The bill of a bucket; `None` if the bucket has no costs.
     pub fn bill(&self, info: &BucketInfo) -> Option<Arc<Bill>> {
         self.ledger.of(info)
     }
 
-    /// The backend of a bucket. It is not asked whether the bucket is there: `head_bucket` tells.
+    /// The backend of a bucket. Does not check whether the bucket exists: `head_bucket` does.
     ///
-    /// A bucket that is not registered yet (id 0) gets one of its own that is not kept.
+    /// A bucket that is not registered yet (id 0) gets a backend that is not cached.
     pub async fn for_bucket(&self, info: &BucketInfo) -> Result<Arc<dyn Backend>> {
         self.for_bucket_among(info, 1).await
     }
 
-    /// As [`Self::for_bucket`], on one of so many targets, which share the bucket's budgets.
+    /// As [`Self::for_bucket`], for a cluster with this many targets, which share the bucket's
+    /// budgets.
     pub async fn for_bucket_among(
         &self,
         info: &BucketInfo,
@@ -176,7 +177,7 @@ impl Backends {
         let known = self.known().get(&info.id).cloned();
         let known = match known.filter(|known| known.shares(spec, rules, targets)) {
             Some(known) if known.rules == *rules => return Ok(known.backend),
-            // What is learned and used up holds whatever a request says of its own patience.
+            // Learned limits and used budgets are shared, even if a request has its own timeouts.
             Some(known) => {
                 let backend = self.chain(info.id, &known.raw, &known.limits, &known.pace, rules);
                 Known { rules: *rules, backend, ..known }
@@ -200,12 +201,13 @@ impl Backends {
         Ok(backend)
     }
 
-    /// What was written to the backend of a bucket.
+    /// The journal of writes to the backend of a bucket.
     pub(crate) fn journal(&self, bucket_id: u64) -> Arc<Journal> {
         self.journals.of(bucket_id)
     }
 
-    /// So many whole objects of a bucket are going to be read. `None`: nobody needs to know.
+    /// Announces this many reads of whole objects of a bucket. `None` if the backend does not use
+    /// it.
     pub fn announce(
         &self,
         info: &BucketInfo,
@@ -215,7 +217,7 @@ impl Backends {
         composes.then(|| self.gathers.of(info.id).announce(objects()))
     }
 
-    /// What the backend of a bucket that was used takes at the moment.
+    /// The present capacity of a bucket's backend that was used before.
     pub fn room(&self, bucket_id: u64) -> Room {
         let most = self.settings.concurrency.max(1);
         match self.known().get(&bucket_id) {
@@ -226,7 +228,7 @@ impl Backends {
         }
     }
 
-    /// The decorators over a backend: each try is in time, counted, within the limits.
+    /// Adds the decorators to a backend: each attempt is timed, counted, and within the limits.
     fn chain(
         &self,
         bucket_id: u64,
@@ -252,7 +254,7 @@ impl Backends {
         Arc::new(Journaled::new(whole, self.journals.of(bucket_id)))
     }
 
-    /// Forgets a destroyed bucket's backend.
+    /// Drops the backend of a destroyed bucket.
     pub fn forget(&self, bucket_id: u64) {
         self.known().remove(&bucket_id);
         self.journals.forget(bucket_id);

@@ -1,7 +1,7 @@
-//! Tries again what failed for a reason that may pass, and resumes bodies that broke off.
+//! Retries transient failures, and resumes bodies that broke off.
 //!
 //! A body that ends early, stalls or breaks is opened again at the byte where it stopped, on the
-//! condition that the object is still the same version; callers see all bytes or an error.
+//! condition that the object still has the same version; callers get all bytes or an error.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use tokio::time::{Instant, sleep, timeout};
 use super::{After, Backend, BodyStream, Described, PutBody, RemoteMeta, RemoteObject, RemotePage};
 use crate::pace::Pace;
 
-/// How often and how patiently.
+/// Number of attempts, pauses and timeouts.
 #[derive(Clone, Debug)]
 pub struct RetryPolicy {
     /// Calls in all, the first included.
@@ -26,11 +26,11 @@ pub struct RetryPolicy {
     /// Factor from one pause to the next.
     pub multiplier: f64,
     pub longest_pause: Duration,
-    /// Share of each pause that is random, so that many nodes do not come back together.
+    /// Random share of each pause, so that many nodes do not retry together.
     pub jitter: f64,
     /// No call starts later than this after the first.
     pub deadline: Duration,
-    /// A call that is not answered for this long has failed.
+    /// A call without a response for this long has failed.
     pub answer: Duration,
     /// A body without a byte for this long counts as broken.
     pub stall: Duration,
@@ -52,7 +52,7 @@ impl Default for RetryPolicy {
 }
 
 impl RetryPolicy {
-    /// This policy, with what the rules say in place of its own.
+    /// This policy, with the values of the rules in place of its own.
     #[must_use]
     pub fn by(&self, rules: &CloudRules) -> Self {
         let time = |rule, own| rules.time(rule).unwrap_or(own);
@@ -95,7 +95,7 @@ impl RetryPolicy {
         }
     }
 
-    /// Never less than the backend asked for.
+    /// Never less than the backend requested.
     fn pause(&self, attempt: u32, error: &Error) -> Duration {
         let grown = self.multiplier.powi(attempt.saturating_sub(1).min(1000) as i32);
         let seconds = self.first_pause.as_secs_f64() * grown;
@@ -107,13 +107,13 @@ impl RetryPolicy {
     }
 }
 
-/// Callers are always told when another try is worth it.
+/// Errors always say when another attempt is worth it.
 fn giving_up(error: Error) -> Error {
     let seconds = error.retry_after_s.unwrap_or(3).max(1);
     error.retry_after(seconds)
 }
 
-/// A backend whose transient failures are tried again.
+/// A backend whose transient failures are retried.
 pub struct Retrying {
     inner: Arc<dyn Backend>,
     policy: RetryPolicy,
@@ -125,7 +125,7 @@ impl Retrying {
         Self { inner, policy, pace: Arc::new(Pace::new(0.0, 1)) }
     }
 
-    /// Bodies come no faster than this; a body that waits for its turn does not stall.
+    /// Limits the rate of bodies; a body that waits for the limiter does not count as stalled.
     #[must_use]
     pub(crate) fn paced(self, pace: Arc<Pace>) -> Self {
         Self { pace, ..self }
@@ -170,7 +170,7 @@ impl Backend for Retrying {
     async fn delete(&self, name: &str) -> Result<()> {
         self.policy
             .run(async |attempt| match self.inner.delete(name).await {
-                // An earlier attempt deleted it and only its answer was lost.
+                // An earlier attempt deleted it and only its response was lost.
                 Err(e) if attempt > 0 && e.code == ErrorCode::ObjectNotFound => Ok(()),
                 other => other,
             })
@@ -186,7 +186,7 @@ impl Backend for Retrying {
     }
 
     async fn compose(&self, into: &str, parts: &[&Described]) -> Result<RemoteMeta> {
-        // One that fails is not worth another try: its objects are read by themselves.
+        // Not retried: after a failure the objects are read one by one.
         self.inner.compose(into, parts).await
     }
 
@@ -195,7 +195,7 @@ impl Backend for Retrying {
     }
 }
 
-/// A body and what is needed to open the rest of it again.
+/// A body, with the parameters to open the rest of it again.
 struct Resuming {
     inner: Arc<dyn Backend>,
     pace: Arc<Pace>,
@@ -204,7 +204,7 @@ struct Resuming {
     version: String,
     left: ByteRange,
     body: BodyStream,
-    /// In a row, without a byte between them.
+    /// Consecutive failures, without a byte between them.
     failures: u32,
 }
 
@@ -237,7 +237,7 @@ impl Resuming {
                     return Some(Ok(chunk));
                 }
                 Ok(Some(Err(e))) if !e.code.is_transient() => return Some(Err(e)),
-                // All bytes came; how the transfer ended does not matter any more.
+                // All bytes arrived; how the transfer ended does not matter any more.
                 _ if self.left.is_empty() => return None,
                 Ok(Some(Err(e))) => e,
                 Ok(None) => self.broken(ErrorCode::Unavailable, "ended too early"),
@@ -255,7 +255,7 @@ impl Resuming {
             return Err(giving_up(error));
         }
         tracing::debug!(object = %self.name, at = self.left.start, %error, "resuming a body");
-        // The old transfer goes first: it may hold the permit that the new one needs.
+        // The old transfer is dropped first: it may hold the permit that the new one needs.
         self.body = stream::empty().boxed();
         sleep(self.policy.pause(self.failures, &error)).await;
         let (inner, left) = (&self.inner, self.left);

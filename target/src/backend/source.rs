@@ -1,4 +1,4 @@
-//! What backends that send over HTTP need of the source of a put.
+//! Helpers for the source of a put, for backends that send over HTTP.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -7,7 +7,7 @@ use forebay_core::size::ByteRange;
 
 use super::PutBody;
 
-/// Where a source's own failure is kept: clients report only that sending failed.
+/// Keeps a source's own failure: clients report only that sending failed.
 #[derive(Clone, Default)]
 pub(super) struct SourceError(Arc<Mutex<Option<Error>>>);
 
@@ -26,7 +26,7 @@ impl SourceError {
     }
 }
 
-/// Custom metadata travels in headers, at the latest when the object is read.
+/// Custom metadata is sent in headers, at the latest when the object is read.
 pub(super) fn check_custom(body: &PutBody, backend: &str) -> Result<()> {
     let fits = |key: &str, value: &str| {
         http::HeaderName::from_bytes(key.as_bytes()).is_ok()
@@ -44,13 +44,14 @@ pub(super) fn check_custom(body: &PutBody, backend: &str) -> Result<()> {
     }
 }
 
-/// A content type that says something: clouds give one of these to what was sent without.
+/// A content type that is not a default: clouds assign one of these defaults to objects without a
+/// type.
 pub(super) fn kept_content_type(given: Option<&str>) -> Option<String> {
     const NOTHING: [&str; 3] = ["", "application/octet-stream", "binary/octet-stream"];
     given.filter(|given| !NOTHING.contains(given)).map(str::to_owned)
 }
 
-/// The bytes that `bytes 0-4/10` says, and the total.
+/// The range and the total size in `bytes 0-4/10`.
 pub(super) fn content_range(header: &str) -> Option<(ByteRange, u64)> {
     let (range, total) = header.trim().strip_prefix("bytes")?.trim().split_once('/')?;
     let (first, last) = range.split_once('-')?;

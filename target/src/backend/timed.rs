@@ -1,5 +1,5 @@
-//! Bounds how long a backend may take to answer; a body has time for as long as it flows, which the
-//! retries watch.
+//! Limits how long a backend may take to respond. A body has time as long as it flows, which the
+//! retries check.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,8 +11,8 @@ use tokio::time::timeout;
 
 use super::{After, Backend, Described, PutBody, RemoteMeta, RemoteObject, RemotePage};
 
-/// A backend that answers in time or has failed. Uploads take the time of their bytes, which their
-/// own clients bound.
+/// A backend with a timeout for responses. Uploads have timeouts by their size, which their own
+/// clients enforce.
 pub struct Timed {
     inner: Arc<dyn Backend>,
     answer: Duration,

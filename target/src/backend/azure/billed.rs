@@ -1,4 +1,4 @@
-//! Puts each request on the bucket's bill, as Azure groups them.
+//! Adds each request to the bucket's bill, grouped as Azure does.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use forebay_node::bill::Bill;
 
 use super::pass_on;
 
-/// Sees every try.
+/// Called for every attempt.
 #[derive(Debug)]
 pub(super) struct Billed(pub(super) Arc<Bill>);
 

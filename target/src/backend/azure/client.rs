@@ -24,7 +24,7 @@ use crate::backend::RetryPolicy;
 use crate::backend::bounded::{MAX_ERROR_BYTES, MAX_LISTING_BYTES, is_long_head, long_head};
 use crate::egress::innermost;
 
-/// How Azure Blob Storage is spoken to.
+/// Settings for Azure Blob Storage.
 #[derive(Clone, Debug)]
 pub struct AzureSettings {
     /// The storage account. Its name is part of Azure's own URLs and of signatures.
@@ -33,11 +33,11 @@ pub struct AzureSettings {
     /// Used by buckets that name no endpoint themselves; the account's at Azure when absent.
     pub endpoint: Option<String>,
     pub connect_timeout: Duration,
-    /// Longest wait for the first byte of an answer; uploads get more by their size.
+    /// Longest wait for the first byte of a response; uploads get more by their size.
     pub read_timeout: Duration,
-    /// Objects above this size go up in blocks.
+    /// Objects above this size are uploaded in blocks.
     pub blocks_above: u64,
-    /// Size of a block; grows where 50,000 would not do.
+    /// Size of a block; larger where 50,000 blocks would not suffice.
     pub block_size: u64,
     /// Blocks of one object in flight.
     pub max_parallel_blocks: usize,
@@ -62,7 +62,7 @@ impl Default for AzureSettings {
 }
 
 impl AzureSettings {
-    /// Defaults, with the account and its credentials that the environment names.
+    /// Defaults, with the account and the credentials from the environment.
     pub fn from_env() -> Self {
         let variable = |name: &str| std::env::var(name).ok();
         let found = Account::from_env(variable);
@@ -78,19 +78,19 @@ impl AzureSettings {
 
 /// A client for one endpoint.
 pub(crate) struct AzureClient {
-    /// Where the account's containers are.
+    /// URL of the account's containers.
     service: Url,
     options: ClientOptions,
     token: Option<Arc<dyn TokenCredential>>,
-    /// Whether requests prove who asks.
+    /// Whether requests carry credentials.
     pub(super) signed: bool,
-    /// For people: the URL without what proves anything.
+    /// For messages: the URL without credentials.
     pub(crate) endpoint: String,
     pub(super) settings: AzureSettings,
 }
 
 impl AzureClient {
-    /// A client for one container, whose requests stand on a bill.
+    /// A client for one container, whose requests are billed.
     pub(crate) fn container(&self, name: &str, bill: Arc<Bill>) -> Result<BlobContainerClient> {
         let mut url = self.service.clone();
         if let Ok(mut path) = url.path_segments_mut() {
@@ -104,7 +104,7 @@ impl AzureClient {
     }
 }
 
-/// Clients made so far.
+/// Clients created so far.
 pub(crate) struct AzureClients {
     pub(super) settings: AzureSettings,
     clients: Mutex<HashMap<Option<String>, Arc<AzureClient>>>,
@@ -115,7 +115,7 @@ impl AzureClients {
         Self { settings, clients: Mutex::default() }
     }
 
-    /// The client for `endpoint`, or else for the configured one.
+    /// The client for `endpoint`, or for the configured endpoint if there is none.
     pub(crate) async fn client(&self, endpoint: Option<&str>) -> Result<Arc<AzureClient>> {
         let own = endpoint.filter(|e| !e.is_empty()).map(str::to_owned);
         let mut clients = self.clients.lock().await;
@@ -152,8 +152,9 @@ impl AzureClients {
                 let name = account.map_or_else(|| first_label(&service), str::to_owned);
                 policies.push(Arc::new(SharedKey::new(name, key_bytes(key)?)));
             }
-            // Whoever sees a signature or a token has what it gives, and anybody may name an
-            // endpoint in a bucket: they go to the configured one and to Azure's own hosts.
+            // A signature or token grants its rights to every server that receives it, and any
+            // client may name an endpoint in a bucket. So they are sent only to the configured
+            // endpoint and to Azure's own hosts.
             AzureCredentials::Sas(sas) if configured.is_ok_and(|c| c == service) => {
                 service.set_query(Some(sas.trim_start_matches('?')));
             }
@@ -172,8 +173,8 @@ impl AzureClients {
     }
 }
 
-/// Ends answers that are too long to be kept. Microsoft's crate reads refusals and listings whole;
-/// the bytes of a blob it hands on.
+/// Limits the size of responses that are kept. Microsoft's crate reads error responses and listings
+/// as a whole; it passes the bytes of a blob on.
 #[derive(Debug)]
 struct BoundedAnswers(Arc<dyn HttpClient>);
 
@@ -207,8 +208,8 @@ impl HttpClient for BoundedAnswers {
     }
 }
 
-/// Where the account's containers are. Emulators have the account in the path, which may be left
-/// out of their address.
+/// URL of the account's containers. Emulators have the account in the path, which may be left out
+/// of their address.
 fn service_url(endpoint: Option<&str>, account: Option<&str>) -> Result<Url> {
     let Some(given) = endpoint else {
         let account = account.ok_or_else(|| {

@@ -1,4 +1,4 @@
-//! How Azure is told who asks: by an account's key, a shared access signature, or Entra ID.
+//! Authentication at Azure: by an account's key, a shared access signature, or Entra ID.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -17,10 +17,10 @@ use forebay_core::error::{Error, ErrorCode, Result};
 use super::error::CREDENTIALS_HINT;
 use super::token::Kept;
 
-/// What proves who asks.
+/// The credentials of requests.
 #[derive(Clone, Default)]
 pub enum AzureCredentials {
-    /// Nothing: containers that are open to the public.
+    /// None: for containers with public access.
     #[default]
     Anonymous,
     /// An account's key, in base 64.
@@ -43,7 +43,7 @@ impl std::fmt::Debug for AzureCredentials {
     }
 }
 
-/// What the environment, or a connection string, says of an account.
+/// The account settings of the environment, or of a connection string.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Account {
     pub(super) name: Option<String>,
@@ -53,7 +53,7 @@ pub(super) struct Account {
 }
 
 impl Account {
-    /// Takes a connection string apart, as Azure's portal gives it out.
+    /// Parses a connection string, as shown in Azure's portal.
     pub(super) fn parse(connection: &str) -> Self {
         let fields = connection.split(';').filter_map(|field| field.trim().split_once('='));
         let fields: HashMap<_, _> =
@@ -68,7 +68,7 @@ impl Account {
         Self { name, key: field("accountkey"), sas: field("sharedaccesssignature"), endpoint }
     }
 
-    /// What is set in the environment, the connection string first.
+    /// The settings of the environment; the connection string has precedence.
     pub(super) fn from_env(variable: impl Fn(&str) -> Option<String>) -> Self {
         let set = |name: &str| variable(name).filter(|value| !value.is_empty());
         let given = set("AZURE_STORAGE_CONNECTION_STRING");
@@ -83,7 +83,7 @@ impl Account {
     }
 }
 
-/// Whether the environment points to an identity of Entra.
+/// Whether the environment configures an identity of Entra.
 pub(super) fn names_entra(variable: impl Fn(&str) -> Option<String>) -> bool {
     let set = |name: &str| variable(name).is_some_and(|value| !value.is_empty());
     ["AZURE_CLIENT_ID", "AZURE_FEDERATED_TOKEN_FILE", "IDENTITY_ENDPOINT"].into_iter().any(set)

@@ -1,5 +1,5 @@
-//! Puts failures of Microsoft's crate into the domain's words: which bucket, which endpoint, which
-//! right or setting, and never a secret.
+//! Translates failures of Microsoft's crate into errors of Forebay: which bucket, which endpoint,
+//! which right or setting, and never a secret.
 
 use azure_core::error::ErrorKind;
 use azure_core::http::RawResponse;
@@ -12,18 +12,18 @@ use crate::egress::innermost;
 pub(super) const CREDENTIALS_HINT: &str = "set AZURE_STORAGE_ACCOUNT and AZURE_STORAGE_KEY, \
      AZURE_STORAGE_SAS_TOKEN or the variables of an Entra identity in the environment of the targets";
 
-/// Longest part of an answer that is shown.
+/// Longest part of a response that is shown.
 const SHOWN: usize = 300;
 
-/// Who is to be named in an error.
+/// Names for error messages: the bucket and its endpoint.
 #[derive(Clone)]
 pub(super) struct Errors {
     pub(super) place: Place,
-    /// Whether requests prove who asks.
+    /// Whether requests carry credentials.
     pub(super) signed: bool,
 }
 
-/// What a call needs to be allowed.
+/// The right that a call needs.
 #[derive(Clone, Copy)]
 pub(super) enum Right {
     Read,
@@ -59,12 +59,12 @@ impl Errors {
                 self.place.no_credentials(is_transient(e), &why).hint(CREDENTIALS_HINT)
             }
             ErrorKind::Connection | ErrorKind::Io => self.unavailable(&innermost(e)),
-            // An answer that cannot be read, for example.
+            // For example a response that cannot be parsed.
             _ => self.place.refused(ErrorCode::Unavailable, &innermost(e), name),
         }
     }
 
-    /// The server answered, and said no.
+    /// The error for a response that rejects the request.
     fn answered(
         &self,
         status: u16,
@@ -133,7 +133,7 @@ impl Errors {
         }
     }
 
-    /// A body that broke off.
+    /// The error for a body that broke off.
     pub(super) fn of_body(&self, e: &azure_core::Error, name: &str) -> Error {
         self.place.broke_off(name, innermost(e))
     }
@@ -144,7 +144,7 @@ impl Errors {
             format!("create it at {}, or check its name and the endpoint", self.place.endpoint);
         match self.signed {
             true => error.hint(hint),
-            // Azure hides from strangers what is not public.
+            // Azure reports private containers as missing to anonymous callers.
             false => error.hint(format!("{hint}; there are no credentials: {CREDENTIALS_HINT}")),
         }
     }
@@ -172,7 +172,7 @@ fn element(xml: &str, name: &str) -> Option<String> {
     Some(rest.split_once(&format!("</{name}>"))?.0.to_owned())
 }
 
-/// What follows are ids of the request and times, which are of no use to people.
+/// The lines that follow have ids of the request and times, which do not help people.
 pub(super) fn first_line(text: &str) -> String {
     text.lines().next().unwrap_or_default().trim().chars().take(SHOWN).collect()
 }

@@ -1,4 +1,4 @@
-//! As whom Azure Blob Storage is called.
+//! The identity with which Azure Blob Storage is called.
 
 use forebay_core::backend_access::CloudIdentity;
 
@@ -7,7 +7,7 @@ use super::client::AzureClients;
 use crate::backend::access::set;
 
 impl AzureClients {
-    /// As whom the endpoint, or else the configured one, is called.
+    /// The identity for `endpoint`, or for the configured endpoint if there is none.
     pub(crate) async fn identity(&self, endpoint: Option<&str>) -> CloudIdentity {
         let settings = &self.settings;
         let account = settings.account.clone();

@@ -1,5 +1,5 @@
-//! Listings. Azure continues them by markers of its own making, callers by the last name they got:
-//! markers are kept for the names that they follow.
+//! Listings. Azure continues them by markers, callers by the last name they got. So markers are
+//! kept for the names that they follow.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
@@ -14,12 +14,12 @@ use super::error::Right;
 use super::{AzureBackend, bare, nanoseconds};
 use crate::backend::{RemoteEntry, RemotePage};
 
-/// Entries that Azure gives at most per listing call.
+/// Most entries that Azure returns per listing call.
 const PAGE: usize = 5000;
-/// Listings that may go on at the same time without being found again.
+/// Listings whose markers are kept at the same time.
 const REMEMBERED: usize = 256;
 
-/// Where listings go on: prefix and last name of a page, and the marker behind it.
+/// Positions of listings: prefix and last name of a page, and the marker behind it.
 #[derive(Default)]
 pub(super) struct Markers(Mutex<VecDeque<(String, String, String)>>);
 
@@ -47,8 +47,8 @@ impl AzureBackend {
     ) -> Result<RemotePage> {
         let limit = limit.clamp(1, PAGE);
         let mut marker = self.markers.find(prefix, after);
-        // Without a marker the service is asked to begin there. One that does not know how begins
-        // at the front, and what comes before is left out here.
+        // Without a marker the request names the start. A service that does not support that starts
+        // at the front, and the names before are left out here.
         let mut start = (marker.is_none() && !after.is_empty()).then_some(after);
         loop {
             let page = match self.page(prefix, start, marker.as_deref(), limit).await {
@@ -66,7 +66,7 @@ impl AzureBackend {
             if !entries.is_sorted_by(|a, b| a.name < b.name) {
                 return Err(self.errors.place.out_of_order());
             }
-            // Azure may answer with an empty page that is not the last.
+            // Azure may return an empty page that is not the last.
             match (entries.last(), next) {
                 (_, None) => return Ok(RemotePage { entries, ..RemotePage::default() }),
                 (None, next) => marker = next,
@@ -107,7 +107,7 @@ impl AzureBackend {
     }
 }
 
-/// `None` for what is no object any more.
+/// `None` for an entry that is no longer an object.
 fn entry(item: BlobItem) -> Option<RemoteEntry> {
     let properties = item.properties.unwrap_or_default();
     if item.deleted == Some(true) {

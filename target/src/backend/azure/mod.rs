@@ -1,7 +1,7 @@
 //! Containers of Azure Blob Storage, by Microsoft's crate.
 //!
-//! The crate knows the requests and answers; what it lacks, signing with an account's key, is a
-//! policy of ours. Its own retries are off: those are a decorator's.
+//! The crate implements the requests and responses. Signing with an account's key, which it lacks,
+//! is a policy of this module. Its own retries are off: a decorator retries.
 
 mod billed;
 mod client;
@@ -43,7 +43,7 @@ pub use credentials::AzureCredentials;
 use error::{Errors, Right};
 use list::Markers;
 
-/// More than any blob has, so that one request answers a read. Whole numbers of this size are
+/// Larger than any blob, so that one request reads a whole blob. Whole numbers of this size are
 /// exact in every language that a server may be written in.
 const ONE_REQUEST: u64 = 1 << 50;
 
@@ -77,7 +77,7 @@ impl AzureBackend {
         })
     }
 
-    /// Requests stand on this bill.
+    /// Adds requests to this bill.
     pub(crate) fn billing(self, bill: Arc<Bill>) -> Result<Self> {
         let container = self.client.container(&self.remote, Arc::clone(&bill))?;
         Ok(Self { container, bill, ..self })
@@ -87,7 +87,7 @@ impl AzureBackend {
         self.container.blob_client(name)
     }
 
-    /// Waits for an answer as long as it may take.
+    /// Waits for a response, with the timeout of a response.
     async fn answer<T>(
         &self,
         call: impl Future<Output = azure_core::Result<T>>,
@@ -112,12 +112,12 @@ impl AzureBackend {
     }
 }
 
-/// Names that Azure has not: as the last part of a URL they would mean another one.
+/// Names that Azure cannot have: as the last part of a URL they would mean another one.
 fn is_impossible(name: &str) -> bool {
     matches!(name, "." | "..")
 }
 
-/// The fields of answers that matter here.
+/// The fields of responses that are used here.
 struct Facts {
     size: u64,
     etag: Option<Etag>,
@@ -139,13 +139,13 @@ impl Facts {
             mtime_ns: nanoseconds(self.modified.unwrap_or_else(OffsetDateTime::now_utc)),
             content_type: kept_content_type(self.content_type.as_deref()),
             headers: self.headers,
-            // Headers have no case; the service gives back the one it was sent.
+            // Header names are case-insensitive; the service returns the case that was sent.
             custom: self.custom.into_iter().map(|(k, v)| (k.to_ascii_lowercase(), v)).collect(),
         }
     }
 }
 
-/// Hands a request to the policies behind the one that has looked at it.
+/// Passes a request to the next policies.
 async fn pass_on(
     ctx: &Context<'_>,
     request: &mut Request,

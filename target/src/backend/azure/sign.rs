@@ -13,7 +13,7 @@ use sha2::Sha256;
 
 use super::pass_on;
 
-/// Headers whose values are signed by their place, in that order.
+/// Headers whose values are signed without their names, in that order.
 const BY_PLACE: [&str; 11] = [
     "content-encoding",
     "content-language",
@@ -28,7 +28,7 @@ const BY_PLACE: [&str; 11] = [
     "range",
 ];
 
-/// Signs every try, with the time of that try.
+/// Signs every attempt, with the time of that attempt.
 pub(super) struct SharedKey {
     account: String,
     key: Vec<u8>,
@@ -81,7 +81,7 @@ fn string_to_sign(request: &Request, account: &str) -> String {
     let mut text = format!("{}\n", request.method().as_ref());
     for name in BY_PLACE {
         let value = match name {
-            // No body has no length here.
+            // An empty body has an empty length here.
             "content-length" => {
                 let given = header(name);
                 let given = if given.is_empty() { length.as_str() } else { given };

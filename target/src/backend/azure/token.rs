@@ -1,9 +1,8 @@
 //! Tokens of Entra ID, kept for as long as they last.
 //!
-//! Microsoft's crate asks for a new token with every request once the old one has less than five
-//! minutes left, holds all other requests meanwhile, and waits without an end for an answer. Here a
-//! token is renewed beside the requests, and whoever hands tokens out may be away until the last one
-//! expires.
+//! Microsoft's crate requests a new token with every request once the old one has less than five
+//! minutes left, holds all other requests meanwhile, and waits without a timeout. Here a token is
+//! renewed in the background, so the token service may be unreachable until the last token expires.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -21,11 +20,12 @@ use super::error::first_line;
 
 /// Longest wait for a token.
 const ANSWER: Duration = Duration::from_secs(10);
-/// Pause after an attempt to renew that failed.
+/// Pause after a failed attempt to renew.
 const PAUSE: Duration = Duration::from_secs(1);
-/// A token is renewed this long before its end, or after half its life where that is shorter.
+/// A token is renewed this long before it expires, or after half its lifetime where that is
+/// shorter.
 const RENEW_BEFORE: Duration = Duration::from_secs(300);
-/// One that ends sooner may be refused when it arrives.
+/// A token that expires sooner may be rejected when it arrives.
 const TOO_SHORT: Duration = Duration::from_secs(2);
 
 /// An identity whose tokens, all of one scope, are kept. See the module.
@@ -36,14 +36,14 @@ pub(super) struct Kept(Arc<Keeper>);
 struct Keeper {
     identity: Arc<dyn TokenCredential>,
     state: Mutex<State>,
-    /// Held by the one who asks, while nobody has a token.
+    /// Held by the caller that requests a token, while there is none.
     turn: tokio::sync::Mutex<()>,
 }
 
 #[derive(Debug, Default)]
 struct State {
     token: Option<AccessToken>,
-    /// From when on another is asked for.
+    /// From when on a new token is requested.
     renew_at: Option<Instant>,
 }
 
@@ -77,7 +77,7 @@ impl Keeper {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The token, if it lasts. Where it is time, it is renewed beside this call.
+    /// The token, if it is still valid. Starts a renewal in the background when one is due.
     fn usable(self: &Arc<Self>, scopes: &[&str]) -> Option<AccessToken> {
         let mut state = self.state();
         let token = state.token.clone().filter(|token| left(token) > TOO_SHORT)?;
@@ -118,14 +118,14 @@ fn left(token: &AccessToken) -> Duration {
     (token.expires_on - OffsetDateTime::now_utc()).try_into().unwrap_or_default()
 }
 
-/// Whether asking again would bring the same answer: somebody answered, and said no.
+/// Whether a retry would bring the same response: the server rejected the request.
 fn is_final(e: &Error) -> bool {
     let mut cause: Option<&(dyn StdError + 'static)> = Some(e);
     while let Some(e) = cause {
         match e.downcast_ref::<Error>().map(Error::kind) {
             Some(ErrorKind::HttpResponse { status, .. }) => {
                 let status = u16::from(*status);
-                // 410 is how a machine's metadata service says that it is being updated.
+                // With 410 a machine's metadata service reports that it is being updated.
                 return (400..500).contains(&status) && !matches!(status, 408 | 410 | 429);
             }
             Some(ErrorKind::Connection | ErrorKind::Io) => return false,
@@ -135,7 +135,7 @@ fn is_final(e: &Error) -> bool {
     true
 }
 
-/// The failure of something that may succeed in a moment.
+/// A failure that may be over in a moment.
 #[derive(Debug)]
 struct TransientFailure(String);
 
@@ -170,7 +170,7 @@ mod tests {
 
     use super::*;
 
-    /// Hands out tokens of so many seconds, or refuses with a status.
+    /// A test server that issues tokens with this lifetime in seconds, or rejects with a status.
     #[derive(Debug, Default)]
     struct Identity {
         life: u32,
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_may_pass_is_told_from_what_will_not() {
+    async fn transient_failures_are_distinguished_from_final_ones() {
         for (status, expected) in
             [(429, true), (500, true), (410, true), (400, false), (403, false)]
         {

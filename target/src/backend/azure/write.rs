@@ -1,5 +1,5 @@
-//! Puts: in one request, or in parallel blocks above a size, which become the object together.
-//! Bytes are streamed, never collected.
+//! Puts: in one request, or above a size in parallel blocks that are committed together. Bytes are
+//! streamed, never collected.
 
 use std::collections::HashMap;
 use std::io;
@@ -48,7 +48,7 @@ pub(super) async fn put(backend: &AzureBackend, name: &str, body: PutBody) -> Re
     }
 }
 
-/// Azure's names of metadata are those of variables in C#.
+/// Names of metadata at Azure must be C# identifiers.
 fn is_identifier(key: &str) -> bool {
     let plain = key.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
     plain && !key.starts_with(|c: char| c.is_ascii_digit())
@@ -96,7 +96,7 @@ async fn in_blocks(
 ) -> Result<RemoteMeta> {
     let settings = &backend.client.settings;
     let block = block_size(settings.block_size, body.size);
-    // Uploads of one object at the same time must not take each other's blocks for theirs.
+    // Concurrent uploads of one object must not use each other's blocks.
     let upload = rand::random::<u64>();
     let blocks: Vec<(Vec<u8>, ByteRange)> = (0..body.size.div_ceil(block))
         .map(|n| {
@@ -142,7 +142,7 @@ async fn in_blocks(
     Ok(RemoteMeta { custom: body.custom.clone(), ..facts.meta() })
 }
 
-/// Sends one block. Those that are never made part of an object go by themselves after a week.
+/// Sends one block. Azure removes blocks that were never committed after a week.
 async fn stage(
     backend: &AzureBackend,
     name: &str,
@@ -158,7 +158,8 @@ async fn stage(
     seen.compare(backend, done.content_md5().ok().flatten().as_deref())
 }
 
-/// Waits for the answer to an upload, as long as its size asks for; a source's failure comes first.
+/// Waits for the response to an upload, with a timeout by its size. A failure of the source has
+/// precedence.
 async fn send<T>(
     backend: &AzureBackend,
     name: &str,
@@ -175,7 +176,8 @@ async fn send<T>(
     Err(seen.failed.take().unwrap_or(failed))
 }
 
-/// The size of blocks for an object: the wished one, or what 50,000 blocks need.
+/// The size of blocks for an object: the configured one, or a larger one where 50,000 blocks would
+/// not suffice.
 fn block_size(wished: u64, size: u64) -> u64 {
     wished.max(size.div_ceil(MAX_BLOCKS).next_multiple_of(MIB)).max(1)
 }
@@ -184,7 +186,7 @@ fn metadata(body: &PutBody) -> Option<HashMap<String, String>> {
     (!body.custom.is_empty()).then(|| body.custom.clone().into_iter().collect())
 }
 
-/// What became of a source: its failure, or the MD5 of what was sent.
+/// The result of reading a source: its failure, or the MD5 of the sent bytes.
 #[derive(Clone, Default)]
 struct Seen {
     failed: SourceError,
@@ -192,7 +194,7 @@ struct Seen {
 }
 
 impl Seen {
-    /// Fails when what the service has is not what was sent.
+    /// Fails if the content at the service differs from the sent bytes.
     fn compare(&self, backend: &AzureBackend, there: Option<&[u8]>) -> Result<()> {
         let sent = self.md5.lock().unwrap_or_else(PoisonError::into_inner).take();
         match (sent, there) {
@@ -204,14 +206,14 @@ impl Seen {
     }
 }
 
-/// Part of a source as the crate reads it.
+/// Part of a source, in the form that the crate reads.
 struct Source {
     body: PutBody,
     range: ByteRange,
-    /// What the content must have, known before.
+    /// The expected MD5, if it is known before the upload.
     expected: Option<Vec<u8>>,
     seen: Seen,
-    /// The crate wants sources that may be shared between threads; the lock is never contended.
+    /// The crate requires sources that threads can share; the lock is never contended.
     open: Mutex<Option<Open>>,
 }
 
@@ -236,7 +238,7 @@ impl Source {
 }
 
 impl Clone for Source {
-    /// From the beginning.
+    /// A clone starts at the beginning.
     fn clone(&self) -> Self {
         let Self { body, range, expected, seen, .. } = self;
         Self {
@@ -295,7 +297,7 @@ impl AsyncRead for Source {
                 }
             }
             if open.sent == this.range.len() {
-                // The last bytes stay here if the whole is not what it should be: nothing of it
+                // The last bytes are not sent if the whole is not as expected: then none of it
                 // becomes an object.
                 let md5 = open.md5.finalize_reset().to_vec();
                 if this.expected.as_ref().is_some_and(|expected| *expected != md5) {

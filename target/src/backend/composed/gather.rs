@@ -1,5 +1,5 @@
-//! Who asks for whole objects at the same time. Those who know that they will ask for many announce
-//! it, so that a group waits for the next of them, and nobody else waits for anything.
+//! Groups concurrent reads of whole objects. Callers that will read many objects announce them, so
+//! that a group waits for the next announced read. No other read waits.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -16,15 +16,15 @@ use crate::backend::{Backend, RemoteObject};
 
 /// Objects that Google composes in one call at most.
 pub(crate) const MAX_COMPOSED_OBJECTS: usize = 32;
-/// A group does not wait longer than this for the next of those that were announced: whoever
-/// announced them may be held up by something else.
+/// Longest wait of a group for the next announced read: the announcing caller may be delayed by
+/// something else.
 const GROUP_WAIT: Duration = Duration::from_millis(500);
 
 /// The groups of one bucket.
 #[derive(Default)]
 pub(crate) struct Gather {
     state: Mutex<State>,
-    /// Fewer are to come than before.
+    /// Fewer reads are announced than before.
     fewer: Notify,
     pub(super) known: Known,
     pub(super) pause: ComposePause,
@@ -33,15 +33,15 @@ pub(crate) struct Gather {
 #[derive(Default)]
 struct State {
     waiting: Vec<Waiting>,
-    /// Objects that are asked for and not answered.
+    /// Objects that are requested and not answered.
     inside: usize,
-    /// Objects that were announced and are not done with.
+    /// Objects that were announced and are not finished.
     announced: usize,
     latest: Option<Instant>,
 }
 
 impl State {
-    /// Whether those that wait go now.
+    /// Whether the waiting reads are to be fetched now.
     fn is_due(&self) -> bool {
         self.waiting.len() >= MAX_COMPOSED_OBJECTS
             || self.announced <= self.inside
@@ -49,14 +49,14 @@ impl State {
     }
 }
 
-/// One who asked for an object.
+/// A waiting read of an object.
 pub(super) struct Waiting {
     pub(super) name: String,
     pub(super) answer: oneshot::Sender<Result<RemoteObject>>,
 }
 
-/// So many objects are going to be asked for; one less with each that is done, and none when this is
-/// dropped.
+/// Announces this many reads of objects. Each finished read reduces the number by one, and dropping
+/// this cancels the rest.
 pub struct Announced {
     gather: Arc<Gather>,
     left: usize,
@@ -77,7 +77,7 @@ impl Drop for Announced {
     }
 }
 
-/// Counts an object in while it lives.
+/// Counts an object as requested until dropped.
 struct Inside<'a>(&'a Gather);
 
 impl Drop for Inside<'_> {
@@ -101,7 +101,7 @@ impl Gather {
         self.fewer.notify_one();
     }
 
-    /// Waits for the object with others. `None`: it is to be read by itself.
+    /// Waits for the object together with others. `None`: the caller reads it alone.
     pub(super) async fn join(
         self: &Arc<Self>,
         inner: &Arc<dyn Backend>,
@@ -128,8 +128,8 @@ impl Gather {
         answered.await.ok()
     }
 
-    /// Waits until a group is together, and fetches it; on a task of its own, since whoever asked
-    /// first may give up.
+    /// Waits until a group is complete, and fetches it. Runs in a task of its own, because the
+    /// first caller may give up.
     fn lead(self: &Arc<Self>, inner: &Arc<dyn Backend>, how: Compose) {
         let (gather, inner) = (Arc::clone(self), Arc::clone(inner));
         tokio::spawn(async move {

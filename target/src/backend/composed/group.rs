@@ -1,4 +1,4 @@
-//! The fetch of one group: described, composed, read once, checked object by object, deleted.
+//! Fetches one group: describe, compose, read once, check object by object, delete.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -17,11 +17,11 @@ use super::gather::{Gather, MAX_COMPOSED_OBJECTS, Waiting};
 use super::{TEMPORARY, delete_leftovers};
 use crate::backend::{Backend, Described, RemoteObject};
 
-/// Fewer objects are read one by one: a composition is three calls.
+/// Groups with fewer objects are read one by one: a composition is three calls.
 const FEWEST: usize = 4;
 /// Bytes of one composition.
 const MAX_COMPOSED_BYTES: u64 = 100_000_000;
-/// A larger object is read by itself, in as many ranges as it needs.
+/// A larger object is read alone, in as many ranges as it needs.
 const MAX_MEMBER_BYTES: u64 = 4 << 20;
 
 /// An object of a group whose generation is known.
@@ -30,7 +30,7 @@ struct Part {
     waiting: Waiting,
 }
 
-/// Answers all who wait.
+/// Replies to all waiting reads.
 pub(super) async fn fetch(
     gather: &Arc<Gather>,
     inner: &Arc<dyn Backend>,
@@ -66,7 +66,7 @@ pub(super) async fn fetch(
     tokio::join!(one_by_one(inner, alone), join_all(composed));
 }
 
-/// Cuts where a composition would be too large.
+/// Splits where a composition would be too large.
 fn in_bounds(parts: Vec<Part>) -> Vec<Vec<Part>> {
     let (mut all, mut bytes) = (vec![Vec::new()], 0);
     for part in parts {
@@ -86,7 +86,7 @@ fn in_bounds(parts: Vec<Part>) -> Vec<Vec<Part>> {
 
 async fn one_by_one(inner: &Arc<dyn Backend>, all: Vec<Waiting>) {
     join_all(all.into_iter().map(|Waiting { name, answer }| async move {
-        // Who asked may be gone, and needs no answer.
+        // The caller may have gone away, and then needs no reply.
         let _ = answer.send(inner.get(&name, None, None).await);
     }))
     .await;
@@ -101,7 +101,7 @@ async fn compose(gather: &Gather, inner: &Arc<dyn Backend>, parts: Vec<Part>) {
         Err(error) => {
             tracing::debug!(%error, "objects are not read together");
             gather.pause.refused(&error);
-            // A call without an answer may have made it all the same.
+            // A call without a response may have created the object nevertheless.
             if !error.code.is_transient() {
                 temporary.was_not_made();
             }
@@ -117,11 +117,12 @@ async fn compose(gather: &Gather, inner: &Arc<dyn Backend>, parts: Vec<Part>) {
             tracing::debug!(%error, "a composition could not be used to its end");
         }
     }
-    // What is not what it was said to be is read by itself.
+    // Objects that do not match their description are read alone.
     one_by_one(inner, left.into_iter().map(|part| part.waiting).collect()).await;
 }
 
-/// Reads the composition, and answers for each object as soon as all of it is there and right.
+/// Reads the composition, and replies for each object as soon as all of it has arrived and is
+/// correct.
 async fn hand_out(
     inner: &Arc<dyn Backend>,
     name: &str,
@@ -149,7 +150,7 @@ async fn hand_out(
     Ok(())
 }
 
-/// Whether the bytes are those of the generation that was asked for.
+/// Whether the bytes are those of the requested generation.
 fn is_right(described: &Described, content: &Bytes) -> bool {
     let crc32c = checksum(CrcAlgorithm::Crc32Iscsi, content) as u32;
     described.crc32c == crc32c
@@ -162,7 +163,7 @@ fn wrong(described: &Described, how: &str) -> Error {
 
 fn whole(described: Described, content: Bytes) -> RemoteObject {
     let range = ByteRange::whole(described.meta.size);
-    // Bytes of its own: this object is kept long after the others of its group.
+    // Copied, because this object is kept long after the others of its group.
     let content = Bytes::copy_from_slice(&content);
     RemoteObject { meta: described.meta, range, stream: stream::iter([Ok(content)]).boxed() }
 }
@@ -175,7 +176,7 @@ struct Temporary {
 }
 
 impl Temporary {
-    /// The name tells when it was made, for those who sweep.
+    /// The name contains the time of creation, for the removal of leftovers.
     fn new(inner: &Arc<dyn Backend>) -> Self {
         let random: u64 = rand::rng().random();
         let name = format!("{TEMPORARY}{}-{random:016x}", forebay_node::clock::unix_s());

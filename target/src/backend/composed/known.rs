@@ -1,5 +1,5 @@
-//! What listings told of objects a moment ago: size and checksum of one generation. A composition is
-//! asked for of that very generation, so what is out of date makes it fail, and never wrong.
+//! Caches size and checksum of generations from recent listings. A composition names exactly that
+//! generation, so with an outdated entry it fails, and never returns wrong bytes.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -9,19 +9,19 @@ use tokio::time::Instant;
 
 use crate::backend::{Backend, Described};
 
-/// Names that one listing call tells of.
+/// Names that one listing call returns.
 const PAGE: usize = 1000;
-/// A listing call is worth it where it tells of so many objects of a group, or of all that are left.
+/// A listing call is worth it if it covers this many objects of a group, or all that are left.
 const WORTH: usize = 8;
-/// Objects that are remembered.
+/// Most objects in the cache.
 const REMEMBERED: usize = 1 << 16;
-/// For how long.
+/// How long an entry is valid.
 const FOR: Duration = Duration::from_secs(60);
 
 #[derive(Default)]
 pub(super) struct Known {
     objects: Mutex<HashMap<String, (Instant, Described)>>,
-    /// One listing at a time: the page of one group has the objects of the next.
+    /// One listing at a time: the page of one group contains the objects of the next.
     listing: tokio::sync::Mutex<()>,
 }
 
@@ -30,7 +30,7 @@ impl Known {
         self.objects.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What is known of the objects, in the order of `names`; each is told once.
+    /// The cached descriptions of the objects, in the order of `names`; each is used once.
     pub(super) async fn of(&self, inner: &dyn Backend, names: &[&str]) -> Vec<Option<Described>> {
         self.learn(inner, names).await;
         let mut objects = self.lock();
@@ -41,7 +41,7 @@ impl Known {
         names.iter().map(&mut take).collect()
     }
 
-    /// Lists where names are dense enough; others stay unknown.
+    /// Lists where names are dense enough; other names stay unknown.
     async fn learn(&self, inner: &dyn Backend, names: &[&str]) {
         let _one = self.listing.lock().await;
         let mut unknown: Vec<&str> = {

@@ -1,4 +1,4 @@
-//! Temporary objects of processes that died before they deleted them.
+//! Temporary objects of processes that ended before they deleted them.
 
 use forebay_core::error::ErrorCode;
 use forebay_node::clock::unix_s;
@@ -6,12 +6,12 @@ use forebay_node::clock::unix_s;
 use super::TEMPORARY;
 use crate::backend::Backend;
 
-/// Younger ones may be in use: no composition takes so long to read.
+/// Younger ones may be in use: reading a composition takes less time.
 const OLD_S: u64 = 3600;
 const PAGE: usize = 1000;
 
-/// Deletes what was left in a bucket; how many there were. What cannot be deleted stays for the next
-/// time.
+/// Deletes the leftovers in a bucket. Returns how many there were. An object that cannot be deleted
+/// stays for the next time.
 pub(crate) async fn delete_leftovers(inner: &dyn Backend) -> u64 {
     let (mut from, mut swept) = (TEMPORARY.to_owned(), 0);
     loop {
@@ -30,7 +30,7 @@ pub(crate) async fn delete_leftovers(inner: &dyn Backend) -> u64 {
         if !last.starts_with(TEMPORARY) {
             break;
         }
-        // The first name behind the last one.
+        // Starts behind the last name.
         from = last + "\0";
     }
     if swept > 0 {

@@ -1,9 +1,9 @@
 //! Small cold objects of Google Cloud Storage, read many at once: up to 32 are composed into a
 //! temporary object there, which is read by one request and deleted.
 //!
-//! Whole objects that are asked for at the same time are gathered in groups ([`gather`]), and a group
-//! is fetched together ([`group`]). What cannot be had so, for whatever reason, is read by itself: a
-//! caller never sees the difference. Leftovers of processes that died are deleted later ([`leftovers`]).
+//! Concurrent reads of whole objects are gathered in groups ([`gather`]), and a group is fetched
+//! together ([`group`]). If that fails for any reason, the object is read alone: callers see no
+//! difference. Leftovers of processes that ended are deleted later ([`leftovers`]).
 
 mod gather;
 mod group;
@@ -26,10 +26,10 @@ pub use gather::Announced;
 pub(crate) use gather::{Gather, MAX_COMPOSED_OBJECTS};
 pub(crate) use leftovers::delete_leftovers;
 
-/// Where temporary objects are; no listing shows them.
+/// Prefix of temporary objects; listings do not show them.
 pub(crate) const TEMPORARY: &str = ".forebay-composed/";
 
-/// What buckets have gathered, by their ids.
+/// The groups of all buckets, by bucket id.
 #[derive(Default)]
 pub(super) struct Gathers(Mutex<HashMap<u64, Arc<Gather>>>);
 
@@ -47,7 +47,7 @@ impl Gathers {
     }
 }
 
-/// A backend whose whole objects are read together where that can be.
+/// A backend whose whole objects are read together where possible.
 pub(super) struct Composing {
     inner: Arc<dyn Backend>,
     gather: Arc<Gather>,

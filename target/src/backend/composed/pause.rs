@@ -1,4 +1,4 @@
-//! Whether compositions may be made of a bucket at the moment.
+//! Decides whether compositions may be made in a bucket at the moment.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -9,27 +9,27 @@ use tokio::time::Instant;
 
 use crate::backend::Backend;
 
-/// How long compositions rest after Google asked to slow down; twice as long each time,
+/// How long compositions pause after Google asked to slow down; twice as long each time,
 const REST: Duration = Duration::from_secs(60);
 /// up to this.
 const LONGEST_REST: Duration = Duration::from_secs(3600);
-/// After this time the bucket's settings are looked at again.
+/// After this time the bucket's settings are read again.
 const LOOK_AGAIN: Duration = Duration::from_secs(600);
 
 #[derive(Default)]
 pub(super) struct ComposePause {
     state: Mutex<State>,
-    /// One look at the bucket's settings at a time.
+    /// One read of the bucket's settings at a time.
     looking: tokio::sync::Mutex<()>,
 }
 
 #[derive(Default)]
 struct State {
-    /// Compositions rest until then.
+    /// Compositions pause until then.
     off_until: Option<Instant>,
-    /// The last rest.
+    /// Length of the last pause.
     rest: Duration,
-    /// When the bucket's settings were found good.
+    /// When the bucket's settings were last found suitable.
     looked: Option<Instant>,
     swept: bool,
 }
@@ -43,7 +43,7 @@ impl ComposePause {
         self.lock().off_until.is_none_or(|until| Instant::now() >= until)
     }
 
-    /// Whether the bucket is of a kind that compositions are good for.
+    /// Whether the bucket is suitable for compositions, and no pause is running.
     pub(super) async fn allows(&self, inner: &dyn Backend, how: Compose) -> bool {
         let good = || self.lock().looked.is_some_and(|at| at.elapsed() < LOOK_AGAIN);
         if how == Compose::Force || good() {
@@ -65,10 +65,10 @@ impl ComposePause {
         }
     }
 
-    /// A composition was refused.
+    /// Handles the failure of a composition.
     pub(super) fn refused(&self, error: &Error) {
         match error.code {
-            // The objects are others by now, which says nothing of compositions.
+            // The objects were changed, which says nothing about compositions.
             ErrorCode::ObjectChanged | ErrorCode::ObjectNotFound => {}
             ErrorCode::TooManyRequests => {
                 let rest = self.lock().rest;
@@ -82,7 +82,7 @@ impl ComposePause {
         }
     }
 
-    /// A composition was made.
+    /// Handles a successful composition.
     pub(super) fn made(&self) {
         self.lock().rest = Duration::ZERO;
     }
@@ -94,7 +94,7 @@ impl ComposePause {
         tracing::warn!(%error, "{why}: objects are read one by one for {rest:?}");
     }
 
-    /// Whether this process has yet to look for what an earlier one left. Says so once.
+    /// Whether this process has yet to delete the leftovers of earlier ones. True only once.
     pub(super) fn is_to_be_swept(&self) -> bool {
         !std::mem::replace(&mut self.lock().swept, true)
     }

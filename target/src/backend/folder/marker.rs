@@ -1,9 +1,10 @@
 //! Directory markers: keys that end in a slash and have no content.
 //!
-//! A marker is a folder. A folder counts as a marker while it is empty, whoever made it, and also with
-//! content if it was put as a marker. The second kind holds an empty file, [`MARKER_FILE`], so that the
-//! file system itself refuses to remove the folder together with the last object in it. An extended
-//! attribute would be lost if a put of the marker and that removal met on two machines.
+//! A marker is a folder. An empty folder counts as a marker, independent of its creator. A folder
+//! with content counts as a marker only if it was put as one. Such a folder holds an empty file,
+//! [`MARKER_FILE`], so that the file system itself rejects its removal together with the last
+//! object in it. An extended attribute would be lost if a put of the marker and that removal met on
+//! two machines.
 
 use std::fs::{self, File, Metadata};
 use std::io;
@@ -22,7 +23,7 @@ pub(super) const MARKER_FILE: &str = ".forebay-marker";
 
 /// The MD5 of no content.
 const EMPTY_MD5: &str = "d41d8cd98f00b204e9800998ecf8427e";
-/// Attempts of a put whose folder is removed meanwhile.
+/// Most attempts of a put whose folder is removed meanwhile.
 pub(super) const MAX_PUT_ATTEMPTS: usize = 64;
 
 /// The name of the folder that a key stands for, if the key ends in a slash.
@@ -30,7 +31,7 @@ pub(super) fn folder_name(key: &str) -> Option<&str> {
     key.strip_suffix('/')
 }
 
-/// The facts of a marker. All markers have one version: there is no content that could change.
+/// The metadata of a marker. All markers have one version: there is no content that could change.
 fn meta_from(made: &Metadata) -> RemoteMeta {
     RemoteMeta {
         size: 0,
@@ -42,8 +43,8 @@ fn meta_from(made: &Metadata) -> RemoteMeta {
     }
 }
 
-/// The facts of the marker that the folder at `path` is; None if it is none. `is_empty` says that the
-/// folder was empty a moment ago.
+/// The metadata of the marker that the folder at `path` is; `None` if it is no marker. `is_empty`:
+/// the folder was empty a moment ago.
 pub(super) fn meta_at(path: &Path, is_empty: bool) -> io::Result<Option<RemoteMeta>> {
     match fs::symlink_metadata(path.join(MARKER_FILE)) {
         Ok(file) => Ok(Some(meta_from(&file))),

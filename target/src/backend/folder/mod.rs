@@ -22,7 +22,7 @@ use forebay_core::size::ByteRange;
 
 use super::{After, Backend, PutBody, RemoteMeta, RemoteObject, RemotePage};
 
-/// Files whose names start so are being written; they are no objects.
+/// Prefix of files that are being written; they are no objects.
 const WORK_FILE_PREFIX: &str = ".forebay-tmp-";
 
 /// See the module. Cheap to clone.
@@ -73,7 +73,7 @@ fn check_root(bucket: &Bucket, root: &Path, allowed: &[PathBuf]) -> Result<PathB
     Ok(real)
 }
 
-/// Whether an element of a path is a file of this backend's own.
+/// Whether an element of a path is a file of this backend itself.
 fn is_reserved(element: &str) -> bool {
     element.starts_with(WORK_FILE_PREFIX) || element == marker::MARKER_FILE
 }
@@ -120,7 +120,7 @@ impl Folder {
             .is_some_and(|inside| problem_with(inside).is_none())
     }
 
-    /// Puts a failed file operation into words.
+    /// Translates a failed file operation into an error.
     fn error(&self, e: io::Error, doing: &str, name: &str) -> Error {
         let gone = matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
             || matches!(e.raw_os_error(), Some(libc::ENAMETOOLONG | libc::ELOOP));
@@ -183,7 +183,7 @@ fn meta_of(m: &Metadata) -> RemoteMeta {
     }
 }
 
-/// Runs file operations where they may block.
+/// Runs file operations on threads that may block.
 async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T> + Send + 'static,
 ) -> Result<T> {

@@ -1,4 +1,4 @@
-//! Reads a file of the folder; notices when somebody changes it meanwhile.
+//! Reads a file of the folder and detects changes meanwhile.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
@@ -12,7 +12,7 @@ use futures::stream::{self, StreamExt};
 use super::{Folder, blocking, changed, marker, meta_of};
 use crate::backend::{RemoteMeta, RemoteObject};
 
-/// Bytes read at once; a file up to this size costs one hop to a blocking thread.
+/// Bytes read at once; a file up to this size costs one switch to a blocking thread.
 const CHUNK: u64 = 1 << 20;
 
 struct Reader {
@@ -61,7 +61,7 @@ impl Reader {
         if_version: Option<&str>,
     ) -> Result<Self> {
         let path = folder.existing(&name)?;
-        // Non-blocking: a named pipe must not hold the thread until somebody writes to it.
+        // Non-blocking: a named pipe must not hold the thread until a writer opens it.
         let file = OpenOptions::new()
             .read(true)
             .custom_flags(libc::O_NONBLOCK | libc::O_NOFOLLOW | libc::O_CLOEXEC)
@@ -84,8 +84,8 @@ impl Reader {
         Ok(Self { folder, name, file, meta, left })
     }
 
-    /// The next bytes. Before the last ones are given away the file is looked at again, so that a
-    /// reader never takes a mix of two versions for a whole.
+    /// The next bytes. Before the last ones are returned the file's metadata is checked again, so
+    /// that a reader never gets a mix of two versions.
     fn chunk(&mut self) -> Result<Bytes> {
         let mut buffer = vec![0; self.left.len().min(CHUNK) as usize];
         match self.file.read_exact_at(&mut buffer, self.left.start) {

@@ -1,9 +1,8 @@
 //! Lists the folder in byte order of whole names, a page at a time.
 //!
-//! A folder sorts as its name with a slash behind it: `a-b` comes before `a/b`. One that is a marker is
-//! a row of its own, before what is in it. Folders that lie
-//! before the page or outside the prefix are not opened, and big ones are not read and sorted anew
-//! for every page.
+//! A folder sorts as its name with a slash behind it: `a-b` comes before `a/b`. A folder that is a
+//! marker is a row of its own, before its content. Folders before the page or outside the prefix
+//! are not opened, and big ones are not read and sorted again for every page.
 
 use std::fs;
 use std::io;
@@ -18,23 +17,23 @@ use forebay_core::name::MAX_OBJECT_NAME;
 use super::{Folder, is_reserved, marker, meta_of, problem_with};
 use crate::backend::{RemoteEntry, RemoteMeta, RemotePage};
 
-/// Folders with fewer entries are read anew each time.
+/// Folders with fewer entries are read again each time.
 const LARGE_FOLDER_ENTRIES: usize = 2_000;
-/// Sorted big folders kept.
+/// Most sorted big folders in the cache.
 const CACHED_FOLDERS: NonZeroUsize = NonZeroUsize::new(8).expect("8 is not zero");
-/// A folder changed so recently may change again without another time stamp.
+/// A folder changed so recently may change again without a new time stamp.
 const MTIME_GRANULARITY: Duration = Duration::from_secs(2);
 
-/// Sorted content of big folders, valid as long as the folder's time stamp stays.
+/// Sorted content of big folders, valid until the folder's time stamp changes.
 pub(super) struct Listings {
     kept: Mutex<lru::LruCache<PathBuf, (SystemTime, Arc<Content>)>>,
 }
 
-/// What one folder holds.
+/// The content of one folder.
 struct Content {
     /// In the order of their keys.
     children: Vec<Child>,
-    /// Not even a file of this backend's own is there.
+    /// There are no files at all, also none of this backend itself.
     is_empty: bool,
     /// It was put as a marker.
     is_marked: bool,
@@ -102,7 +101,7 @@ struct Walk<'a> {
 pub(super) fn list(folder: &Folder, prefix: &str, after: &str, limit: usize) -> Result<RemotePage> {
     folder.check_root_exists()?;
     let mut walk = Walk { folder, prefix, after, limit: limit.max(1), page: RemotePage::default() };
-    // Everything asked for lies in the deepest folder that the prefix names.
+    // All requested names are in the deepest folder that the prefix names.
     let start = prefix.rfind('/').map_or("", |slash| &prefix[..=slash]);
     let start_path = folder.root.join(start.trim_end_matches('/'));
     let reachable = start.is_empty()
@@ -115,8 +114,8 @@ pub(super) fn list(folder: &Folder, prefix: &str, after: &str, limit: usize) -> 
 }
 
 impl Walk<'_> {
-    /// Adds the folder with the key `key` (empty, or with a slash at its end), if it is a marker, and
-    /// what is in it. Returns whether the page is full.
+    /// Adds the folder with the key `key` (empty, or with a slash at its end), if it is a marker,
+    /// and its content. Returns whether the page is full.
     fn descend(&mut self, key: &mut String, path: &Path) -> Result<bool> {
         let content = match self.folder.listings.content(path) {
             Ok(content) => content,
@@ -153,7 +152,8 @@ impl Walk<'_> {
                 continue;
             }
             if !key.starts_with(self.prefix) {
-                // The walk began in the deepest folder of the prefix: what matches is one run.
+                // The walk began in the deepest folder of the prefix, so the matching names are
+                // contiguous.
                 if key.as_str() > self.prefix {
                     break;
                 }
@@ -173,7 +173,7 @@ impl Walk<'_> {
         Ok(false)
     }
 
-    /// Index of the first child that can be, or hold, a key of the page.
+    /// Index of the first child that can be, or contain, a key of the page.
     fn first_of_interest(&self, children: &[Child], key: &str) -> usize {
         let holds = |c: &Child, rest: &str| c.key.ends_with('/') && rest.starts_with(&*c.key);
         let by_after = self
@@ -197,7 +197,7 @@ impl Walk<'_> {
         }
         let meta = match fs::symlink_metadata(&file) {
             Ok(meta) if meta.is_file() => meta_of(&meta),
-            // Gone or something else by now.
+            // Removed or replaced meanwhile.
             Ok(_) => return Ok(false),
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(false),
             Err(e) => return Err(self.folder.error(e, "list", key)),

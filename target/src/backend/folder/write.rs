@@ -1,4 +1,4 @@
-//! Puts and deletes files of the folder: write aside, sync, rename.
+//! Puts and deletes files of the folder: write to a work file, sync, rename.
 
 use std::fs::{self, File};
 use std::io;
@@ -14,7 +14,7 @@ use super::marker::{self, MAX_PUT_ATTEMPTS};
 use super::{Folder, WORK_FILE_PREFIX, blocking, meta_of, problem_with};
 use crate::backend::{PutBody, RemoteMeta};
 
-/// A file being written beside its final place; removed when dropped before the commit.
+/// A work file beside its final place; removed when dropped before the commit.
 struct WorkFile {
     path: PathBuf,
     place: PathBuf,
@@ -23,8 +23,8 @@ struct WorkFile {
     folders: MadeFolders,
 }
 
-/// The folders that were made for a put. An empty folder would be a marker that nobody put, so they go
-/// with a put that is given up.
+/// The folders that were created for a put. An empty folder would be a marker that was never put,
+/// so they are removed with a put that is given up.
 pub(super) struct MadeFolders {
     uppermost: Option<PathBuf>,
     last: PathBuf,
@@ -39,7 +39,7 @@ impl MadeFolders {
         self.uppermost = None;
     }
 
-    /// `mkdir -p` that follows no link and syncs what it makes.
+    /// Like `mkdir -p`, but follows no link and syncs the folders it creates.
     pub(super) fn make(&mut self, root: &Path) -> io::Result<()> {
         let last = self.last.clone();
         self.make_one(root, &last)
@@ -51,7 +51,7 @@ impl MadeFolders {
         }
         match fs::symlink_metadata(folder) {
             Ok(m) if m.is_dir() => {
-                // The folder is real; those above it may still be links.
+                // The folder itself is no link; those above it may still be links.
                 let real = fs::canonicalize(folder)?;
                 return match real == folder {
                     true => Ok(()),
@@ -88,7 +88,7 @@ impl Drop for MadeFolders {
 impl Drop for WorkFile {
     fn drop(&mut self) {
         if !self.committed {
-            // Nobody can be told; listings skip what stays behind.
+            // There is no caller to report an error to; listings skip leftover work files.
             let _ = fs::remove_file(&self.path);
         }
     }
@@ -115,7 +115,7 @@ pub(super) async fn put(folder: &Arc<Folder>, name: &str, body: PutBody) -> Resu
     blocking(move || commit(&folder, &name, work, &file)).await
 }
 
-/// The refusal to write the object `name`.
+/// The error for a rejected write of the object `name`.
 pub(super) fn refusal(folder: &Folder, code: ErrorCode, name: &str, why: &str) -> Error {
     let uri = folder.bucket.object_uri(&name.escape_debug().to_string());
     Error::new(code, format!("cannot write {uri} into a folder: {why}"))
@@ -158,13 +158,13 @@ fn begin(folder: &Folder, name: &str) -> Result<(WorkFile, File)> {
     Err(marker::removed_again(folder, name))
 }
 
-/// Removes `folder` and those above it, below `root`, as far as they are empty. One that was put as a
-/// marker has a file in it, so it stays.
+/// Removes `folder` and its parents below `root`, as far as they are empty. A folder that was put
+/// as a marker has a file in it, so it stays.
 pub(super) fn remove_empty_folders(root: &Path, folder: Option<&Path>) {
     let mut above = folder;
     while let Some(folder) = above.filter(|p| *p != root) {
         match fs::remove_dir(folder) {
-            // A name that is too long was never made.
+            // A folder whose name is too long was never created.
             Err(e) if !matches!(e.raw_os_error(), Some(libc::ENOENT | libc::ENAMETOOLONG)) => break,
             _ => above = folder.parent(),
         }
@@ -186,7 +186,7 @@ pub(super) fn sync_folder(folder: &Path) -> io::Result<()> {
     File::open(folder)?.sync_all()
 }
 
-/// As [`Folder::error`], but for a name that cannot be written rather than is not there.
+/// As [`Folder::error`], but for a name that cannot be written.
 pub(super) fn write_error(folder: &Folder, e: io::Error, name: &str) -> Error {
     let uri = folder.bucket.object_uri(name);
     match e.raw_os_error() {

@@ -21,17 +21,17 @@ use crate::egress::innermost;
 /// Google's own address.
 pub(super) const GOOGLE: &str = "https://storage.googleapis.com";
 
-/// How Google Cloud Storage is spoken to.
+/// Settings for Google Cloud Storage.
 #[derive(Clone, Debug)]
 pub struct GcsSettings {
     /// Used by buckets that name no endpoint themselves; Google's own when absent.
     pub endpoint: Option<String>,
     pub connect_timeout: Duration,
-    /// Longest wait for the first byte of an answer; uploads get more by their size.
+    /// Longest wait for the first byte of a response; uploads get more by their size.
     pub read_timeout: Duration,
-    /// Objects above this size go up in chunks, of which only the failed one is sent again.
+    /// Objects above this size are uploaded in chunks; only a failed chunk is sent again.
     pub resumable_above: u64,
-    /// Size of a chunk; a multiple of 256 KiB, as Google asks.
+    /// Size of a chunk; a multiple of 256 KiB, as Google requires.
     pub chunk_size: u64,
     /// For single chunks.
     pub chunk_retry: RetryPolicy,
@@ -54,14 +54,14 @@ impl Default for GcsSettings {
 }
 
 impl GcsSettings {
-    /// Defaults, with the emulator that `STORAGE_EMULATOR_HOST` names, if it does.
+    /// Defaults, with the emulator that `STORAGE_EMULATOR_HOST` names, if it is set.
     pub fn from_env() -> Self {
         let emulator = std::env::var("STORAGE_EMULATOR_HOST").ok();
         Self { endpoint: emulator.as_deref().and_then(emulator_url), ..Self::default() }
     }
 }
 
-/// `STORAGE_EMULATOR_HOST` as the URL it stands for: other tools take it with or without a scheme.
+/// `STORAGE_EMULATOR_HOST` as a URL: other tools accept it with or without a scheme.
 fn emulator_url(host: &str) -> Option<String> {
     match host.trim().trim_end_matches('/') {
         "" => None,
@@ -72,12 +72,12 @@ fn emulator_url(host: &str) -> Option<String> {
 
 /// Clients for one endpoint.
 pub(crate) struct GcsClient {
-    /// Google's crate, which writes small objects. Of Google's own hosts alone: it collects whatever a
-    /// server sends with a refusal, however long, and anybody may name an endpoint in a bucket.
+    /// Google's crate, which writes small objects. Only for Google's own hosts: it collects an
+    /// error response of any length, and any client may name an endpoint in a bucket.
     pub(super) storage: Option<Storage>,
     http: reqwest::Client,
     credentials: Credentials,
-    /// For people, and where paths begin: a URL without a slash at its end.
+    /// For messages, and the prefix of paths: a URL without a slash at its end.
     pub(crate) endpoint: String,
     pub(super) settings: GcsSettings,
 }
@@ -93,24 +93,24 @@ impl GcsClient {
         self.http.request(method, format!("{}{path}", self.endpoint)).query(query)
     }
 
-    /// A request to an upload session. Its URL is all the proof it takes, so no token goes with it,
-    /// wherever the server says that the session is.
+    /// A request to an upload session. The session's URL is sufficient authorization, so no token
+    /// is sent, whichever host the server names for the session.
     pub(super) fn put_to_session(&self, session: &str) -> RequestBuilder {
         self.http.put(session)
     }
 
-    /// Sends a request with the credentials; an answer above 399 is a failure.
+    /// Sends a request with the credentials; a status above 399 is a failure.
     pub(super) async fn send(&self, request: RequestBuilder) -> Result<Response, Failure> {
         let headers = match self.credentials.headers(http::Extensions::new()).await {
             Ok(CacheableResource::New { data, .. }) => data,
-            // That is said only to callers who know the headers already.
+            // Returned only to callers that have the headers already.
             Ok(CacheableResource::NotModified) => http::HeaderMap::new(),
             Err(e) => return Err(Failure::no_credentials(&e, e.is_transient())),
         };
         Self::send_bare(request.headers(headers)).await
     }
 
-    /// Sends a request as it is; an answer above 399 is a failure.
+    /// Sends a request as it is; a status above 399 is a failure.
     pub(super) async fn send_bare(request: RequestBuilder) -> Result<Response, Failure> {
         let answer = request.send().await.map_err(|e| Failure::of_http(&e))?;
         if has_long_head(&answer) {
@@ -123,7 +123,7 @@ impl GcsClient {
     }
 }
 
-/// Clients made so far.
+/// Clients created so far.
 pub(crate) struct GcsClients {
     pub(super) settings: GcsSettings,
     clients: Mutex<HashMap<String, Arc<GcsClient>>>,
@@ -134,7 +134,7 @@ impl GcsClients {
         Self { settings, clients: Mutex::default() }
     }
 
-    /// The clients for `endpoint`, or else for the configured one.
+    /// The clients for `endpoint`, or for the configured endpoint if there is none.
     pub(crate) async fn client(&self, endpoint: Option<&str>) -> Result<Arc<GcsClient>> {
         let given = endpoint.filter(|e| !e.is_empty()).or(self.settings.endpoint.as_deref());
         let endpoint = given.unwrap_or(GOOGLE).trim_end_matches('/').to_owned();
@@ -163,7 +163,7 @@ impl GcsClients {
         let storage = Storage::builder()
             .with_endpoint(endpoint)
             .with_credentials(credentials.clone())
-            // Retries are a decorator's.
+            // A decorator retries.
             .with_retry_policy(NeverRetry)
             .build()
             .await
@@ -171,9 +171,10 @@ impl GcsClients {
         let storage = (is_google(&url) || self.settings.crate_for_all).then_some(storage);
         let http = reqwest::Client::builder()
             .connect_timeout(self.settings.connect_timeout)
-            // A chunk that is not sent in full is answered by 308, which is no redirect here.
+            // Status 308 is the response to a chunk that was not sent in full; it is no redirect
+            // here.
             .redirect(reqwest::redirect::Policy::none())
-            // Objects are kept as they are stored, packed or not.
+            // Objects are kept as they are stored, compressed or not.
             .no_gzip()
             .user_agent(concat!("forebay/", env!("CARGO_PKG_VERSION")))
             .build()
@@ -183,8 +184,9 @@ impl GcsClients {
     }
 }
 
-/// Google's application default credentials for Google's own hosts, and none for any other: a token
-/// is good at Google for whoever sees it, and anybody may name an endpoint in a bucket.
+/// Google's application default credentials for Google's own hosts, and none for any other. A token
+/// is valid at Google for every server that receives it, and any client may name an endpoint in a
+/// bucket.
 fn credentials_for(url: &Url) -> Result<Credentials> {
     if !is_google(url) {
         return Ok(Anonymous::new().build());

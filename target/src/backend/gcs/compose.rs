@@ -1,4 +1,4 @@
-//! Compositions: one object made of up to 32, each of the generation that is meant.
+//! Compositions: one object made of up to 32, each of a given generation.
 
 use forebay_core::bill::RequestClass;
 use forebay_core::error::{Error, ErrorCode, Result};
@@ -10,7 +10,7 @@ use super::list::Resource;
 use super::{GcsBackend, object_path};
 use crate::backend::{Described, RemoteMeta};
 
-/// What decides whether temporary objects cost more than the calls for them.
+/// The settings that decide whether temporary objects cost more than the calls for them.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct BucketResource {
@@ -33,7 +33,7 @@ struct Versioning {
 }
 
 impl BucketResource {
-    /// Why temporary objects are not for this bucket, and what could be changed there.
+    /// Why temporary objects are unsuitable for this bucket, and which setting would change that.
     fn objection(&self) -> Option<(String, &'static str)> {
         let soft = self.soft_delete_policy.as_ref().map(|soft| &*soft.retention_duration_seconds);
         if let Some(soft) = soft.filter(|soft| !matches!(*soft, "" | "0")) {
@@ -60,7 +60,7 @@ impl BucketResource {
 }
 
 impl GcsBackend {
-    /// Fails where temporary objects would cost more than they are worth.
+    /// Fails if temporary objects would cost more than they save.
     pub(super) async fn check_bucket_for_composing(&self) -> Result<()> {
         let path = format!("/storage/v1/b/{}", self.remote);
         let query = [("fields", "storageClass,softDeletePolicy,retentionPolicy,versioning")];
@@ -86,7 +86,7 @@ impl GcsBackend {
         }
     }
 
-    /// Objects from a name on, as they are at the moment; temporary ones, too.
+    /// Current objects from a name on, including temporary ones.
     pub(super) async fn describe_objects(
         &self,
         from: &str,
@@ -111,7 +111,7 @@ impl GcsBackend {
         into: &str,
         parts: &[&Described],
     ) -> Result<RemoteMeta> {
-        // Without a generation in the source itself: that would find an older one, too.
+        // No generation in the source itself: that would also find an older one.
         let source = |part: &&Described| json!({"name": part.name, "objectPreconditions": {"ifGenerationMatch": part.meta.version}});
         let sources: Vec<_> = parts.iter().map(source).collect();
         let body = json!({
@@ -134,7 +134,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn buckets_that_charge_for_what_is_deleted_are_told_by_their_settings() {
+    fn buckets_that_charge_for_deleted_objects_are_detected_by_their_settings() {
         let objection = |settings| {
             let bucket: BucketResource = serde_json::from_value(settings).unwrap();
             bucket.objection().map(|(why, _)| why)

@@ -1,8 +1,8 @@
-//! Google's application default credentials, asked for anew when they fail.
+//! Google's application default credentials, created again when they fail.
 //!
-//! Google's crate renews tokens by itself, but after an answer that it takes for final it never asks
-//! again, after any other only ten seconds later, and it waits without an end for one that hangs. A
-//! node lives longer than that.
+//! Google's crate renews tokens by itself. But after a response that it takes for final it never
+//! retries, after any other only ten seconds later, and it waits without a timeout. A node runs
+//! longer than that.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -16,11 +16,11 @@ use google_cloud_gax::error::CredentialsError;
 use http::{Extensions, HeaderMap};
 use tokio::time::{Instant, timeout};
 
-/// What tokens are asked for: to read and write objects, not to manage buckets.
+/// Scope of the tokens: to read and write objects, not to manage buckets.
 const SCOPE: &str = "https://www.googleapis.com/auth/devstorage.read_write";
 /// Longest wait for a token.
 const ANSWER: Duration = Duration::from_secs(10);
-/// Whoever hands tokens out is not asked more often than this by calls that failed.
+/// Shortest interval between token requests of calls that failed.
 const PAUSE: Duration = Duration::from_secs(1);
 
 type Headers = Result<CacheableResource<HeaderMap>, CredentialsError>;
@@ -29,8 +29,8 @@ type Headers = Result<CacheableResource<HeaderMap>, CredentialsError>;
 #[derive(Debug)]
 pub(super) struct Renewed {
     current: Mutex<Made>,
-    /// Whether a failure is likely to pass: there was a token before, or somebody said where
-    /// tokens are. Elsewhere than at Google there is nobody who could ever answer.
+    /// Whether a failure is likely to pass: there was a token before, or the configuration names a
+    /// source of tokens. At hosts other than Google's there may be no token service at all.
     expected: AtomicBool,
 }
 
@@ -41,7 +41,7 @@ struct Made {
 }
 
 impl Renewed {
-    /// Fails when what the environment names cannot be read.
+    /// Fails if the files that the environment names cannot be read.
     pub(super) fn new() -> Result<Self, BuildError> {
         let named = ["GOOGLE_APPLICATION_CREDENTIALS", "GCE_METADATA_HOST"];
         let expected = named.into_iter().any(|name| std::env::var_os(name).is_some());
@@ -53,14 +53,15 @@ impl Renewed {
         self.current.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Others than those that failed; none while it is too early.
+    /// New credentials in place of those that failed; `None` if the last ones were created too
+    /// recently.
     fn others(&self, failed: &Made) -> Option<Credentials> {
         let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
         if current.at == failed.at {
             if failed.at.elapsed() < PAUSE {
                 return None;
             }
-            // What was readable at the start may be in the middle of a change now.
+            // A file that was readable at the start may be in the middle of a change now.
             *current = Made { credentials: make().ok()?, at: Instant::now() };
         }
         Some(current.credentials.clone())
@@ -85,7 +86,7 @@ impl CredentialsProvider for Renewed {
             Ok(headers) => return Ok(headers),
             Err(e) => e,
         };
-        // Where no token was ever likely, the crate's own pace is quick enough.
+        // Where no token was ever likely, the crate's own retries suffice.
         let expected = self.expected.load(Ordering::Relaxed);
         let worth_it = expected || !failure.is_transient();
         let failure = match worth_it.then(|| self.others(&current)).flatten() {

@@ -1,5 +1,5 @@
-//! Puts failures of Google's crate and of plain requests into the domain's words: which bucket,
-//! which endpoint, what to do.
+//! Translates failures of Google's crate and of plain requests into errors of Forebay: which
+//! bucket, which endpoint, what to do.
 
 use std::error::Error as StdError;
 
@@ -12,7 +12,7 @@ use crate::backend::bounded::read_error;
 use crate::backend::place::{Place, code_of, hinting_at_clocks, retry_after};
 use crate::egress::innermost;
 
-/// Who is to be named in an error.
+/// Names for error messages: the bucket and its endpoint.
 #[derive(Clone)]
 pub(super) struct Errors {
     pub(super) place: Place,
@@ -21,29 +21,29 @@ pub(super) struct Errors {
 pub(super) const CREDENTIALS_HINT: &str = "set GOOGLE_APPLICATION_CREDENTIALS in the environment of \
      the targets to the file of a service account's key, or give their machines a service account";
 
-/// Longest part of an answer that is shown.
+/// Longest part of a response that is shown.
 const SHOWN: usize = 300;
 
-/// Why a call failed, before it is known of which object it was.
+/// Why a call failed, before its object is known.
 #[derive(Debug)]
 pub(super) enum Failure {
-    /// The server answered, and said no.
+    /// The server rejected the request.
     Refused {
         status: u16,
         said: String,
         retry_after: Option<u32>,
-        /// When, by its clock.
+        /// Time of the response, by the server's clock.
         date: Option<String>,
     },
-    /// It could not be asked, or did not answer.
+    /// It could not be reached, or did not respond.
     Unreachable(String),
     NoCredentials {
         why: String,
         transient: bool,
     },
-    /// It answered with something that no such server answers.
+    /// It responded with something that no such server returns.
     Nonsense(String),
-    /// What came is not what the server itself says that it has.
+    /// The received bytes differ from the server's own checksum or size.
     Damaged(String),
 }
 
@@ -56,7 +56,7 @@ impl Failure {
         Self::Unreachable("it did not answer in time".into())
     }
 
-    /// Of a request that got no answer, or of an answer that broke off.
+    /// The failure of a request without a response, or of a response that broke off.
     pub(super) fn of_http(e: &reqwest::Error) -> Self {
         match () {
             () if e.is_timeout() => Self::timeout(),
@@ -65,7 +65,7 @@ impl Failure {
         }
     }
 
-    /// Of an answer above 399.
+    /// The failure of a response above 399.
     pub(super) async fn of_answer(answer: reqwest::Response) -> Self {
         let (status, retry_after) = (answer.status().as_u16(), after(answer.headers()));
         let date = text(answer.headers(), "date");
@@ -94,7 +94,7 @@ impl Failure {
         }
     }
 
-    /// A 404 whose words leave open whether the object or its bucket is missing.
+    /// A 404 that leaves open whether the object or its bucket is missing.
     pub(super) fn is_vague(&self) -> bool {
         let object = "No such object";
         matches!(self, Self::Refused { status: 404, said, .. } if !said.starts_with(object))
@@ -109,21 +109,21 @@ fn text(headers: &HeaderMap, name: &str) -> Option<String> {
     Some(headers.get(name)?.to_str().ok()?.to_owned())
 }
 
-/// What an error's body says: the message of Google's JSON, or short plain text.
+/// The message of an error's body: that of Google's JSON, or short plain text.
 fn said(status: u16, body: &[u8]) -> String {
     let json = serde_json::from_slice::<serde_json::Value>(body).ok();
     let message = json.as_ref().and_then(|json| json["error"]["message"].as_str());
     let text = message.map_or_else(|| String::from_utf8_lossy(body), Into::into);
     match text.trim() {
         "" => format!("HTTP status {status}"),
-        // XML and pages of proxies tell people less than the number.
+        // For people the status is clearer than XML or a proxy's page.
         text if text.starts_with('<') => format!("HTTP status {status}"),
         text => text.chars().take(SHOWN).collect(),
     }
 }
 
 impl Errors {
-    /// The error of a call about the object `name`, or about the bucket.
+    /// The error of a call for the object `name`, or for the bucket.
     pub(super) fn of(&self, failure: &Failure, name: Option<&str>) -> Error {
         match failure {
             Failure::Refused { status, said, retry_after, date } => {

@@ -1,4 +1,4 @@
-//! As whom Google Cloud Storage is called, and whether that one may write.
+//! The identity with which Google Cloud Storage is called, and whether it may write.
 
 use std::fs;
 use std::path::PathBuf;
@@ -14,12 +14,12 @@ use super::client::{GOOGLE, is_google};
 use super::error::CREDENTIALS_HINT;
 use super::{GcsBackend, GcsClients};
 
-/// Where `gcloud auth application-default login` leaves a credential, below the home folder.
+/// Path of the credential of `gcloud auth application-default login`, below the home folder.
 const DEFAULT_FILE: &str = ".config/gcloud/application_default_credentials.json";
 const CREATE: &str = "storage.objects.create";
 
 impl GcsClients {
-    /// As whom the endpoint, or else the configured one, is called.
+    /// The identity for `endpoint`, or for the configured endpoint if there is none.
     pub(crate) fn identity(&self, endpoint: Option<&str>) -> CloudIdentity {
         let given = endpoint.filter(|e| !e.is_empty()).or(self.settings.endpoint.as_deref());
         let endpoint = given.unwrap_or(GOOGLE).trim_end_matches('/').to_owned();
@@ -32,8 +32,8 @@ impl GcsClients {
     }
 }
 
-/// What the environment says, in words, and the project that calls count for. Of a file only names are
-/// told.
+/// Describes the credential of the environment, and the project that calls count for. Of a file
+/// only names are shown.
 fn credential(set: impl Fn(&str) -> Option<String>) -> (String, Option<String>) {
     let quota = set("GOOGLE_CLOUD_QUOTA_PROJECT");
     let named = set("GOOGLE_APPLICATION_CREDENTIALS").map(PathBuf::from);
@@ -60,7 +60,7 @@ fn credential(set: impl Fn(&str) -> Option<String>) -> (String, Option<String>) 
     (format!("{}, from {shown}", who.as_deref().unwrap_or("an unnamed account")), project)
 }
 
-/// Which of the permissions that were asked about the caller has.
+/// Those of the tested permissions that the caller has.
 #[derive(Deserialize)]
 struct Permissions {
     #[serde(default)]
@@ -68,7 +68,7 @@ struct Permissions {
 }
 
 impl GcsBackend {
-    /// Whether the credential may write objects, as Google says without a write.
+    /// Whether the credential may write objects, as Google reports without a write.
     pub(crate) async fn may_write(&self) -> Access {
         let path = format!("/storage/v1/b/{}/iam/testPermissions", self.remote);
         let query = [("permissions", CREATE)];
@@ -82,7 +82,7 @@ impl GcsBackend {
                 let error = Error::new(ErrorCode::AccessDenied, text).hint(CREDENTIALS_HINT);
                 Access::Fail { error }
             }
-            // Emulators, and credentials that may not even ask.
+            // Emulators, and credentials that may not even test permissions.
             Err(_) => {
                 Access::unknown("the server does not say, and nothing is written to find out")
             }

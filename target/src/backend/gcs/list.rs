@@ -1,5 +1,5 @@
-//! What the crate does by gRPC only, which no emulator speaks: stat, delete and list, by the JSON
-//! API.
+//! Calls that the crate makes by gRPC only, which no emulator supports: stat, delete and list. They
+//! use the JSON API.
 
 use std::collections::BTreeMap;
 
@@ -16,17 +16,17 @@ use crate::backend::bounded::{ReadFailure, read_listing};
 use crate::backend::composed::TEMPORARY;
 use crate::backend::{RemoteEntry, RemoteMeta, RemotePage, content_headers};
 
-/// Entries that Google gives at most per listing call.
+/// Most entries that Google returns per listing call.
 const PAGE: usize = 1000;
 
-/// What listings need to tell of objects.
+/// The fields of objects that listings need.
 const FIELDS: &str = "items(name,size,generation,md5Hash),nextPageToken";
 
-/// What is asked of one object.
+/// The fields that are requested of one object.
 const OBJECT_FIELDS: &str = "size,generation,md5Hash,contentType,contentEncoding,contentLanguage,\
     contentDisposition,cacheControl,metadata";
 
-/// An object as the JSON API describes it; numbers come as text.
+/// An object as the JSON API describes it; numbers are texts.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct Resource {
@@ -51,13 +51,13 @@ pub(super) struct Listing {
 }
 
 impl Resource {
-    /// CRC-32C of the content; `None` when it is none.
+    /// CRC-32C of the content; `None` if the text is not valid.
     pub(super) fn checksum(&self) -> Option<u32> {
         let bytes = base64::engine::general_purpose::STANDARD.decode(&self.crc32c).ok()?;
         Some(u32::from_be_bytes(bytes.try_into().ok()?))
     }
 
-    /// `None` when a number is none.
+    /// `None` if a number is not valid.
     pub(super) fn meta(self) -> Option<RemoteMeta> {
         let md5 = base64::engine::general_purpose::STANDARD.decode(&self.md5_hash).ok()?;
         let (size, generation) = (self.size.parse().ok()?, self.generation.parse().ok()?);
@@ -73,7 +73,7 @@ impl Resource {
 }
 
 impl GcsBackend {
-    /// Sends a request and reads its JSON, all in the usual time.
+    /// Sends a request and reads its JSON, with the usual timeout.
     pub(super) async fn json<T: DeserializeOwned>(
         &self,
         request: RequestBuilder,
@@ -81,7 +81,7 @@ impl GcsBackend {
         Ok(self.sized_json(request).await?.0)
     }
 
-    /// Sends a request and reads its JSON, and how many bytes it has.
+    /// Sends a request and reads its JSON. Also returns its length in bytes.
     async fn sized_json<T: DeserializeOwned>(
         &self,
         request: RequestBuilder,
@@ -121,7 +121,7 @@ impl GcsBackend {
         }
     }
 
-    /// Entries after `after`. `startOffset` includes its own name, so one more is asked for.
+    /// Entries after `after`. `startOffset` includes its own name, so one more is requested.
     pub(super) async fn list_objects(
         &self,
         prefix: &str,
@@ -144,7 +144,7 @@ impl GcsBackend {
             }
             let more = entries.len() > limit || !listing.next_page_token.is_empty();
             entries.truncate(limit);
-            // Google may answer with an empty page that is not the last.
+            // Google may return an empty page that is not the last.
             if !entries.is_empty() || !more {
                 return Ok(RemotePage { entries, more, ..RemotePage::default() });
             }
@@ -185,8 +185,8 @@ impl GcsBackend {
         Ok(RemoteEntry { name, size, version, etag, mtime_ns })
     }
 
-    /// Asks for what every use of a bucket needs: the right to look at a bucket's properties is not
-    /// part of the roles that may read and write its objects.
+    /// Checks the bucket by a listing, which every use of a bucket needs: the right to read a
+    /// bucket's properties is not part of the roles that may read and write its objects.
     pub(super) async fn look_at_bucket(&self) -> Result<()> {
         let path = format!("/storage/v1/b/{}/o", self.remote);
         let query = [("maxResults", "1"), ("fields", "nextPageToken")];
@@ -195,7 +195,8 @@ impl GcsBackend {
         found.map(drop).map_err(|failure| self.errors.of(&failure, None))
     }
 
-    /// A failure of a call about an object; asks about the bucket where the answer does not tell.
+    /// Explains the failure of a call for an object. Checks the bucket if the response leaves open
+    /// what is missing.
     pub(super) async fn explain(&self, failure: Failure, name: &str) -> Error {
         let error = self.errors.of(&failure, Some(name));
         if error.code == ErrorCode::ObjectNotFound && failure.is_vague() {

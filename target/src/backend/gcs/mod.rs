@@ -1,7 +1,7 @@
-//! Buckets of Google Cloud Storage: small objects are written by Google's crate, the rest is the JSON
-//! API (docs/decisions/0006-google-cloud-storage.md says why).
+//! Buckets of Google Cloud Storage. Google's crate writes small objects; everything else uses the
+//! JSON API (reasons: docs/decisions/0006-google-cloud-storage.md).
 //!
-//! The crate's own retries are off: those are a decorator's.
+//! The crate's own retries are off: a decorator retries.
 
 mod client;
 mod compose;
@@ -33,7 +33,7 @@ pub use client::GcsSettings;
 pub(crate) use client::{GcsClient, GcsClients};
 use error::{Errors, Failure};
 
-/// What stays as it is in a path.
+/// Characters that are not escaped in a path.
 const PLAIN: AsciiSet = NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
 
 /// See the module.
@@ -53,7 +53,7 @@ impl GcsBackend {
         Self { client, remote: remote.to_owned(), errors, bill }
     }
 
-    /// Requests stand on this bill.
+    /// Adds requests to this bill.
     pub(crate) fn billing(self, bill: Arc<Bill>) -> Self {
         Self { bill, ..self }
     }
@@ -76,21 +76,21 @@ impl GcsBackend {
     }
 }
 
-/// Where the JSON API has an object.
+/// Path of an object in the JSON API.
 fn object_path(bucket: &str, name: &str) -> String {
     format!("/storage/v1/b/{bucket}/o/{}", utf8_percent_encode(name, &PLAIN))
 }
 
-/// Names that Google has not: as the last part of a URL they would mean another one.
+/// Names that Google cannot have: as the last part of a URL they would mean another one.
 fn is_impossible(name: &str) -> bool {
     matches!(name, "." | "..")
 }
 
-/// The fields of answers that matter here.
+/// The fields of responses that are used here.
 struct Facts {
     size: u64,
     generation: i64,
-    /// Empty where Google keeps none: of objects composed of others.
+    /// Empty if Google has none: for composed objects.
     md5: Vec<u8>,
     content_type: Option<String>,
     headers: ContentHeaders,
@@ -103,14 +103,14 @@ impl Facts {
         let version = self.generation.to_string();
         RemoteMeta {
             size: self.size,
-            // As the XML API spells it; the JSON API's own changes with the metadata.
+            // As in the XML API; the ETag of the JSON API changes with the metadata.
             etag: md5.clone().unwrap_or_else(|| version.clone()),
             version,
             md5,
             mtime_ns: written_ns(self.generation),
             content_type: kept_content_type(self.content_type.as_deref()),
             headers: self.headers,
-            // Headers, in which reads get them, have no case.
+            // Reads return them in headers, which are case-insensitive.
             custom: self
                 .custom
                 .into_iter()
@@ -120,8 +120,8 @@ impl Facts {
     }
 }
 
-/// A generation is the microsecond of the write, which nothing promises: a number that cannot be
-/// one is no time. The crate tells readers no other.
+/// A generation is the time of the write in microseconds, but that is not guaranteed: a number
+/// outside the range of times is ignored. The crate returns no other time to readers.
 fn written_ns(generation: i64) -> u64 {
     // From 2001 to 2286.
     const MICROSECONDS: std::ops::Range<i64> = 1_000_000_000_000_000..10_000_000_000_000_000;

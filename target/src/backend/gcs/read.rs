@@ -1,6 +1,6 @@
-//! Object reads by the JSON API: a stream of bytes, of which whole objects are compared with their
-//! CRC-32C. Google's crate would do the same, but it tells no Cache-Control, and collects what a server
-//! sends with a refusal without a bound (docs/decisions/0006-google-cloud-storage.md).
+//! Object reads by the JSON API: a stream of bytes. Whole objects are compared with their CRC-32C.
+//! Google's crate would do the same, but it does not return Cache-Control, and collects error
+//! responses without a bound (docs/decisions/0006-google-cloud-storage.md).
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -16,8 +16,8 @@ use super::{Facts, Failure, GcsBackend, object_path};
 use crate::backend::source::content_range;
 use crate::backend::{BodyStream, RemoteObject, content_headers};
 
-/// What Google says of objects that were given no Cache-Control: open to the public, closed, and
-/// whatever the JSON API reads.
+/// Cache-Control of objects without one, as Google returns it: with public access, without it, and
+/// in the JSON API.
 const DEFAULT_CACHE_CONTROL: [&str; 3] = [
     "public, max-age=3600",
     "private, max-age=0",
@@ -37,7 +37,7 @@ pub(super) async fn get(
     }
     let path = object_path(&backend.remote, name);
     let mut request = backend.request(RequestClass::B, Method::GET, &path, &query);
-    // Without this Google unpacks what was stored with the encoding gzip.
+    // Without this Google decompresses objects that were stored with the encoding gzip.
     request = request.header("accept-encoding", "gzip");
     if let Some(ByteRange { start, end }) = range {
         request = request.header("range", format!("bytes={start}-{}", end.saturating_sub(1)));
@@ -50,7 +50,7 @@ pub(super) async fn get(
     };
     let Some(head) = Head::of(&answer) else { return Err(backend.nonsense(name)) };
     let meta = head.facts.meta();
-    // The emulator does not know the condition and answers with what it has.
+    // The emulator ignores the condition and returns its current object.
     if if_version.is_some_and(|v| v != meta.version) {
         return Err(backend.errors.place.changed(name));
     }
@@ -70,17 +70,17 @@ pub(super) async fn get(
     Ok(RemoteObject { meta, range: got, stream: body.stream(backend, name) })
 }
 
-/// What the headers of an answer say.
+/// The fields of a response's headers.
 struct Head {
     facts: Facts,
-    /// Which bytes follow.
+    /// The byte range that follows.
     sent: ByteRange,
     /// Of the whole object.
     crc32c: Option<u32>,
 }
 
 impl Head {
-    /// `None` where size or version is missing, or no number.
+    /// `None` if size or version is missing or not valid.
     fn of(answer: &Response) -> Option<Self> {
         let headers = answer.headers();
         let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
@@ -131,7 +131,7 @@ fn hash(headers: &HeaderMap, kind: &str) -> Option<Vec<u8>> {
 struct Body {
     answer: Response,
     left: u64,
-    /// What the content must have, and what it has so far.
+    /// The expected checksum, and that of the bytes so far.
     sum: Option<(u32, Digest)>,
 }
 

@@ -1,9 +1,9 @@
-//! Puts: to Google small objects by Google's crate in one request; large ones, and all to other hosts,
-//! in chunks of an upload session.
+//! Puts. Google's crate writes small objects to Google in one request. Large ones, and all to other
+//! hosts, are written in chunks of an upload session.
 //!
-//! The source is read once before, for the checksum that Google compares with what arrives: an
-//! object that is not what was sent never becomes visible, and a source that fails sends nothing.
-//! Sessions are ours: the crate follows an emulator to an address without its port.
+//! The source is read once before, for the checksum that Google compares with the received bytes: a
+//! damaged object never becomes visible, and a source that fails sends nothing. Sessions are
+//! implemented here, because the crate follows an emulator to an address without its port.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -30,9 +30,9 @@ use crate::backend::source::{SourceError, check_custom, kept_content_type, md5_b
 use crate::backend::{BodyStream, PutBody, RemoteMeta};
 
 const MIB: u64 = 1 << 20;
-/// What chunks must be a multiple of.
+/// Chunk sizes must be a multiple of this.
 const CHUNK_UNIT: u64 = 256 << 10;
-/// The answer to a chunk that does not end the object.
+/// Status of the response to a chunk that is not the last.
 const RESUME_INCOMPLETE: u16 = 308;
 
 pub(super) async fn put(backend: &GcsBackend, name: &str, body: PutBody) -> Result<RemoteMeta> {
@@ -54,7 +54,7 @@ pub(super) async fn put(backend: &GcsBackend, name: &str, body: PutBody) -> Resu
 
 struct Sums {
     crc32c: u32,
-    /// Where the caller knows it.
+    /// If the caller knows it.
     md5: Option<Vec<u8>>,
 }
 
@@ -137,7 +137,7 @@ async fn in_chunks(
     let meta = object.meta().ok_or_else(|| backend.nonsense(name))?;
     match arrived {
         true => Ok(meta),
-        // Only a server that forgot the checksum of the session's beginning keeps such an object.
+        // Only a server that lost the checksum from the session's start keeps such an object.
         false => Err(backend.errors.unavailable("the object there is not what was sent")),
     }
 }
@@ -180,7 +180,7 @@ async fn begin(backend: &GcsBackend, name: &str, body: &PutBody, sums: &Sums) ->
     })
 }
 
-/// An upload session; one that is given up ends by itself after a week and keeps nothing visible.
+/// An upload session. One that is given up expires after a week and leaves nothing visible.
 struct Upload<'a> {
     backend: &'a GcsBackend,
     name: &'a str,
@@ -189,13 +189,13 @@ struct Upload<'a> {
 }
 
 enum Step {
-    /// So many bytes are there, and more are wanted.
+    /// This many bytes are stored, and more are expected.
     Persisted(u64),
     Done(Box<Resource>),
 }
 
 impl Upload<'_> {
-    /// Sends the chunk at `at`, unless it turns out, when in doubt, to be there already.
+    /// Sends the chunk at `at`. If `in_doubt`, first checks whether it is stored already.
     async fn advance(&self, at: u64, in_doubt: bool) -> Result<Step> {
         if in_doubt {
             match self.send(None).await? {
@@ -206,7 +206,7 @@ impl Upload<'_> {
         let settings = &self.backend.client.settings;
         let chunk = settings.chunk_size.next_multiple_of(CHUNK_UNIT).max(CHUNK_UNIT);
         let range = ByteRange { start: at, end: (at + chunk).min(self.body.size) };
-        // An object without content ends by the question itself: it has no range.
+        // An object without content is completed by the status request: it has no range.
         let step = self.send((!range.is_empty()).then_some(range)).await?;
         self.forward(at, step)
     }
@@ -221,15 +221,15 @@ impl Upload<'_> {
         }
     }
 
-    /// Sends these bytes, or asks how many are there.
+    /// Sends these bytes, or requests how many are stored.
     async fn send(&self, range: Option<ByteRange>) -> Result<Step> {
         let Self { backend, name, body, session } = self;
         let total = body.size;
         let failed = SourceError::default();
-        // The whole upload is billed as the request that began it.
+        // The whole upload is billed as the request that started it.
         backend.bill.request(RequestClass::Free);
         let request = backend.client.put_to_session(session);
-        // Google takes it from the session's beginning, the emulator from here.
+        // Google takes the type from the session's start, the emulator from here.
         let request = match &body.content_type {
             Some(content_type) => request.header("content-type", content_type),
             None => request,
@@ -260,7 +260,7 @@ impl Upload<'_> {
         if let Some(error) = failed.take() {
             return Err(error);
         }
-        // The session is gone: the put begins anew.
+        // The session is gone: the put starts again.
         if let Failure::Refused { status: 404 | 410, .. } = failure {
             return Err(backend.errors.unavailable("it lost the upload session"));
         }
@@ -286,16 +286,16 @@ async fn read_step(answer: Response) -> Result<Step, Failure> {
     }
 }
 
-/// Time for an upload: the usual wait for an answer, and a second per MiB sent.
+/// Timeout of an upload: the usual wait for a response, and a second per MiB sent.
 fn put_timeout(client: &GcsClient, size: u64) -> Duration {
     client.settings.read_timeout + Duration::from_secs(size / MIB)
 }
 
-/// The source as the crate reads it.
+/// The source in the form that the crate reads.
 struct Source {
     body: PutBody,
     at: u64,
-    /// The crate wants sources that may be shared between threads; the lock is never contended.
+    /// The crate requires sources that threads can share; the lock is never contended.
     open: Mutex<Option<BodyStream>>,
     failed: SourceError,
 }

@@ -1,4 +1,4 @@
-//! Puts an origin's refusals into the domain's words.
+//! Translates an origin's error responses into errors of Forebay.
 
 use forebay_core::error::{Error, ErrorCode};
 use reqwest::Response;
@@ -6,14 +6,14 @@ use reqwest::Response;
 use crate::backend::place::{Place, code_of, retry_after};
 use crate::egress::{self, innermost};
 
-/// Who is to be named in an error.
+/// Names for error messages: the bucket and its endpoint.
 #[derive(Clone)]
 pub(super) struct Errors {
     pub(super) place: Place,
 }
 
 impl Errors {
-    /// A request that got no answer.
+    /// The error of a request without a response.
     pub(super) fn of_send(&self, e: &reqwest::Error, name: Option<&str>) -> Error {
         let error = egress::failed(&self.place.endpoint, e);
         match error.code {
@@ -25,7 +25,7 @@ impl Errors {
         }
     }
 
-    /// An answer that is none.
+    /// The error of a response that rejects the request.
     pub(super) async fn refused(&self, answer: Response, name: Option<&str>) -> Error {
         let status = answer.status().as_u16();
         let header = |name: &str| answer.headers().get(name).and_then(|v| v.to_str().ok());

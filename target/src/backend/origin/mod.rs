@@ -1,7 +1,7 @@
-//! HTTP(S) origins: files that a web server gives out, as objects that can only be read.
+//! HTTP(S) origins: files of a web server, as read-only objects.
 //!
-//! Nothing tells which files there are, so nothing can be listed. A version is the server's ETag,
-//! or else its Last-Modified with the size.
+//! HTTP has no listing of files, so these buckets cannot be listed. A version is the server's ETag,
+//! or its Last-Modified with the size if there is none.
 
 mod error;
 
@@ -32,12 +32,12 @@ use super::{After, Backend, BodyStream, PutBody, RemoteMeta, RemoteObject, Remot
 use crate::egress::Guarded;
 use error::Errors;
 
-/// How origins are spoken to.
+/// Settings for origins.
 #[derive(Clone, Debug)]
 pub struct OriginSettings {
-    /// Where origins may be: whoever may ask for an object may name any.
+    /// Addresses that origins may have: every client that may read an object may name any address.
     pub reach: Egress,
-    /// Longest wait for the first byte of an answer.
+    /// Longest wait for the first byte of a response.
     pub read_timeout: Duration,
 }
 
@@ -64,14 +64,14 @@ impl OriginBackend {
         };
         let origin = Origin::parse(url)?;
         let client = Guarded::new(settings.reach, true)?;
-        // What the rule does not allow is told when the bucket is made.
+        // A violation of the rule is reported when the bucket is created.
         client.url(origin.as_str())?;
         let errors = Errors { place: Place { bucket, endpoint: origin.as_str().to_owned() } };
         let bill = Arc::new(Bill::unseen(BackendKind::Http));
         Ok(Self { origin, client, settings, errors, bill })
     }
 
-    /// Requests stand on this bill.
+    /// Adds requests to this bill.
     pub(crate) fn billing(self, bill: Arc<Bill>) -> Self {
         Self { bill, ..self }
     }
@@ -80,7 +80,7 @@ impl OriginBackend {
         let url =
             self.origin.url(name).ok_or_else(|| self.errors.place.bucket.object_not_found(name))?;
         let request = self.client.request(method, self.client.url(&url)?);
-        // The bytes of the file, as its ETag and ranges mean them.
+        // Without compression, so that ETag and ranges mean the bytes of the file.
         Ok(request.header("accept-encoding", "identity"))
     }
 
@@ -94,7 +94,7 @@ impl OriginBackend {
         }
     }
 
-    /// What the answer says of a file of `size` bytes.
+    /// The metadata of a file of `size` bytes from a response.
     fn meta(&self, answer: &Response, size: u64) -> RemoteMeta {
         let header = |name: &str| answer.headers().get(name).and_then(|v| v.to_str().ok());
         let etag = header("etag").map(bare).unwrap_or_default();
@@ -110,8 +110,8 @@ impl OriginBackend {
             etag,
             mtime_ns: modified.and_then(parse_http_ns).unwrap_or(0),
             content_type: kept_content_type(header("content-type")),
-            // The bytes are kept as they came: what they are encoded in goes along. How long they may
-            // be kept is not for the clients of this cluster.
+            // The bytes are kept as received, so their encoding is kept too. Cache-Control is not
+            // meant for the clients of this cluster.
             headers: content_headers(|name| {
                 header(name).filter(|_| name != "cache-control").map(str::to_owned)
             }),
@@ -127,14 +127,14 @@ impl OriginBackend {
         .hint("copy the bucket into one of this cluster or of a cloud")
     }
 
-    /// The size of a file whose server answers no HEAD, by a range of one byte.
+    /// The size of a file whose server does not support HEAD, by a range of one byte.
     async fn stat_by_range(&self, name: &str) -> Result<RemoteMeta> {
         let request = self.request(Method::GET, name)?.header("range", "bytes=0-0");
         let answer = self.send(request, Some(name)).await?;
         let size = match answer.status().as_u16() {
             206 => total(&answer).map(|(_, size)| size),
             200 => length(&answer),
-            // Nothing has no first byte.
+            // An empty file has no first byte.
             416 => Some(0),
             _ => return Err(self.errors.refused(answer, Some(name)).await),
         };
@@ -143,13 +143,13 @@ impl OriginBackend {
     }
 }
 
-/// An ETag without quotes. A weak one tells versions apart, too.
+/// An ETag without quotes. A weak one also distinguishes versions.
 fn bare(etag: &str) -> String {
     etag.trim().trim_start_matches("W/").trim_matches('"').to_owned()
 }
 
 fn length(answer: &Response) -> Option<u64> {
-    // Not by the body: that of an answer to HEAD has none.
+    // Not by the body: the response to a HEAD has none.
     answer.headers().get("content-length")?.to_str().ok()?.trim().parse().ok()
 }
 
@@ -159,12 +159,12 @@ fn total(answer: &Response) -> Option<(ByteRange, u64)> {
 
 #[async_trait]
 impl Backend for OriginBackend {
-    /// Any answer will do: a folder need not have a page of its own.
+    /// Any response is accepted: a folder need not have a page of its own.
     async fn head_bucket(&self) -> Result<()> {
         let url: Url = self.client.url(&format!("{}/", self.origin.as_str()))?;
         let answer = self.send(self.client.request(Method::HEAD, url), None).await?;
         match answer.status().as_u16() {
-            // It serves files and no questions about them.
+            // It supports GET only.
             501 => Ok(()),
             500.. => Err(self.errors.refused(answer, None).await),
             _ => Ok(()),
@@ -175,7 +175,7 @@ impl Backend for OriginBackend {
         let answer = self.send(self.request(Method::HEAD, name)?, Some(name)).await?;
         match (answer.status().as_u16(), length(&answer)) {
             (200, Some(size)) => Ok(self.meta(&answer, size)),
-            // It serves files and no questions about them.
+            // It supports GET only.
             (200 | 403 | 405 | 501, _) => self.stat_by_range(name).await,
             _ => Err(self.errors.refused(answer, Some(name)).await),
         }
@@ -201,7 +201,7 @@ impl Backend for OriginBackend {
             _ => return Err(self.errors.refused(answer, Some(name)).await),
         };
         let meta = self.meta(&answer, size);
-        // Compared here, not by If-Match: many servers do not know it.
+        // Compared here, not by If-Match: many servers do not support it.
         if if_version.is_some_and(|version| version != meta.version) {
             return Err(self.errors.place.changed(name));
         }
@@ -243,7 +243,7 @@ impl Backend for OriginBackend {
     }
 }
 
-/// `length` bytes after the first `skip`: some servers send the whole whatever range is asked for.
+/// `length` bytes after the first `skip`: some servers send the whole file for any range.
 fn cut(body: BodyStream, skip: u64, length: u64) -> BodyStream {
     stream::unfold((body, skip, length), |(mut body, mut skip, mut left)| async move {
         while left > 0 {

@@ -1,4 +1,4 @@
-//! Puts another cluster's refusals into the domain's words.
+//! Translates another cluster's error responses into errors of Forebay.
 
 use forebay_core::error::{Error, ErrorCode};
 use reqwest::Response;
@@ -7,10 +7,10 @@ use crate::backend::bounded::read_error;
 use crate::backend::place::{Place, code_of, retry_after};
 use crate::egress::innermost;
 
-/// Longest part of an answer that is shown.
+/// Longest part of a response that is shown.
 const SHOWN: usize = 300;
 
-/// Who is to be named in an error.
+/// Names for error messages: the bucket and its endpoint.
 #[derive(Clone)]
 pub(super) struct Errors {
     pub(super) place: Place,
@@ -21,7 +21,7 @@ impl Errors {
         self.unavailable(&innermost(e))
     }
 
-    /// An answer above 399.
+    /// The error of a response above 399.
     pub(super) async fn refused(&self, answer: Response, name: Option<&str>) -> Error {
         let status = answer.status().as_u16();
         let after = answer.headers().get("retry-after").and_then(|v| v.to_str().ok());

@@ -1,9 +1,9 @@
-//! Buckets of another cluster, Forebay or AIStore, by the protocol that both speak (v1).
+//! Buckets of another cluster, Forebay or AIStore, by the protocol of both (v1).
 //!
-//! A version is the object's version there. That of a native object is a number that begins anew when
-//! the object is deleted and made again, so its checksum belongs to the version, too. An object that has a
-//! backend there has the version of that backend; its checksum comes and goes with the copy in the other
-//! cluster, and counts for nothing here.
+//! A version is the object's version in that cluster. For a native object it is a number that
+//! starts again when the object is deleted and written again, so its checksum is part of the
+//! version, too. An object with a backend in that cluster has the version of that backend; its
+//! checksum appears and disappears with the cached copy, and is ignored here.
 
 mod error;
 mod walk;
@@ -38,11 +38,11 @@ use walk::Walks;
 
 const MIB: u64 = 1 << 20;
 
-/// How other clusters are spoken to.
+/// Settings for other clusters.
 #[derive(Clone, Debug)]
 pub struct RemoteSettings {
     pub connect_timeout: Duration,
-    /// Longest wait for the first byte of an answer; uploads get more by their size.
+    /// Longest wait for the first byte of a response; uploads get more by their size.
     pub read_timeout: Duration,
 }
 
@@ -54,18 +54,18 @@ impl Default for RemoteSettings {
 
 /// See the module.
 pub struct RemoteBackend {
-    /// A gateway there, without a slash at the end.
+    /// A gateway of the other cluster, without a slash at the end.
     endpoint: String,
-    /// The bucket as that cluster names it.
+    /// The bucket's name in that cluster.
     there: Bucket,
-    /// Follows the gateway to the target that has the object.
+    /// Follows redirects of the gateway to the target of the object.
     client: Client,
-    /// For requests whose body goes to the target alone.
+    /// For requests whose body is sent only to the target.
     asking: Client,
     settings: RemoteSettings,
     errors: Errors,
     bill: Arc<Bill>,
-    /// Listings of an AIStore; whether it is one, as far as that was seen.
+    /// Listings of an AIStore, and whether the cluster is one, once known.
     walks: Walks,
     is_aistore: AtomicBool,
 }
@@ -113,7 +113,7 @@ impl RemoteBackend {
         })
     }
 
-    /// Requests stand on this bill.
+    /// Adds requests to this bill.
     pub(crate) fn billing(self, bill: Arc<Bill>) -> Self {
         Self { bill, ..self }
     }
@@ -147,7 +147,7 @@ impl RemoteBackend {
         }
     }
 
-    /// Answers to HEAD do not say whether the object or its bucket is missing.
+    /// The response to a HEAD does not show whether the object or its bucket is missing.
     async fn explain(&self, error: Error) -> Error {
         if error.code != ErrorCode::ObjectNotFound {
             return error;
@@ -164,7 +164,7 @@ impl RemoteBackend {
         RemoteMeta { mtime_ns: known.mtime_ns, ..facts(size, &known.version, &checksum) }
     }
 
-    /// A page. A Forebay says which state it answers by, and lists in the order of bytes.
+    /// Requests a page. A Forebay includes its map version, and lists in byte order.
     async fn page(&self, msg: ListMsg) -> Result<Page> {
         let msg = ListMsg { props: "name,size,version,checksum".into(), ..msg };
         let action = serde_json::json!({ "action": "list", "value": msg.to_value() });
@@ -204,7 +204,7 @@ fn entry(entry: forebay_core::v1::list::Entry) -> RemoteEntry {
     RemoteEntry { name: entry.name, size, version, etag, mtime_ns }
 }
 
-/// Digits of the number of the writes of a native object, at most: a generation of Google's has 16.
+/// Most digits of the write counter of a native object: a generation of Google's has 16.
 const MAX_WRITES_DIGITS: usize = 12;
 
 /// Whether this is the version of a native object.
@@ -212,7 +212,7 @@ fn counts_writes(version: &str) -> bool {
     version.len() <= MAX_WRITES_DIGITS && version.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// What tells one content from another, the same in listings as elsewhere.
+/// The fields that identify the content, the same in listings and reads.
 fn facts(size: u64, version: &str, checksum: &str) -> RemoteMeta {
     let checksum = if counts_writes(version) { checksum } else { "" };
     let version = match (version, checksum) {
@@ -223,7 +223,7 @@ fn facts(size: u64, version: &str, checksum: &str) -> RemoteMeta {
 }
 
 fn length(answer: &Response) -> Option<u64> {
-    // Not by the body: that of an answer to HEAD has none.
+    // Not by the body: the response to a HEAD has none.
     answer.headers().get("content-length")?.to_str().ok()?.trim().parse().ok()
 }
 
@@ -237,7 +237,7 @@ impl Backend for RemoteBackend {
     async fn stat(&self, name: &str) -> Result<RemoteMeta> {
         let request = self.object(Method::HEAD, name);
         let answer = self.send(request, self.settings.read_timeout, Some(name)).await?;
-        // AIStore has none to tell of an empty object, but where that is read.
+        // AIStore returns none for an empty object, except in reads.
         let declared = length(&answer);
         let answer = match declared {
             Some(_) => answer,
@@ -281,7 +281,7 @@ impl Backend for RemoteBackend {
         }
         let meta = match range {
             None => self.meta(&answer, size),
-            // The checksum of such an answer is that of the range.
+            // The checksum of such a response is that of the range.
             Some(_) => self.stat(name).await?,
         };
         if if_version.is_some_and(|version| version != meta.version) || meta.size != size {
@@ -294,7 +294,7 @@ impl Backend for RemoteBackend {
     }
 
     async fn put(&self, name: &str, body: PutBody) -> Result<RemoteMeta> {
-        // The gateway says where to, so that the bytes travel once.
+        // The gateway redirects, so that the bytes are sent once.
         let to = self.asking.put(self.url(&object_uri(&self.there, name)));
         let to = to.header("content-length", 0);
         let asked = self.send(to, self.settings.read_timeout, Some(name)).await?;
@@ -340,7 +340,7 @@ impl Backend for RemoteBackend {
         }
         let mut more = !page.token.is_empty() && !page.entries.is_empty();
         if let (true, Some(last)) = (more, page.entries.last()) {
-            // A full page is never called the last one.
+            // A full page is never marked as the last one.
             more = !self.page(from(&last.name, 1)).await?.entries.is_empty();
         }
         Ok(RemotePage {

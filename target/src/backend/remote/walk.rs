@@ -1,8 +1,8 @@
-//! Listings of an AIStore, whose order is not that of bytes.
+//! Listings of an AIStore, which are not in byte order.
 //!
-//! It walks folder by folder: `a/b` comes before `a-b`, although `-` is the smaller byte. So a page says
-//! nothing of the next one's names, and to go on behind a name loses some. Here a folder is walked once
-//! by the tokens of one listing, sorted, and kept as long as somebody reads on in it.
+//! It walks folder by folder: `a/b` comes before `a-b`, although `-` is the smaller byte. So a page
+//! does not bound the next one's names, and continuing behind a name would lose some. Here a folder
+//! is walked once by the tokens of one listing, sorted, and kept while readers continue in it.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,31 +13,31 @@ use tokio::time::{Instant, sleep};
 
 use crate::backend::{RemoteEntry, RemotePage};
 
-/// A listing that nobody read on in for so long is forgotten,
+/// A listing that was not read for this time is dropped,
 const IDLE_LISTING_TTL: Duration = Duration::from_secs(10);
-/// and one of this age is not read on in.
+/// and one of this age is not continued.
 const MAX_LISTING_AGE: Duration = Duration::from_secs(60);
-/// More names than this are not kept in memory.
+/// Listings with more names are not kept in memory.
 const MAX_LISTED_NAMES: usize = 1_000_000;
 
-/// The folders that were walked of one bucket.
+/// The walked folders of one bucket.
 #[derive(Clone)]
 pub(super) struct Walks {
-    /// How long a walk is kept that nobody reads on in.
+    /// How long a walk is kept without a reader.
     keep_for: Duration,
-    /// Held by who walks: those who come meanwhile have what comes of it.
+    /// Held by the walking caller: concurrent callers use its result.
     turn: Arc<tokio::sync::Mutex<()>>,
     kept: Arc<Mutex<HashMap<String, Kept>>>,
 }
 
 struct Kept {
-    /// When its walk began.
+    /// Start of the walk.
     started: Instant,
     used: Instant,
     names: Arc<Vec<RemoteEntry>>,
 }
 
-/// The folder that all names with this prefix are in: AIStore takes a prefix for one.
+/// The folder that contains all names with this prefix: AIStore treats a prefix as a folder.
 pub(super) fn folder(prefix: &str) -> &str {
     prefix.rfind('/').map_or("", |slash| &prefix[..=slash])
 }
@@ -49,8 +49,8 @@ impl Default for Walks {
 }
 
 impl Walks {
-    /// A page as [`crate::backend::Backend::list`] has it. `walk` lists a folder in any order; the
-    /// beginning of a listing always walks.
+    /// A page as in [`crate::backend::Backend::list`]. `walk` lists a folder in any order; the
+    /// first page of a listing always walks.
     pub(super) async fn list<F>(
         &self,
         (prefix, after, limit): (&str, &str, usize),
@@ -85,7 +85,7 @@ impl Walks {
         Some(kept.names.clone())
     }
 
-    /// One whose walk began after `asked`.
+    /// A walk that started after `asked`.
     fn kept_since(&self, folder: &str, asked: Instant) -> Option<Arc<Vec<RemoteEntry>>> {
         self.all().get(folder).filter(|kept| kept.started > asked).map(|kept| kept.names.clone())
     }
@@ -110,7 +110,7 @@ impl Walks {
     }
 }
 
-/// Forgets a walk once nobody reads on in it; another one of that folder is not its concern.
+/// Drops a walk when it was idle for its time; keeps another walk of that folder.
 async fn forgotten(walks: Walks, folder: String, names: std::sync::Weak<Vec<RemoteEntry>>) {
     loop {
         sleep(walks.keep_for).await;
@@ -134,7 +134,7 @@ fn page(names: &[RemoteEntry], prefix: &str, after: &str, limit: usize) -> Remot
     RemotePage { entries, more: rest.next().is_some(), ..RemotePage::default() }
 }
 
-/// Refuses what would not fit into memory.
+/// Rejects listings that would not fit into memory.
 pub(super) fn check_count(of: &str, count: usize) -> Result<()> {
     if count <= MAX_LISTED_NAMES {
         return Ok(());
@@ -164,7 +164,7 @@ mod tests {
         names.iter().map(entry).collect()
     }
 
-    /// A bucket that is walked folder by folder, and how often that was.
+    /// A bucket that is walked folder by folder, with a counter of walks.
     struct Bucket {
         walks: Walks,
         walked: AtomicUsize,
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn pages_come_in_the_order_of_bytes_from_one_walk() {
+    async fn pages_in_byte_order_are_served_from_one_walk() {
         let bucket = bucket();
         let (mut all, mut after) = (Vec::new(), String::new());
         loop {

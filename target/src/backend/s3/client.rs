@@ -30,13 +30,13 @@ use tokio::sync::{Mutex, OnceCell};
 use crate::backend::RetryPolicy;
 use crate::backend::bounded::{MAX_ERROR_BYTES, MAX_LISTING_BYTES, is_long_head, long_head};
 
-/// Region that is signed for when nothing names one.
+/// Region for signatures if none is configured.
 pub(super) const DEFAULT_REGION: &str = "us-east-1";
 
-/// Longest wait for credentials that somebody hands out.
+/// Longest wait for credentials of a service.
 pub(super) const CREDENTIALS_WITHIN: Duration = Duration::from_secs(10);
 
-/// A key pair given by hand.
+/// A configured key pair.
 #[derive(Clone)]
 pub struct S3Credentials {
     pub access_key: String,
@@ -51,7 +51,7 @@ impl std::fmt::Debug for S3Credentials {
     }
 }
 
-/// How S3 is spoken to.
+/// Settings for S3.
 #[derive(Clone, Debug)]
 pub struct S3Settings {
     /// Used by buckets that name no endpoint themselves; Amazon's own when absent.
@@ -60,14 +60,15 @@ pub struct S3Settings {
     pub region: Option<String>,
     /// From the environment, profile or machine role when absent.
     pub credentials: Option<S3Credentials>,
-    /// Takes the costs of requests to buckets whose owners do not bear them.
+    /// Pays for requests to requester-pays buckets.
     pub requester_pays: bool,
     pub connect_timeout: Duration,
-    /// Longest wait for the first byte of an answer; uploads get more by their size.
+    /// Longest wait for the first byte of a response; uploads get more by their size.
     pub read_timeout: Duration,
-    /// Objects above this size go up in parts.
+    /// Objects above this size are uploaded in parts.
     pub multipart_above: u64,
-    /// Size of a part (at least 5 MiB at most servers); grows where 10,000 would not do.
+    /// Size of a part (at least 5 MiB at most servers); larger where 10,000 parts would not
+    /// suffice.
     pub part_size: u64,
     /// Parts of one object in flight.
     pub max_parallel_parts: usize,
@@ -93,9 +94,8 @@ impl Default for S3Settings {
 }
 
 impl S3Settings {
-    /// Defaults, with the endpoint that the environment names: `AWS_ENDPOINT_URL_S3`,
-    /// `AWS_ENDPOINT_URL` or `S3_ENDPOINT`, the first that is set; `AWS_REQUEST_PAYER=requester`
-    /// takes the costs of requests.
+    /// Defaults, with the endpoint of the environment: `AWS_ENDPOINT_URL_S3`, `AWS_ENDPOINT_URL` or
+    /// `S3_ENDPOINT`, the first that is set. `AWS_REQUEST_PAYER=requester` pays for requests.
     pub fn from_env() -> Self {
         let set = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
         let endpoint = ["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "S3_ENDPOINT"];
@@ -108,17 +108,17 @@ impl S3Settings {
 /// A client for one endpoint.
 pub(crate) struct S3Client {
     pub(crate) sdk: Client,
-    /// For people: the URL, or the name of Amazon's region.
+    /// For messages: the URL, or the name of Amazon's region.
     pub(crate) endpoint: String,
     pub(crate) settings: S3Settings,
 }
 
-/// Ends answers that are too long to be kept. The SDK reads refusals and listings whole; the bytes of
-/// an object it hands on.
+/// Limits the size of responses that are kept. The SDK reads error responses and listings as a
+/// whole; it passes the bytes of an object on.
 #[derive(Debug)]
 struct BoundedAnswers;
 
-/// Marks a call that reads an object: when the answer is here, the request is not any more.
+/// Marks a call that reads an object: when the response arrives, the request is gone.
 #[derive(Clone, Copy, Debug)]
 struct ReadsObject;
 
@@ -137,7 +137,7 @@ impl Intercept for BoundedAnswers {
         _: &RuntimeComponents,
         config: &mut ConfigBag,
     ) -> Result<(), BoxError> {
-        // As the SDK names the operation in the query.
+        // The name of the operation that the SDK puts into the query.
         if context.request().uri().contains("x-id=GetObject") {
             config.interceptor_state().store_put(ReadsObject);
         }
@@ -165,7 +165,7 @@ impl Intercept for BoundedAnswers {
     }
 }
 
-/// Puts the page of a listing on the bucket's bill. It belongs to one call, not to a client.
+/// Adds the page of a listing to the bucket's bill. It belongs to one call, not to a client.
 #[derive(Debug)]
 pub(super) struct CountsListing(pub(super) Arc<Bill>);
 
@@ -180,7 +180,7 @@ impl Intercept for CountsListing {
         _: &RuntimeComponents,
         _: &mut ConfigBag,
     ) -> Result<(), BoxError> {
-        // The SDK has the whole body in memory by now; that of an error is no page.
+        // The SDK has read the whole body by now; that of an error is no page.
         let response = context.response();
         if response.status().is_success() {
             self.0.listing_page(response.body().bytes().map_or(0, <[u8]>::len));
@@ -189,7 +189,7 @@ impl Intercept for CountsListing {
     }
 }
 
-/// Clients made so far.
+/// Clients created so far.
 pub(crate) struct S3Clients {
     pub(super) settings: S3Settings,
     pub(super) base: OnceCell<SdkConfig>,
@@ -201,7 +201,7 @@ impl S3Clients {
         Self { settings, base: OnceCell::new(), clients: Mutex::default() }
     }
 
-    /// The client for `endpoint`, or else for the configured one.
+    /// The client for `endpoint`, or for the configured endpoint if there is none.
     pub(crate) async fn client(&self, endpoint: Option<&str>) -> Result<Arc<S3Client>> {
         let endpoint = endpoint.or(self.settings.endpoint.as_deref()).filter(|e| !e.is_empty());
         let mut clients = self.clients.lock().await;
@@ -226,7 +226,7 @@ impl S3Clients {
         }
         let base = self.base.get_or_init(|| load_base(&self.settings)).await;
         let mut config = aws_sdk_s3::config::Builder::from(base)
-            // Retries are a decorator's; only calls for credentials have their own.
+            // A decorator retries; only calls for credentials have their own retries.
             .retry_config(RetryConfig::disabled())
             .request_checksum_calculation(RequestChecksumCalculation::WhenRequired)
             .response_checksum_validation(ResponseChecksumValidation::WhenRequired)
@@ -246,13 +246,13 @@ impl S3Clients {
     }
 }
 
-/// Where calls go, for people.
+/// The endpoint of calls, for messages.
 pub(super) fn shown_endpoint(endpoint: Option<&str>, region: &str) -> String {
     endpoint.map_or_else(|| format!("Amazon S3 ({region})"), str::to_owned)
 }
 
-/// What does not depend on the endpoint. The region is not asked of the machine's metadata
-/// service, which costs seconds where there is none.
+/// The settings that do not depend on the endpoint. The region is not requested from the machine's
+/// metadata service, which costs seconds where there is none.
 pub(super) async fn load_base(settings: &S3Settings) -> SdkConfig {
     let region = RegionProviderChain::first_try(settings.region.clone().map(Region::new))
         .or_else(EnvironmentVariableRegionProvider::new())
@@ -267,7 +267,7 @@ pub(super) async fn load_base(settings: &S3Settings) -> SdkConfig {
         .retry_config(RetryConfig::standard())
         .identity_cache(IdentityCache::lazy().load_timeout(CREDENTIALS_WITHIN).build())
         .timeout_config(timeouts)
-        // A reader that is slow is no fault of the network; stalls are noticed by the retries.
+        // A slow reader is no network failure; the retries detect stalls.
         .stalled_stream_protection(StalledStreamProtectionConfig::disabled());
     if let Some(keys) = &settings.credentials {
         let (id, secret) = (keys.access_key.clone(), keys.secret_key.clone());

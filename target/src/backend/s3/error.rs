@@ -1,4 +1,4 @@
-//! Puts failures of the SDK into the domain's words: which bucket, which endpoint, what to do.
+//! Translates failures of the SDK into errors of Forebay: which bucket, which endpoint, what to do.
 
 use std::error::Error as StdError;
 
@@ -10,7 +10,7 @@ use forebay_core::error::{Error, ErrorCode};
 use crate::backend::place::{Place, code_of, hinting_at_clocks, retry_after};
 use crate::egress::innermost;
 
-/// Who is to be named in an error.
+/// Names for error messages: the bucket and its endpoint.
 #[derive(Clone)]
 pub(super) struct Errors {
     pub(super) place: Place,
@@ -20,7 +20,7 @@ const CREDENTIALS_HINT: &str =
     "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY in the environment of the targets";
 
 impl Errors {
-    /// Of a call that lists.
+    /// The error of a listing call.
     pub(super) fn of_bucket<E>(&self, e: SdkError<E, HttpResponse>) -> Error
     where
         E: ProvideErrorMetadata + StdError + 'static,
@@ -28,7 +28,7 @@ impl Errors {
         self.convert(e, "s3:ListBucket", None)
     }
 
-    /// Of a call about an object, for which the credentials need the right.
+    /// The error of a call for an object that needs the given right.
     pub(super) fn of_object<E>(
         &self,
         e: SdkError<E, HttpResponse>,
@@ -41,7 +41,7 @@ impl Errors {
         self.convert(e, right, Some(name))
     }
 
-    /// A body that broke off.
+    /// The error for a body that broke off.
     pub(super) fn of_body(&self, e: &(dyn StdError + 'static), name: &str) -> Error {
         self.place.broke_off(name, DisplayErrorContext(e))
     }
@@ -81,7 +81,7 @@ impl Errors {
         }
     }
 
-    /// The server answered, and said no.
+    /// The error for a response that rejects the request.
     fn answered(
         &self,
         raw: &HttpResponse,
@@ -114,7 +114,7 @@ impl Errors {
                 .place
                 .refused(ErrorCode::AccessDenied, &said, name)
                 .hint("set the clock of the targets' machines right"),
-            // Whoever hands out credentials that expire may be late with the next ones.
+            // A credential service may be late with the next credentials.
             ("ExpiredToken", _) if std::env::var_os("AWS_SESSION_TOKEN").is_none() => {
                 self.place.no_credentials(true, &said).hint(CREDENTIALS_HINT)
             }
@@ -164,7 +164,7 @@ impl Errors {
         self.place.no_credentials(may_pass(e), &innermost(e)).hint(CREDENTIALS_HINT)
     }
 
-    /// Without a time to come back unless the server gave one: the retries choose theirs.
+    /// Without a Retry-After unless the server gave one: the retries choose the pause.
     fn unavailable(&self, why: &str, raw: Option<&HttpResponse>) -> Error {
         let mut error = self.place.unavailable(why).hint("check that the targets can reach that endpoint, and AWS_ENDPOINT_URL in their environment");
         let after = raw.and_then(|raw| raw.headers().get("retry-after"));
@@ -173,14 +173,14 @@ impl Errors {
     }
 }
 
-/// Whether credentials that cannot be had now may be had in a moment: whoever hands them out was
-/// found, and did not say no to this identity.
+/// Whether missing credentials may be available in a moment: the credential service was found, and
+/// did not reject this identity.
 fn may_pass(e: &(dyn StdError + 'static)) -> bool {
     const FINAL: [&str; 10] = [
         "AccessDenied",
         "ExpiredToken",
         "IDPRejectedClaim",
-        // A metadata service that answers, and has nothing for anybody.
+        // A metadata service that responds, but has no credentials at all.
         "IMDS is disabled",
         "InvalidClientTokenId",
         "InvalidIdentityToken",
@@ -193,7 +193,7 @@ fn may_pass(e: &(dyn StdError + 'static)) -> bool {
     let found = match failure {
         Some(CredentialsError::ProviderError(_) | CredentialsError::ProviderTimedOut(_)) => true,
         Some(_) => false,
-        // The cache of identities has words of its own.
+        // The SDK's identity cache has its own message.
         None => causes(e).any(|cause| cause.to_string().contains("timed out")),
     };
     let said = DisplayErrorContext(e).to_string();

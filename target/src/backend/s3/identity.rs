@@ -1,4 +1,4 @@
-//! As whom S3 is called.
+//! The identity with which S3 is called.
 
 use std::path::Path;
 
@@ -12,8 +12,8 @@ use crate::backend::access::set;
 use crate::egress::innermost;
 
 impl S3Clients {
-    /// As whom the endpoint, or else the configured one, is called. The credential is fetched as for a
-    /// call, so a role that nobody hands out is told.
+    /// The identity for `endpoint`, or for the configured endpoint if there is none. The credential
+    /// is fetched as for a call, so an unavailable role is reported.
     pub(crate) async fn identity(&self, endpoint: Option<&str>) -> CloudIdentity {
         let base = self.base.get_or_init(|| load_base(&self.settings)).await;
         let region = base.region().map_or(DEFAULT_REGION, Region::as_ref).to_owned();
@@ -48,7 +48,7 @@ fn none(why: &str, endpoint: Option<&str>, region: String) -> CloudIdentity {
     }
 }
 
-/// Where the SDK finds the credential, in its order.
+/// The source of the SDK's credential, in the order of the SDK.
 fn source(set: impl Fn(&str) -> Option<String>) -> String {
     if set("AWS_ACCESS_KEY_ID").is_some() {
         return "of AWS_ACCESS_KEY_ID".to_owned();

@@ -1,7 +1,7 @@
-//! Buckets of Amazon S3 and of everything that speaks S3, by the official SDK.
+//! Buckets of Amazon S3 and compatible servers, by the official SDK.
 //!
-//! The SDK signs, parses and knows the quirks; its own retries and checksum trailers are off:
-//! retries are a decorator's, and not every S3 server takes trailers.
+//! The SDK signs, parses and handles special cases. Its own retries and checksum trailers are off:
+//! a decorator retries, and not every S3 server accepts trailers.
 
 mod client;
 mod error;
@@ -35,11 +35,11 @@ pub(crate) use client::{S3Client, S3Clients};
 pub use client::{S3Credentials, S3Settings};
 use error::Errors;
 
-/// Entries that S3 gives at most per listing call.
+/// Most entries that S3 returns per listing call.
 const PAGE: usize = 1000;
-/// What MinIO writes behind the name in its tokens.
+/// Suffix that MinIO adds to the name in its tokens.
 const MINIO_MARK: &[u8] = b"[minio_cache:";
-/// Rights, as policies of S3 name them.
+/// Rights, as named in policies of S3.
 const READ: &str = "s3:GetObject";
 const WRITE: &str = "s3:PutObject";
 const DELETE: &str = "s3:DeleteObject";
@@ -61,7 +61,7 @@ impl S3Backend {
         Self { client, remote: remote.to_owned(), errors, bill }
     }
 
-    /// Requests stand on this bill.
+    /// Adds requests to this bill.
     pub(crate) fn billing(self, bill: Arc<Bill>) -> Self {
         Self { bill, ..self }
     }
@@ -72,12 +72,12 @@ impl S3Backend {
         &self.client.sdk
     }
 
-    /// Who pays for requests to buckets whose owner does not.
+    /// The payer of requests to requester-pays buckets.
     fn payer(&self) -> Option<RequestPayer> {
         self.client.settings.requester_pays.then_some(RequestPayer::Requester)
     }
 
-    /// A HEAD that finds nothing does not say whether it is the object or the bucket.
+    /// A HEAD that finds nothing does not show whether the object or the bucket is missing.
     async fn head_not_found(&self, error: Error) -> Error {
         match self.head_bucket().await {
             Err(e) if e.code == forebay_core::ErrorCode::RemoteBucketNotFound => e,
@@ -85,7 +85,7 @@ impl S3Backend {
         }
     }
 
-    /// What the answer to a HEAD, GET or PUT says, put together.
+    /// The metadata from the response to a HEAD, GET or PUT.
     fn meta(&self, size: u64, facts: Facts<'_>) -> RemoteMeta {
         let etag = facts.etag.unwrap_or_default().trim_matches('"').to_owned();
         let version = match facts.version_id {
@@ -96,7 +96,7 @@ impl S3Backend {
         let is_md5 = own_keys
             && etag.len() == 32
             && etag.bytes().all(|b| b.is_ascii_hexdigit())
-            // Directory buckets have ETags of that form that are something else.
+            // Directory buckets have ETags of that form that are no MD5.
             && !self.remote.ends_with("--x-s3");
         RemoteMeta {
             size,
@@ -120,7 +120,7 @@ impl S3Backend {
     }
 }
 
-/// The fields of SDK answers that matter here.
+/// The fields of SDK responses that are used here.
 struct Facts<'a> {
     etag: Option<&'a str>,
     version_id: Option<&'a str>,
@@ -229,7 +229,8 @@ impl Backend for S3Backend {
                 custom: out.metadata(),
             },
         );
-        // Compared here, not by If-Match: a version may be an id, and not every server knows both.
+        // Compared here, not by If-Match: a version may be an id, and not every server supports
+        // both.
         if if_version.is_some_and(|v| v != meta.version) {
             return Err(self.errors.place.changed(name));
         }
@@ -267,14 +268,14 @@ impl Backend for S3Backend {
     async fn list(&self, prefix: &str, after: After<'_>, limit: usize) -> Result<RemotePage> {
         let limit = limit.clamp(1, PAGE);
         let mut page = match self.page(prefix, after, limit).await {
-            // The token of another version of the server, or too old for it.
+            // The token is from another version of the server, or expired.
             Err(e) if after.token.is_some() && e.code == ErrorCode::InvalidArgument => {
                 self.page(prefix, after.name.into(), limit).await?
             }
             page => page?,
         };
         if let (false, Some(last)) = (page.more, page.entries.get(limit - 1)) {
-            // MinIO calls some full pages the last one although names follow.
+            // MinIO marks some full pages as the last one although names follow.
             page.more = !self.page(prefix, last.name.as_str().into(), 1).await?.entries.is_empty();
         }
         Ok(page)
@@ -290,7 +291,7 @@ impl S3Backend {
             .list_objects_v2()
             .bucket(&self.remote)
             .set_prefix(some(prefix))
-            // MinIO reads a whole folder for a name, and goes on reading by a token.
+            // MinIO reads a whole folder for a name, and continues by a token.
             .set_start_after(some(after.name).filter(|_| after.token.is_none()))
             .set_continuation_token(after.token.map(str::to_owned))
             .max_keys(limit as i32)
@@ -331,13 +332,13 @@ impl S3Backend {
     }
 }
 
-/// Whether a token leads into a listing that MinIO keeps: it is the last name and this mark.
+/// Whether a token belongs to a listing that MinIO keeps: it is the last name and this suffix.
 fn is_of_minio(token: &str) -> bool {
     let text = BASE64_STANDARD.decode(token).unwrap_or_default();
     text.ends_with(b"]") && text.windows(MINIO_MARK.len()).any(|part| part == MINIO_MARK)
 }
 
-/// A key as listings spell it: by the rules of HTML forms where `encoding-type=url` was obeyed.
+/// A key as in listings: by the rules of HTML forms if the server applied `encoding-type=url`.
 fn decoded(key: &str, encoded: bool) -> Option<String> {
     if !encoded {
         return Some(key.to_owned());

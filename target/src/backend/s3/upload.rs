@@ -132,7 +132,7 @@ async fn send_parts(backend: &S3Backend, upload: &Upload, body: &PutBody) -> Res
         .await?;
     parts.sort_unstable_by_key(CompletedPart::part_number);
     let all = CompletedMultipartUpload::builder().set_parts(Some(parts)).build();
-    // Not tried again here: an upload whose answer was lost is gone for the second call.
+    // Not retried here: after a lost response the second call would not find the upload.
     let sent = backend
         .sdk(RequestClass::A)
         .complete_multipart_upload()
@@ -233,12 +233,13 @@ impl Drop for Upload {
     }
 }
 
-/// The size of parts for an object: the wished one, or what 10,000 parts need.
+/// The size of parts for an object: the configured one, or a larger one where 10,000 parts would
+/// not suffice.
 fn part_size(wished: u64, size: u64) -> u64 {
     wished.max(size.div_ceil(MAX_PARTS).next_multiple_of(MIB)).max(1)
 }
 
-/// Time for an upload: the usual wait for an answer, and a second per MiB sent.
+/// Timeout of an upload: the usual wait for a response, and a second per MiB sent.
 fn put_timeout(backend: &S3Backend, size: u64) -> aws_sdk_s3::config::Builder {
     let settings = &backend.client.settings;
     let time = settings.read_timeout + std::time::Duration::from_secs(size / MIB);
@@ -270,7 +271,7 @@ fn sendable(body: &PutBody, range: ByteRange) -> (ByteStream, SourceError) {
     (ByteStream::from_body_1_x(body), source)
 }
 
-/// The SDK wants bodies that may be shared between threads; the lock is never contended.
+/// The SDK requires bodies that threads can share; the lock is never contended.
 struct Outgoing {
     stream: Mutex<BodyStream>,
     left: u64,

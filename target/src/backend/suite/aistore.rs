@@ -1,4 +1,4 @@
-//! The backend of other clusters on a real AIStore, one proxy and one target: the promises.
+//! Tests the backend for other clusters on a real AIStore, one proxy and one target.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -20,10 +20,10 @@ const KIND: Kind = Kind {
     ready: "/v1/health?prr=true",
 };
 
-/// Values of AIStore's own development setup; PRIMARY stands for its proxy.
+/// Values of AIStore's own development setup; PRIMARY is replaced by its proxy.
 const CONFIGURATION: &str = include_str!("../../../../tests/data/aistore.json");
 
-/// Writes the configuration of the proxy (0) or the target (1); the arguments that it starts with.
+/// Writes the configuration of the proxy (0) or the target (1). Returns its start arguments.
 fn node(port: u16, folder: &Path, index: u16) -> Vec<OsString> {
     let role = ["proxy", "target"][usize::from(index)];
     let place = folder.join(role);
@@ -52,7 +52,7 @@ fn node(port: u16, folder: &Path, index: u16) -> Vec<OsString> {
     arguments
 }
 
-/// A new bucket there; `None`, with a word about it, where there is no binary.
+/// A new bucket; `None`, with a message, if there is no binary.
 async fn fixture() -> Option<Fixture> {
     static SERVER: OnceLock<Option<Server>> = OnceLock::new();
     let start = || SERVER.get_or_init(|| KIND.start()).as_ref().map(|s| s.endpoint.clone());

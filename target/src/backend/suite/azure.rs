@@ -1,5 +1,5 @@
-//! The backend of Azure Blob Storage on a real Azurite: the promises, and what only it has. What the
-//! emulator does not refuse is played by a scripted server.
+//! Tests the backend of Azure Blob Storage on a real Azurite: the common guarantees and its own. A
+//! scripted server plays the rejections that the emulator lacks.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -77,7 +77,7 @@ conformance!(fixture);
 conformance!(fixture: a_content_type_comes_back);
 
 #[tokio::test]
-async fn md5_is_told_and_a_wrong_one_is_refused() {
+async fn md5_is_reported_and_a_wrong_one_is_rejected_by_azure() {
     let Some(azure) = open().await else { return };
     let md5 = |bytes: &[u8]| hex::encode(Md5::digest(bytes));
     for (name, size) in [("small", 1000), ("large", 12 << 20)] {
@@ -219,11 +219,11 @@ async fn refusals_say_which_right_or_setting_is_at_fault() {
 
 #[tokio::test]
 async fn an_unreachable_endpoint_is_named_and_comes_with_a_time_to_return() {
-    // Bound and dropped: nobody listens there.
+    // Bound and dropped: the port refuses connections.
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let endpoint = format!("http://{}", listener.local_addr().unwrap());
     drop(listener);
-    // The bucket's own endpoint counts, not the configured one.
+    // The bucket's own endpoint is used, not the configured one.
     let known = backends(settings("http://127.0.0.1:1", KEY));
     let backend = known.for_bucket(&info("some-bucket", Some(endpoint.clone()))).await.unwrap();
     for error in [

@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 use super::process::{Kind, Server};
 
 pub(super) const ACCOUNT: &str = "forebaytest";
-/// Of `ACCOUNT` at this server alone.
+/// The key of `ACCOUNT` at this server only.
 pub(super) const KEY: &str = "Zm9yZWJheSB0ZXN0cyB3aXRoIEF6dXJpdGU=";
 
 const KIND: Kind = Kind {
@@ -15,18 +15,18 @@ const KIND: Kind = Kind {
     file: "azurite-blob",
     processes: |port, folder| {
         let port = port.to_string();
-        // The crate speaks a newer version of the protocol than Azurite knows by name.
+        // The crate uses a newer version of the protocol than Azurite lists.
         let all = ["--silent", "--skipApiVersionCheck", "--disableTelemetry"];
         let place = ["--blobHost", "127.0.0.1", "--blobPort", &port, "--location"];
         let data = folder.join("data").into();
         vec![all.into_iter().chain(place).map(Into::into).chain([data]).collect()]
     },
     environment: &[("AZURITE_ACCOUNTS", "forebaytest:Zm9yZWJheSB0ZXN0cyB3aXRoIEF6dXJpdGU=")],
-    // It has no health check, and refuses this one properly when it is up.
+    // It has no health check, and rejects this request properly when it runs.
     ready: "/",
 };
 
-/// The endpoint of the running Azurite; `None`, with a word about it, where there is none.
+/// The endpoint of the running Azurite; `None`, with a message, if there is none.
 pub(super) async fn endpoint() -> Option<String> {
     static SERVER: OnceLock<Option<Server>> = OnceLock::new();
     let start = || SERVER.get_or_init(|| KIND.start()).as_ref().map(|s| s.endpoint.clone());

@@ -1,4 +1,4 @@
-//! Retries, limits and counting, over a folder that misbehaves on demand.
+//! Retries, limits and counting, over a folder with injected faults.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -41,7 +41,7 @@ fn limits(rules: CloudRules) -> Arc<Limits> {
 async fn shaky() -> Shaky {
     let fixture = folder::fixture().await.unwrap();
     let faulty = Arc::new(Faulty::new(Arc::clone(&fixture.backend)));
-    // One turn: a body that is resumed must have given its own back.
+    // One permit: a body that is resumed must have returned its own.
     let limits = limits(CloudRules::default().with(CloudRule::Concurrency, 1));
     let limited = Limited::new(Arc::clone(&faulty) as _, limits, Duration::from_secs(5));
     let backend = Retrying::new(Arc::new(limited), policy());
@@ -84,7 +84,7 @@ async fn a_time_to_return_is_obeyed_within_the_deadline() {
 }
 
 #[tokio::test]
-async fn a_request_s_own_patience_is_kept_to_the_millisecond() {
+async fn retry_pauses_of_a_request_are_kept_to_the_millisecond() {
     let s = shaky().await;
     let header = "attempts=4,first_pause_ms=60,multiplier=2,longest_pause_ms=120,jitter=0";
     let policy = RetryPolicy::default().by(&CloudRules::parse_header(header).unwrap());
@@ -146,7 +146,7 @@ async fn a_budget_of_bytes_holds_for_all_bodies_and_is_no_stall() {
     let start = Instant::now();
     let (one, two) = tokio::join!(read(&*backend, "x"), read(&*backend, "x"));
     assert_eq!((one.unwrap().len(), two.unwrap().len()), (200_000, 200_000));
-    // The last chunk goes when those before it have had their time.
+    // The last chunk is sent after the time of those before it.
     assert!(start.elapsed() >= Duration::from_millis(150), "{:?}", start.elapsed());
 }
 
@@ -279,7 +279,7 @@ async fn a_bucket_keeps_its_backend_until_its_spec_changes() {
     info.backend = Some(spec("two"));
     let second = backends.for_bucket(&info).await.unwrap();
     assert_eq!(failure(second.stat("x").await).code, ErrorCode::ObjectNotFound);
-    // What a request says of its patience is its own; what was learned of the backend is shared.
+    // Timeouts of a request are its own; learned limits of the backend are shared.
     info.cloud = info.cloud.with(CloudRule::Attempts, 2);
     let patient = backends.for_bucket(&info).await.unwrap();
     assert!(!Arc::ptr_eq(&second, &patient));

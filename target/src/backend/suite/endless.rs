@@ -1,5 +1,5 @@
-//! Servers whose refusals and listings do not end: each backend keeps a bounded part of them, and says
-//! that the server is at fault.
+//! Servers whose error responses and listings do not end: each backend keeps a bounded part of
+//! them, and reports that the server is at fault.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -16,7 +16,7 @@ use crate::backend::remote::{RemoteBackend, RemoteSettings};
 use crate::backend::s3::{S3Backend, S3Clients};
 use crate::backend::{Backend, PutBody};
 
-/// What may be on its way in the buffers of a connection, which the kernel enlarges while it is fast.
+/// Bytes that may be in the buffers of a connection, which the kernel enlarges while it is fast.
 const IN_FLIGHT: u64 = 48 << 20;
 const KINDS: [&str; 4] = ["s3", "azure", "gcs", "ais"];
 
@@ -66,7 +66,7 @@ async fn a_refusal_without_end_is_read_up_to_its_bound() {
             let (endpoint, taken) = scripted::serve_endless(status);
             let backend = backend(kind, &endpoint).await;
             let errors = calls(kind, &*backend).await;
-            // What it says of the bucket may not have been read.
+            // The message about the bucket may not have been read.
             let expected = match status {
                 404 => &[ErrorCode::RemoteBucketNotFound, ErrorCode::ObjectNotFound][..],
                 _ => &[],
@@ -77,14 +77,14 @@ async fn a_refusal_without_end_is_read_up_to_its_bound() {
                 assert!(is_expected, "{kind} {status}: {error:?}");
             }
             let taken = taken.load(Ordering::Relaxed);
-            // A refusal of an object is followed by a question about its bucket.
+            // After an error response for an object the bucket is checked.
             let most = 2 * errors.len() as u64 * (MAX_ERROR_BYTES as u64 + IN_FLIGHT);
             assert!(taken <= most, "{kind} {status}: {taken}");
         }
     }
 }
 
-/// A call of each kind that reads objects, and one that lists where the kind can.
+/// A call of each kind that reads objects, and a listing if the kind supports it.
 async fn calls(kind: &str, backend: &dyn Backend) -> Vec<forebay_core::error::Error> {
     let mut errors = vec![
         failure(backend.stat("x").await),

@@ -17,7 +17,7 @@ const KIND: Kind = Kind {
     ready: "/_internal/healthcheck",
 };
 
-/// The endpoint of the running server; `None`, with a word about it, where there is none.
+/// The endpoint of the running server; `None`, with a message, if there is none.
 pub(super) async fn endpoint() -> Option<String> {
     static SERVER: OnceLock<Option<Server>> = OnceLock::new();
     let start = || SERVER.get_or_init(|| KIND.start()).as_ref().map(|s| s.endpoint.clone());

@@ -1,4 +1,4 @@
-//! The folder backend: the promises, and what only a file system can do to them.
+//! Tests the folder backend: the common guarantees, and cases that only a file system has.
 
 use std::fs;
 use std::os::unix::fs::symlink;

@@ -1,5 +1,5 @@
-//! The backend of Google Cloud Storage on a real fake-gcs-server: the promises, and what only it
-//! has. What the emulator does not do (refusals, lost sessions) is played by a scripted server.
+//! Tests the backend of Google Cloud Storage on a real fake-gcs-server: the common guarantees and
+//! its own. A scripted server plays the cases that the emulator lacks (rejections, lost sessions).
 
 use std::net::TcpListener;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -79,11 +79,11 @@ pub(super) async fn fixture_with(settings: impl Fn(&str) -> GcsSettings) -> Opti
     })
 }
 
-// Content types are not among them: the emulator does not look for them where Google does.
+// Content types are not tested: the emulator does not take them from where Google does.
 conformance!(fixture);
 
 #[tokio::test]
-async fn md5_is_told_and_a_wrong_one_is_refused() {
+async fn md5_is_reported_and_a_wrong_one_is_rejected_by_google() {
     let Some(gcs) = open().await else { return };
     let md5 = |bytes: &[u8]| hex::encode(Md5::digest(bytes));
     for (name, size) in [("small", 1000), ("large", 12 << 20)] {
@@ -167,7 +167,8 @@ async fn a_read_tells_every_header_that_was_put_as_a_look_does() {
     }
 }
 
-/// As Google answers: with an encoding of nothing, several checksums, and a Cache-Control that nobody set.
+/// A response as Google sends it: with the encoding `identity`, several checksums, and a default
+/// Cache-Control.
 fn google_says(cache_control: &str, crc32c: &str, length: usize) -> String {
     format!(
         "200 OK\r\nx-goog-generation: 1795260811270448\r\nx-goog-hash: crc32c={crc32c}\r\n\
@@ -177,7 +178,7 @@ fn google_says(cache_control: &str, crc32c: &str, length: usize) -> String {
 }
 
 #[tokio::test]
-async fn a_cache_control_that_nobody_set_is_not_told() {
+async fn a_default_cache_control_is_not_reported() {
     for (said, expected) in [
         ("private, max-age=0", None),
         ("public, max-age=3600", None),
@@ -293,7 +294,7 @@ async fn a_chunk_whose_answer_was_lost_is_not_sent_twice() {
     .await;
     let put = backend.put("x", PutBody::from_bytes(bytes)).await.unwrap();
     assert_eq!((put.size, put.version.as_str()), (total as u64, "7"));
-    // The session, three chunks, and one question between them.
+    // The session, three chunks, and one status request between them.
     assert_eq!(seen.lock().unwrap().len(), 5);
 }
 
@@ -325,11 +326,11 @@ fn backends(gcs: GcsSettings) -> Backends {
 
 #[tokio::test]
 async fn an_unreachable_endpoint_is_named_and_comes_with_a_time_to_return() {
-    // Bound and dropped: nobody listens there.
+    // Bound and dropped: the port refuses connections.
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let endpoint = format!("http://{}", listener.local_addr().unwrap());
     drop(listener);
-    // The bucket's own endpoint counts, not the configured one.
+    // The bucket's own endpoint is used, not the configured one.
     let known = backends(settings("http://127.0.0.1:1"));
     let backend = known.for_bucket(&info("some-bucket", Some(endpoint.clone()))).await.unwrap();
     for error in [

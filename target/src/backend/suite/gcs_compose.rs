@@ -1,4 +1,4 @@
-//! Compositions in Google Cloud Storage: on a real fake-gcs-server, and what only Google refuses.
+//! Compositions in Google Cloud Storage: on a real fake-gcs-server, and rejections of Google only.
 
 use forebay_core::error::ErrorCode;
 use futures::TryStreamExt;
@@ -21,7 +21,7 @@ async fn a_composition_has_the_bytes_of_its_parts_in_their_order() {
     assert_eq!(described, [("b/1", 5), ("b/2", 6), ("b/3", 5)]);
     for part in &parts {
         let mut object = gcs.backend.get(&part.name, None, None).await.unwrap();
-        // The emulator guesses one, in reads alone.
+        // The emulator guesses a type, but only in reads.
         object.meta.content_type = None;
         assert_eq!(object.meta, part.meta, "a listing tells what a read does");
         let bytes: Vec<_> = object.stream.try_collect().await.unwrap();

@@ -1,4 +1,4 @@
-//! Writes by Google's crate, which serve Google's own hosts alone, on a real fake-gcs-server.
+//! Writes by Google's crate, which is used for Google's own hosts only, on a real fake-gcs-server.
 
 use super::gcs::{fixture_with, settings};
 use super::{Fixture, conformance};

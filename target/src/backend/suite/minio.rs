@@ -26,7 +26,7 @@ const KIND: Kind = Kind {
     ready: "/minio/health/ready",
 };
 
-/// The endpoint of the running MinIO; `None`, with a word about it, where there is no MinIO.
+/// The endpoint of the running MinIO; `None`, with a message, if there is none.
 pub(super) async fn endpoint() -> Option<String> {
     static MINIO: OnceLock<Option<Server>> = OnceLock::new();
     let start = || MINIO.get_or_init(|| KIND.start()).as_ref().map(|m| m.endpoint.clone());

@@ -1,4 +1,4 @@
-//! The promises of [`Backend`](super::Backend), each a test that runs over every kind.
+//! The guarantees of [`Backend`](super::Backend), each a test that runs over every kind.
 #![allow(clippy::unwrap_used, clippy::print_stderr)]
 
 mod aistore;
@@ -33,24 +33,24 @@ use super::{After, Backend, BodyStream, RemoteEntry};
 struct Fixture {
     bucket: Bucket,
     backend: Arc<dyn Backend>,
-    /// The same kind, over a bucket that is not there.
+    /// The same kind, over a bucket that does not exist.
     missing: Arc<dyn Backend>,
     missing_bucket: Bucket,
-    /// A size above which the kind does things differently.
+    /// A size above which the kind uses another method.
     large: usize,
-    /// Whether deletes say that nothing was there, and whether custom metadata is kept.
+    /// Whether deletes report a missing object, and whether custom metadata is kept.
     tells_missing_deletes: bool,
     keeps_custom: bool,
     keeps_content_type: bool,
-    /// Whether a name stays taken by the folder of others, though these are gone.
+    /// Whether a name stays taken by the folder of other objects after these were deleted.
     keeps_folders: bool,
-    /// Whether it says when an object was written.
+    /// Whether it returns the time of a write.
     tells_times: bool,
-    /// Goes away with the fixture.
+    /// Removed with the fixture.
     _folder: Option<tempfile::TempDir>,
 }
 
-/// Makes one test of each promise, over what `$fixture` opens; `None` skips.
+/// Makes one test of each guarantee, over the fixture of `$fixture`; `None` skips.
 macro_rules! conformance {
     ($fixture:path: $($promise:ident)*) => {$(
         #[tokio::test]
@@ -73,7 +73,7 @@ macro_rules! conformance {
             a_missing_object_is_named
             a_missing_bucket_is_named_by_every_call
             unusual_names_are_kept
-            names_come_in_byte_order
+            names_are_listed_in_byte_order
             pages_together_are_the_whole_listing
             prefix_and_after_select_by_bytes
             a_put_whose_source_fails_changes_nothing
@@ -83,7 +83,7 @@ macro_rules! conformance {
 }
 use conformance;
 
-/// Bytes that look the same nowhere else in them.
+/// Bytes without repeated sequences.
 fn content(size: usize, seed: u64) -> Bytes {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let next = |_| {
@@ -103,7 +103,7 @@ async fn read(backend: &dyn Backend, name: &str) -> Result<Bytes> {
     collect(backend.get(name, None, None).await?.stream).await
 }
 
-/// The failure of something that must not succeed.
+/// The error of a call that must not succeed.
 fn failure<T>(result: Result<T>) -> Error {
     match result {
         Ok(_) => panic!("must not succeed"),
@@ -117,7 +117,7 @@ async fn list_all(backend: &dyn Backend, prefix: &str, limit: usize) -> Vec<Remo
     by_name
 }
 
-/// All pages of a listing, each begun by the last name of the one before, or by its token, too.
+/// All pages of a listing, each started by the last name of the one before, or also by its token.
 async fn pages(
     backend: &dyn Backend,
     prefix: &str,

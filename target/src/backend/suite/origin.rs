@@ -1,4 +1,5 @@
-//! The backend of HTTP origins on plain servers: some know ranges, questions and versions, some not.
+//! Tests the backend of HTTP origins on plain servers, with and without ranges, conditions and
+//! versions.
 
 use std::sync::Arc;
 
@@ -14,10 +15,10 @@ use super::{collect, failure, read};
 use crate::backend::origin::{OriginBackend, OriginSettings};
 use crate::backend::{Backend, BackendSettings, Backends, PutBody};
 
-/// What a server knows beside sending a file.
+/// The features of a server beside sending a file.
 #[derive(Clone, Copy)]
 struct Knows {
-    /// The status of its answers to HEAD, where that is none of success.
+    /// The status of its responses to HEAD, if HEAD is not supported.
     no_head: Option<u16>,
     ranges: bool,
     etag: bool,
@@ -37,7 +38,7 @@ fn played(answer: impl Fn(&Asked) -> (String, String) + Send + 'static) -> Origi
     over(&format!("{url}/data"))
 }
 
-/// A server with one file, `dir/größe 1.txt`, of these letters.
+/// A server with one file, `dir/größe 1.txt`, with this content.
 fn server(knows: Knows) -> OriginBackend {
     const FILE: &str = "0123456789";
     played(move |asked| {

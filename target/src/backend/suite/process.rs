@@ -1,4 +1,4 @@
-//! Real servers for this test process. They end with the process, however that ends.
+//! Real servers for this test process. They end with the process, even if it is killed.
 
 use std::ffi::OsString;
 use std::io::{Read, Write};
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Starts the server, then waits for the end of its input: that is closed when the test process ends.
+/// Starts the server, then waits for the end of its input, which closes when the test process ends.
 const KEEPER: &str = r#"
 folder=$1
 shift
@@ -28,10 +28,10 @@ pub(super) struct Kind {
     pub(super) required: &'static str,
     /// Its file name, in the cache of `ci/` or on PATH.
     pub(super) file: &'static str,
-    /// Arguments for a port on loopback and a folder of its own: of each process that it takes.
+    /// Arguments of each of its processes, for a port on loopback and a folder of its own.
     pub(super) processes: fn(port: u16, folder: &Path) -> Vec<Vec<OsString>>,
     pub(super) environment: &'static [(&'static str, &'static str)],
-    /// What it answers, without a failure of its own, once it is ready.
+    /// Path that it answers without a server error once it is ready.
     pub(super) ready: &'static str,
 }
 
@@ -40,7 +40,7 @@ pub(super) struct Server {
     _keepers: Vec<Keeper>,
 }
 
-/// Who ends a process: its input is closed when it is dropped, and when this process ends.
+/// Ends a process: its input is closed when this is dropped, and when the test process ends.
 struct Keeper {
     process: Child,
     input: Option<ChildStdin>,
@@ -54,7 +54,7 @@ impl Drop for Keeper {
 }
 
 impl Kind {
-    /// Starts one; `None`, with a word about it, where there is none.
+    /// Starts one; `None`, with a message, if there is none.
     pub(super) fn start(&self) -> Option<Server> {
         let Some(program) = self.program() else {
             let required = std::env::var(self.required).is_ok_and(|v| !v.is_empty());
@@ -103,14 +103,14 @@ impl Kind {
     }
 }
 
-/// Below the range from which outgoing connections take theirs.
+/// Below the range of ports for outgoing connections.
 fn free_port() -> u16 {
     let free = |port: &u16| TcpListener::bind(("127.0.0.1", *port)).is_ok();
     let mut tries = std::iter::repeat_with(|| rand::random_range(15_000..32_000));
     tries.find(free).expect("the iterator has no end")
 }
 
-/// Waits until it answers its health check.
+/// Waits until the health check succeeds.
 fn is_ready(port: u16, path: &str) -> bool {
     let deadline = Instant::now() + Duration::from_secs(30);
     while Instant::now() < deadline {
@@ -120,7 +120,7 @@ fn is_ready(port: u16, path: &str) -> bool {
             let mut answer = [0; 12];
             if stream.write_all(request.as_bytes()).is_ok()
                 && stream.read_exact(&mut answer).is_ok()
-                // Some have no health check: then any answer but a failure of theirs tells.
+                // Some have no health check: then any status but a server error counts as ready.
                 && answer[9] < b'5'
             {
                 return true;

@@ -1,4 +1,4 @@
-//! The promises themselves, written once.
+//! The guarantees themselves, written once.
 
 use std::sync::Arc;
 
@@ -174,7 +174,7 @@ async fn put_tricky(f: &Fixture) -> Vec<String> {
     names
 }
 
-pub(super) async fn names_come_in_byte_order(f: &Fixture) {
+pub(super) async fn names_are_listed_in_byte_order(f: &Fixture) {
     let expected = put_tricky(f).await;
     let page = f.backend.list("", "".into(), 1000).await.unwrap();
     assert!(!page.more);

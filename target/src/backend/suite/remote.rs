@@ -1,4 +1,4 @@
-//! The backend of other clusters on a real Forebay of one process: the promises.
+//! Tests the backend for other clusters on a real Forebay of one process.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,7 +22,7 @@ const KIND: Kind = Kind {
     ready: "/readyz",
 };
 
-/// The URL of the running cluster; `None`, with a word about it, where there is no binary.
+/// The URL of the running cluster; `None`, with a message, if there is no binary.
 async fn endpoint() -> Option<String> {
     static SERVER: OnceLock<Option<Server>> = OnceLock::new();
     let start = || SERVER.get_or_init(|| KIND.start()).as_ref().map(|s| s.endpoint.clone());

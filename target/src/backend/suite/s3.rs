@@ -1,4 +1,4 @@
-//! The S3 backend on a real MinIO: the promises, and what only S3 has.
+//! Tests the S3 backend on a real MinIO: the common guarantees and its own.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -40,7 +40,7 @@ async fn open() -> Option<Opened> {
     let endpoint = endpoint().await?;
     let client = S3Clients::new(settings(&endpoint, SECRET_KEY)).client(None).await.unwrap();
     let name = format!("bucket-{}", COUNT.fetch_add(1, Ordering::Relaxed));
-    // For a moment after it says that it is ready, MinIO still refuses.
+    // For a moment after it reports ready, MinIO still rejects requests.
     for attempt in 0.. {
         match client.sdk.create_bucket().bucket(&name).send().await {
             Ok(_) => break,
@@ -76,7 +76,7 @@ conformance!(fixture);
 conformance!(fixture: a_content_type_comes_back);
 
 #[tokio::test]
-async fn md5_is_told_only_where_the_etag_is_one() {
+async fn md5_is_reported_only_if_the_etag_is_one() {
     let Some(s3) = open().await else { return };
     let md5 = |bytes: &[u8]| hex::encode(Md5::digest(bytes));
     let small = content(1000, 1);
@@ -111,7 +111,7 @@ async fn a_failed_upload_leaves_no_parts_behind() {
 }
 
 #[tokio::test]
-async fn versioned_buckets_are_told_apart_by_version_id() {
+async fn objects_of_versioned_buckets_are_distinguished_by_version_id() {
     let Some(s3) = open().await else { return };
     let on = VersioningConfiguration::builder().status(BucketVersioningStatus::Enabled).build();
     let request = s3.client.sdk.put_bucket_versioning().bucket(&*s3.bucket.name);
@@ -237,7 +237,7 @@ async fn a_clock_that_is_wrong_is_said_to_be() {
         let client = S3Clients::new(settings(&endpoint, SECRET_KEY)).client(None).await.unwrap();
         let s3 = S3Backend::new(client, Bucket::new(Provider::Aws, "far").unwrap(), "far");
         let mut errors = vec![failure(s3.get("x", None, None).await)];
-        // Of a refused HEAD only the time tells.
+        // A rejected HEAD has no text: only the response's time shows the clock difference.
         errors.extend((!date.is_empty()).then_some(failure(s3.stat("x").await)));
         for error in errors {
             assert_eq!(error.code, ErrorCode::AccessDenied, "{error}");
@@ -249,7 +249,7 @@ async fn a_clock_that_is_wrong_is_said_to_be() {
 }
 
 #[tokio::test]
-async fn a_server_that_asks_to_slow_down_is_told_from_one_that_failed() {
+async fn slow_down_responses_are_distinguished_from_failures() {
     for (status, code, after, expected) in [
         (503, "SlowDown", "", ErrorCode::TooManyRequests),
         (503, "ServiceUnavailable", "retry-after: 7", ErrorCode::TooManyRequests),
@@ -267,7 +267,7 @@ async fn a_server_that_asks_to_slow_down_is_told_from_one_that_failed() {
         let known = BackendSettings { s3, retry, ..BackendSettings::default() };
         let known = Backends::new(known, Arc::new(|_, _, _| {}));
         let backend = known.for_bucket(&info("some-bucket", None)).await.unwrap();
-        // An answer to HEAD has no text: only its status tells.
+        // The response to a HEAD has no text: only its status is usable.
         for error in [failure(backend.get("x", None, None).await), failure(backend.stat("x").await)]
         {
             assert_eq!(error.code, expected, "{status} {code}: {error}");
@@ -281,11 +281,11 @@ async fn a_server_that_asks_to_slow_down_is_told_from_one_that_failed() {
 
 #[tokio::test]
 async fn an_unreachable_endpoint_is_named_and_comes_with_a_time_to_return() {
-    // Bound and dropped: nobody listens there.
+    // Bound and dropped: the port refuses connections.
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let endpoint = format!("http://{}", listener.local_addr().unwrap());
     drop(listener);
-    // The bucket's own endpoint counts, not the configured one.
+    // The bucket's own endpoint is used, not the configured one.
     let known = backends(settings("http://127.0.0.1:1", SECRET_KEY));
     let backend = known.for_bucket(&info("some-bucket", Some(endpoint.clone()))).await.unwrap();
     for error in [

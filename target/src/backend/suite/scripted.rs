@@ -1,11 +1,11 @@
-//! A server that plays what no emulator does: refusals, lost answers, odd pages.
+//! A server that plays cases that no emulator has: rejections, lost responses, odd pages.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpListener;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-/// One request, as the server saw it.
+/// One request, as received by the server.
 pub(super) struct Asked {
     pub(super) line: String,
     pub(super) headers: String,
@@ -16,8 +16,8 @@ pub(super) struct Asked {
 /// First lines of the requests so far.
 pub(super) type Seen = Arc<Mutex<Vec<String>>>;
 
-/// Answers each request by what `answer` makes of it: the head behind "HTTP/1.1 ", then the body.
-/// Gives the server's URL.
+/// Responds to each request with the result of `answer`: the head behind "HTTP/1.1 ", then the
+/// body. Returns the server's URL.
 pub(super) fn serve(
     answer: impl Fn(&Asked) -> (String, String) + Send + 'static,
 ) -> (String, Seen) {
@@ -49,14 +49,15 @@ pub(super) fn serve(
     (endpoint, seen)
 }
 
-/// Answers each request by a head with this status, and then by bytes without end. Gives the
-/// server's URL, and how many bytes clients took.
+/// Responds to each request with a head of this status, and then bytes without end. Returns the
+/// server's URL, and how many bytes clients read.
 pub(super) fn serve_endless(status: u16) -> (String, Arc<AtomicU64>) {
     let head = format!("HTTP/1.1 {status} X\r\nconnection: close\r\n\r\n");
     serve_endless_after(head, [b' '; 64 << 10].to_vec())
 }
 
-/// As [`serve_endless`], but the head of an answer does not end: it has one header after the other.
+/// As [`serve_endless`], but the head of a response does not end: it has one header after the
+/// other.
 pub(super) fn serve_endless_heads() -> (String, Arc<AtomicU64>) {
     let header = format!("x-header: {}\r\n", "x".repeat((64 << 10) - 12));
     serve_endless_after("HTTP/1.1 200 X\r\n".into(), header.into_bytes())

@@ -1,9 +1,9 @@
-//! Lists a whole bucket by many calls at once, in the order of names.
+//! Lists a whole bucket with many concurrent calls, in the order of names.
 //!
-//! The names behind the start are parted into ranges, one after the other. Idle workers take a range
-//! that nobody lists, or part one that somebody does: where, is learned from the names that came.
-//! Ranges always cover all names, so a bad guess costs a call and never a row. How many calls may be
-//! lost to guesses is bounded by a share of the pages that came.
+//! The names behind the start are split into ranges, one after the other. An idle worker takes a
+//! range without a worker, or splits one that another worker lists. The split point is learned from
+//! the names seen so far. Ranges always cover all names, so a bad guess costs a call and never a
+//! row. The number of calls lost to guesses is bounded by a share of the pages that arrived.
 
 mod samples;
 #[cfg(test)]
@@ -21,15 +21,15 @@ use tokio_util::task::AbortOnDropHandle;
 use self::samples::{Samples, common};
 use super::{After, Backend, RemoteEntry, RemotePage};
 
-/// How a bucket is swept.
+/// Options of a parallel listing.
 #[derive(Clone, Copy, Debug)]
 pub struct SweepOptions {
     /// Calls in flight.
     pub workers: usize,
-    /// Rows asked for at once.
+    /// Rows per call.
     pub page: usize,
-    /// Rows that may wait for those before them; beyond, the first range is listed before any
-    /// other, and beyond twice as many no other.
+    /// Rows that may wait for earlier ones. Above this the first range is listed before any other,
+    /// above twice as many only the first range is listed.
     pub waiting: usize,
 }
 
@@ -39,19 +39,19 @@ impl Default for SweepOptions {
     }
 }
 
-/// Share of the pages that came which guesses may cost, and pages that they may cost anyway.
+/// Share of the arrived pages that guesses may cost, and pages that they may cost in any case.
 const GUESSES: f64 = 0.15;
 const FREE_GUESSES: f64 = 4.0;
-/// Where a backend walks anew for each place where a listing begins, pages that come before the first
-/// range that is parted off; each following one is after so many times as many.
+/// For a backend that walks again for each start of a listing: pages that must arrive before the
+/// first range is split off. Each following split needs this many times as many.
 const BEFORE_A_WALK: f64 = 64.0;
 const FURTHER: f64 = 2.0;
-/// What the end of a range costs: a page that its neighbour lists, too.
+/// Cost of the end of a range: a page that its neighbour lists, too.
 const END: f64 = 0.5;
-/// Pages of the first range that wait for a reader who is slow.
+/// Most pages of the first range that wait for a slow reader.
 const READY: usize = 8;
 
-/// All names of `prefix` behind `after`, each once and in order, some at a time.
+/// All names of `prefix` behind `after`, each once and in order, in pages.
 pub fn sweep(
     backend: Arc<dyn Backend>,
     prefix: &str,
@@ -66,7 +66,7 @@ pub fn sweep(
         changed: Notify::new(),
         came: Notify::new(),
     });
-    // They end with the stream.
+    // The workers end with the stream.
     let workers: Vec<_> = (0..options.workers.max(1))
         .map(|_| AbortOnDropHandle::new(tokio::spawn(sweep.clone().work())))
         .collect();
@@ -89,9 +89,9 @@ struct Sweep {
     prefix: String,
     options: SweepOptions,
     state: Mutex<State>,
-    /// There may be something to do for a worker.
+    /// Notified when there may be work for a worker.
     changed: Notify,
-    /// There may be something for the reader.
+    /// Notified when there may be rows for the reader.
     came: Notify,
 }
 
@@ -100,14 +100,14 @@ struct Range {
     id: u64,
     at: String,
     until: Option<String>,
-    /// Of the page that ended at `at`.
+    /// Token of the page that ended at `at`.
     token: Option<String>,
-    /// A call is under way.
+    /// A call is in flight.
     busy: bool,
-    /// Nothing of it came yet: it is a guess.
+    /// No page of it has arrived yet: it is a guess.
     guess: bool,
     over: bool,
-    /// The first name that came.
+    /// The first name that arrived.
     first: Option<String>,
     rows: VecDeque<Vec<RemoteEntry>>,
 }
@@ -120,11 +120,11 @@ impl Range {
     }
 }
 
-/// A page to be asked for.
+/// A page to request.
 struct Call {
     /// Id of its range.
     range: u64,
-    /// The name it comes after, and the token of the page before, if that was of the range.
+    /// The name it follows, and the token of the previous page, if that was of the same range.
     after: String,
     token: Option<String>,
 }
@@ -133,12 +133,12 @@ struct State {
     /// In the order of names.
     ranges: VecDeque<Range>,
     next_id: u64,
-    /// Calls that ended, and rows that they brought and nobody else does.
+    /// Calls that ended, and rows that they returned beyond those of other ranges.
     calls: u64,
     rows: u64,
     /// Rows that the reader has not taken.
     waiting: usize,
-    /// Ranges that were parted off and go on behind their first page.
+    /// Ranges that were split off and continue behind their first page.
     parted: usize,
     /// The backend walks to the end for each of them.
     walks: bool,
@@ -167,7 +167,7 @@ impl State {
             (self.waiting >= options.waiting, self.waiting >= options.waiting * 2);
         let head = self.ranges.iter().position(|range| !range.over)?;
         if many {
-            // The reader waits for the first range: it is listed, or parted, before any other.
+            // The reader waits for the first range: it is listed, or split, before any other.
             let range = &self.ranges[head];
             if !range.busy && range.rows.len() < READY {
                 return Some(self.take(head));
@@ -193,7 +193,7 @@ impl State {
         Call { range: range.id, after: range.at.clone(), token: range.token.take() }
     }
 
-    /// Parts the widest of these ranges that can be parted.
+    /// Splits the widest of these ranges that can be split.
     fn guess(
         &mut self,
         among: std::ops::Range<usize>,
@@ -213,7 +213,7 @@ impl State {
         Some(self.take(n + 1))
     }
 
-    /// Whether another range would cost no more than guesses may.
+    /// Whether another range would exceed the cost limit of guesses.
     fn may_guess(&self, page: usize) -> bool {
         let pages = self.rows as f64 / page as f64;
         let open = self.ranges.iter().filter(|range| !range.over);
@@ -228,10 +228,10 @@ impl State {
         may_walk && cost + END <= GUESSES * pages + FREE_GUESSES
     }
 
-    /// Where a range that is listed now is to be parted, and how narrow it is.
+    /// Where to split a range that is listed now, and how wide it is.
     fn part(&self, n: usize, prefix: &str) -> Option<(f64, String)> {
         let range = &self.ranges[n];
-        // Of a guess nothing is known.
+        // A guess has no known names.
         if range.over || range.guess {
             return None;
         }
@@ -245,7 +245,7 @@ impl State {
         Some((known as f64 * 2.0 - width, middle))
     }
 
-    /// Takes in a page of a range.
+    /// Adds a page of a range.
     fn take_in(&mut self, id: u64, page: RemotePage) -> Result<()> {
         self.calls += 1;
         let Some(range) = self.ranges.iter_mut().find(|range| range.id == id) else {
@@ -282,7 +282,7 @@ impl State {
         Ok(())
     }
 
-    /// What comes next in order; `None`: it has not come. An empty page is the end.
+    /// The next rows in order; `None` if they have not arrived. An empty page is the end.
     fn pop(&mut self) -> Option<Vec<RemoteEntry>> {
         loop {
             let Some(range) = self.ranges.front_mut() else { return Some(Vec::new()) };
@@ -311,7 +311,7 @@ impl Sweep {
         loop {
             let changed = self.changed.notified();
             tokio::pin!(changed);
-            // What changes from here on is heard.
+            // From here on a notification of a change is not lost.
             changed.as_mut().enable();
             let picked = {
                 let mut state = self.lock();

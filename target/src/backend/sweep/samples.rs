@@ -1,4 +1,4 @@
-//! Where a range of names is to be parted, learned from the names that came.
+//! Chooses where to split a range of names, from the names seen so far.
 
 use std::collections::BTreeSet;
 use std::ops::Bound;
@@ -6,7 +6,7 @@ use std::ops::Bound;
 const DECIMAL: &str = "0123456789";
 const HEXADECIMAL: &str = "0123456789abcdef";
 
-/// What the names that came say of those that did not: the first and the last of every page.
+/// Sample of the names so far, to estimate the others: the first and the last of every page.
 #[derive(Default)]
 pub(super) struct Samples {
     names: BTreeSet<String>,
@@ -33,18 +33,18 @@ impl Samples {
         seen
     }
 
-    /// The character after all that were seen.
+    /// The character after all seen characters.
     fn beyond(&self) -> Option<char> {
         let last = *self.alphabet.last()?;
-        // Between two halves of the characters lie those that stand for none.
+        // Between the two halves of the Unicode range are the surrogates, which are no characters.
         if last == '\u{d7ff}' { Some('\u{e000}') } else { char::from_u32(u32::from(last) + 1) }
     }
 
-    /// A text between a range's last name and its end, `first` being its first name.
+    /// A text between a range's last name and its end. `first` is the range's first name.
     ///
-    /// Where names were seen to differ, the middle of the characters that may stand there. Where all
-    /// had the same so far, behind everything that has: one call then tells whether there is more,
-    /// however many places that are.
+    /// At a position where the seen names differ: the middle of the possible characters. At a
+    /// position where all are equal so far: behind all of them. One call then shows whether there
+    /// are more names, however many such positions there are.
     pub(super) fn middle(
         &self,
         first: &str,
@@ -55,7 +55,7 @@ impl Samples {
         let mut place = until.map_or(0, |until| common(at, until)).max(prefix.len());
         let constant = common(first, at).max(prefix.len());
         let mut end = until.and_then(|until| until.get(place..));
-        // Whether nothing ends the range at this place.
+        // Whether the range has no end at this position.
         let mut open = until.is_none();
         while let Some(here) = at.get(place..).and_then(|rest| rest.chars().next()) {
             let differs = |place: usize| self.seen_behind(&at[..place]).len() > 1;
@@ -75,7 +75,7 @@ impl Samples {
                 let passed: usize = at[place..].chars().take(same.max(1)).map(char::len_utf8).sum();
                 let text = format!("{}{}", &at[..place + passed], self.beyond()?);
                 let within = until.is_none_or(|until| text.as_str() < until);
-                // Below the place where its end lies, nothing of the range is beyond.
+                // Below the position of its end, nothing of the range is beyond.
                 if same > 0 && within && (open || end.is_some()) {
                     return Some(text);
                 }
@@ -86,12 +86,12 @@ impl Samples {
         None
     }
 
-    /// Characters that may stand behind a prefix, by those that do; `here` is one of them.
+    /// Characters that may follow a prefix, estimated from those seen; `here` is one of them.
     fn likely(&self, prefix: &str, here: char, fits: impl Fn(char) -> bool) -> Vec<char> {
         let mut seen = self.seen_behind(prefix);
         let of = |class: &str| -> Vec<char> { class.chars().filter(|c| fits(*c)).collect() };
         let are = |seen: &[char], class: &str| seen.iter().all(|c| class.contains(*c));
-        // The first digit of numbers to the base of 16 comes to its letters last.
+        // For hexadecimal numbers the letters of the first digit are seen last.
         let next = self.seen_behind(&format!("{prefix}{here}"));
         if are(&seen, HEXADECIMAL) && are(&next, HEXADECIMAL) && !are(&next, DECIMAL) {
             seen.extend(next);
@@ -108,7 +108,7 @@ impl Samples {
         self.alphabet.iter().copied().filter(|c| fits(*c)).collect()
     }
 
-    /// How much of the key space lies between two texts that have `known` bytes in common.
+    /// The share of the key space between two texts that have `known` bytes in common.
     pub(super) fn width(&self, at: &str, until: Option<&str>, known: usize) -> f64 {
         let letters = (self.alphabet.len() + 1) as f64;
         let place = |text: &str| {
@@ -122,7 +122,7 @@ impl Samples {
     }
 }
 
-/// Bytes that two texts have in common, whole characters.
+/// Number of bytes that two texts have in common, in whole characters.
 pub(super) fn common(a: &str, b: &str) -> usize {
     let same = a.chars().zip(b.chars()).take_while(|(a, b)| a == b);
     same.map(|(c, _)| c.len_utf8()).sum()

@@ -1,4 +1,4 @@
-//! Sweeps over key spaces as buckets have them, made when they are asked for.
+//! Parallel listings of realistic key spaces, whose names are generated on demand.
 #![allow(clippy::unwrap_used)]
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -13,16 +13,16 @@ use proptest::prelude::*;
 use super::*;
 use crate::backend::{PutBody, RemoteMeta, RemoteObject};
 
-/// The names of a bucket, in order; made when they are asked for.
+/// The names of a bucket, in order; generated on demand.
 struct Names {
     count: usize,
     name: Box<dyn Fn(usize) -> String + Send + Sync>,
     /// In rounds of the scheduler.
     latency: u32,
     calls: AtomicU64,
-    /// Those of them that went on by a token.
+    /// Calls that continued by a token.
     by_token: AtomicUsize,
-    /// Says that it walks for each of the others, as MinIO does.
+    /// Reports that it walks for each start, as MinIO does.
     walks: bool,
     fail_at: u64,
 }
@@ -50,7 +50,7 @@ impl Names {
         Self::new(names.len(), move |n| names[n].clone())
     }
 
-    /// The first name that is not before what `is_before` says.
+    /// The first name for which `is_before` is false.
     fn first(&self, is_before: impl Fn(&str) -> bool) -> usize {
         let (mut low, mut high) = (0, self.count);
         while low < high {
@@ -120,7 +120,7 @@ async fn names_of(names: &Arc<Names>, prefix: &str, how: SweepOptions) -> Vec<St
     pages.into_iter().flatten().map(|entry| entry.name).collect()
 }
 
-/// Lists all, compares, and returns how many calls that took for each page.
+/// Lists all, compares, and returns the number of calls per page.
 async fn calls_per_page(names: &Arc<Names>, page: usize) -> f64 {
     let got = names_of(names, "", options(page)).await;
     assert_eq!(got.len(), names.count);
@@ -128,7 +128,7 @@ async fn calls_per_page(names: &Arc<Names>, page: usize) -> f64 {
     names.calls.load(Ordering::SeqCst) as f64 / names.count.div_ceil(page) as f64
 }
 
-/// Key spaces as buckets have them.
+/// Realistic key spaces.
 fn key_spaces(count: usize) -> Vec<(&'static str, Arc<Names>)> {
     let hash = |n: usize| (n as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let hashed = (0..count).map(|n| format!("{:016x}", hash(n))).collect();
@@ -159,7 +159,7 @@ async fn every_name_comes_once_in_order_with_few_calls_more_than_pages() {
     }
 }
 
-/// Time is counted in rounds of the scheduler, in each of which every task goes on once.
+/// Time is counted in rounds of the scheduler; in each round every task runs once.
 #[tokio::test]
 async fn calls_go_at_the_same_time_in_every_key_space() {
     for (space, names) in key_spaces(40_000) {
@@ -191,7 +191,7 @@ async fn a_million_names_wait_in_bounded_memory() {
         assert!(last < page[0].name);
         rows += page.len();
         last.clone_from(&page[page.len() - 1].name);
-        // What was asked for and not taken: what may wait, and what is in flight.
+        // Requested rows that were not taken: those that may wait, and those in flight.
         let asked = names.calls.load(Ordering::SeqCst) as usize * how.page;
         assert!(asked <= rows * 12 / 10 + 2 * how.waiting + (how.workers + 8) * how.page);
     }
@@ -200,7 +200,7 @@ async fn a_million_names_wait_in_bounded_memory() {
 }
 
 #[tokio::test]
-async fn a_failure_ends_the_listing_and_is_told() {
+async fn a_failure_ends_the_listing_and_is_returned() {
     let names = Names { fail_at: 20, ..Names::made(10_000, |n| format!("{n:05}")) };
     let pages = sweep(Arc::new(names), "", "", options(100));
     let listed: Result<Vec<_>> = pages.try_collect().await;

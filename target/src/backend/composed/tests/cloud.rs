@@ -20,13 +20,13 @@ pub(super) struct Cloud {
     objects: Mutex<BTreeMap<String, (u64, Bytes)>>,
     generation: Mutex<u64>,
     calls: Mutex<HashMap<&'static str, u64>>,
-    /// What compositions are answered.
+    /// Error of compositions, if set.
     pub(super) refuses: Mutex<Option<ErrorCode>>,
-    /// Why it is not one to compose in.
+    /// Reason why the bucket is not suitable, if set.
     pub(super) objects_to: Mutex<Option<&'static str>>,
     /// Runs before the next composition.
     pub(super) before_compose: Mutex<Option<Hook>>,
-    /// Composes whatever there is, of any generation.
+    /// Composes objects of any generation.
     lax: bool,
 }
 
@@ -87,7 +87,7 @@ impl Backend for Cloud {
         if_version: Option<&str>,
     ) -> Result<RemoteObject> {
         self.count("get");
-        // As long as a call takes, others may come.
+        // Other calls may run during a call.
         tokio::task::yield_now().await;
         let (meta, content) = self.find(name)?;
         if if_version.is_some_and(|version| version != meta.version) {

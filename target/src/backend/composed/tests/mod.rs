@@ -31,7 +31,7 @@ impl Bucket {
         Self { cloud: cloud.clone(), gather, backend }
     }
 
-    /// Reads the objects as a batch does: announced, some at a time.
+    /// Reads the objects as a batch does: announced, several at a time.
     async fn read(&self, names: &[String]) -> Vec<Result<Bytes>> {
         let announced = Arc::new(std::sync::Mutex::new(self.gather.announce(names.len())));
         let turns = Arc::new(Semaphore::new(64));
@@ -53,7 +53,7 @@ impl Bucket {
         all
     }
 
-    /// Waits until no temporary object is left, which are deleted after they were used.
+    /// Waits until all temporary objects are deleted, which happens after their use.
     async fn is_tidy(&self) {
         let temporary = || self.cloud.names().iter().any(|name| name.starts_with(TEMPORARY));
         for _ in 0..1000 {
@@ -81,7 +81,7 @@ async fn a_thousand_and_24_objects_take_32_reads() {
         assert_eq!(got.unwrap(), content(name, 500 + n % 977), "{name}");
     }
     assert_eq!((cloud.calls("get"), cloud.calls("compose")), (32, 32));
-    // The second page has what is left, and a group in whose middle it begins.
+    // The second page has the remaining names, and a group that begins in the middle of it.
     assert!(cloud.calls("describe") <= 3, "{} listing calls", cloud.calls("describe"));
     assert_eq!((cloud.calls("stat"), cloud.calls("check")), (0, 1));
     bucket.is_tidy().await;
@@ -90,7 +90,7 @@ async fn a_thousand_and_24_objects_take_32_reads() {
 #[tokio::test]
 async fn an_object_replaced_meanwhile_gives_no_wrong_and_no_shifted_bytes() {
     for lax in [false, true] {
-        // As long as before, longer, and gone.
+        // Same length as before, longer, and deleted.
         let news: [Option<usize>; 3] = [Some(507), Some(9000), None];
         for (round, new) in news.into_iter().enumerate() {
             let (cloud, names) = fill(Cloud::lax(lax), 32);
@@ -110,7 +110,7 @@ async fn an_object_replaced_meanwhile_gives_no_wrong_and_no_shifted_bytes() {
             }
             assert_eq!(cloud.calls("compose"), 1);
             bucket.is_tidy().await;
-            // It goes on with the next group.
+            // Compositions continue with the next group.
             bucket.read(&names[8..16]).await;
             assert_eq!(cloud.calls("compose"), 2, "that an object changed is nobody's fault");
             bucket.is_tidy().await;
@@ -207,7 +207,7 @@ async fn what_processes_that_died_have_left_is_deleted_and_nothing_else() {
     assert_eq!(delete_leftovers(&*cloud).await, 1200);
     names.insert(0, young);
     assert_eq!(cloud.names(), names);
-    // The first composition of a process looks for them, too.
+    // The first composition of a process also deletes leftovers.
     cloud.write(&old[0], "left");
     let bucket = Bucket::new(&cloud, Compose::On);
     bucket.read(&names[1..33]).await;
