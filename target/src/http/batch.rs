@@ -106,7 +106,7 @@ async fn answer_moss(context: &Context, request: Request) -> Result<Response> {
     let assembler = Assembler::new(loader, context.peer.clone(), share.clone(), moss, entries);
     if streaming {
         let archive = answer::streamed(assembler, job, share, &context.lifecycle);
-        // What fails before the first byte can still have its status.
+        // A failure before the first byte can still set the status.
         let archive = read_first_chunk(archive.boxed()).await?;
         return Ok(body_of(content_type(format), archive));
     }
@@ -115,7 +115,7 @@ async fn answer_moss(context: &Context, request: Request) -> Result<Response> {
     multipart(whole, archive, share)
 }
 
-/// The metadata, then the archive.
+/// The metadata, followed by the archive.
 fn multipart(
     whole: MossResponse,
     archive: BoxStream<'static, Result<Bytes>>,
@@ -134,7 +134,7 @@ fn multipart(
     let tail = format!("\r\n--{boundary}--\r\n");
     let part = |text: String| stream::once(async move { Ok(Bytes::from(text)) });
     let parts = part(head).chain(archive).chain(part(tail)).boxed();
-    // The share is held until all is out. Between two pieces the client is waited for.
+    // The share is held until all is sent. Between two chunks this waits for the client.
     let parts = stream::unfold((parts, share), |(mut parts, share)| async move {
         share.waits_for_client(false);
         let part = parts.next().await?;
@@ -144,7 +144,7 @@ fn multipart(
     Ok(body_of(&format!("multipart/mixed; boundary={boundary}"), parts))
 }
 
-/// Random letters and digits: cannot occur in an archive by accident.
+/// Random letters and digits, so that they do not occur in an archive by accident.
 fn random_text(len: usize) -> String {
     use rand::RngExt;
     let mut rng = rand::rng();
@@ -168,12 +168,12 @@ fn sender(request: &Request) -> Sender {
     }
 }
 
-/// What ends the request's connection.
+/// The handle that ends the request's connection.
 fn hangup(request: &Request) -> Hangup {
     request.extensions().get::<Hangup>().cloned().unwrap_or_default()
 }
 
-/// The request's body, and the memory that is taken for it as it comes.
+/// Reads the request's body, and accounts for its memory as it arrives.
 async fn whole_body(
     context: &Context,
     request: Request,

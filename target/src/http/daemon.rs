@@ -1,4 +1,4 @@
-//! Questions about the node itself.
+//! Requests about the node itself.
 
 use axum::extract::{RawQuery, State};
 use axum::http::StatusCode;
@@ -14,7 +14,7 @@ use forebay_node::reply::{Failure, json, text, with_type};
 
 use super::{Context, Shared};
 
-/// `GET /v1/daemon?what=…`: clients that read directly fetch the map from here too.
+/// `GET /v1/daemon?what=…`: clients that read directly fetch the cluster map from here too.
 pub(super) async fn daemon(
     State(context): State<Shared>,
     RawQuery(query): RawQuery,
@@ -51,7 +51,7 @@ pub(super) async fn health(State(context): State<Shared>) -> Response {
     response
 }
 
-/// Ready once it is a member and knows the cluster's state.
+/// Ready once it is a member and has the cluster's state.
 pub(super) async fn ready(State(context): State<Shared>) -> Response {
     readiness(&context)
 }

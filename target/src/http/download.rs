@@ -1,4 +1,4 @@
-//! What gateways ask about downloads.
+//! Requests of gateways about downloads.
 
 use axum::Json;
 use axum::extract::{Path, State};

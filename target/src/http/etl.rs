@@ -1,4 +1,4 @@
-//! Transformed objects on GET, and what gateways ask about transforms.
+//! Transformed objects on GET, and requests of gateways about transforms.
 
 use axum::Json;
 use axum::body::Body;
@@ -14,8 +14,8 @@ use super::objects::ObjectRequest;
 use super::{Context, Shared};
 use crate::etl::Transformed;
 
-/// `GET /v1/objects/BUCKET/NAME?etl_name=…`: what the transforms make of the object. A range is of
-/// an object as it is stored, so none is served of this.
+/// `GET /v1/objects/BUCKET/NAME?etl_name=…`: the transformed object. Ranges are not supported,
+/// because a range refers to the stored object.
 pub(super) async fn get(
     context: &Context,
     request: &ObjectRequest,
@@ -25,7 +25,7 @@ pub(super) async fn get(
     Ok(answer(made))
 }
 
-/// What a service reads that is asked to pull, when this target is its `AIS_TARGET_URL`.
+/// The object that a pulling service reads, if this target is its `AIS_TARGET_URL`.
 pub(super) async fn pulled(State(context): State<Shared>, asked: Uri) -> Result<Response, Failure> {
     let (bucket, name) = pulled_object(asked.path())?;
     let info = context.maps.load().bucket(&bucket)?.clone();
@@ -44,7 +44,7 @@ fn answer(made: Transformed) -> Response {
     response
 }
 
-/// Whether a transform that is to be registered can be used from here.
+/// Whether a transform that is to be registered can be used from this target.
 pub(super) async fn check(
     State(context): State<Shared>,
     Json(etl): Json<Etl>,
@@ -53,7 +53,7 @@ pub(super) async fn check(
     Ok(json(&serde_json::Value::Null))
 }
 
-/// This target's part of what there is to tell of a transform.
+/// This target's part of the status of a transform.
 pub(super) async fn part(
     State(context): State<Shared>,
     Json(question): Json<EtlQuestion>,

@@ -1,4 +1,4 @@
-//! What gateways ask of a target.
+//! Requests of gateways to a target.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ use forebay_node::reply::{Failure, json, with_type};
 
 use super::{Context, Shared};
 
-/// A newer state of the cluster, ahead of the next heartbeat.
+/// Receives a newer state of the cluster, ahead of the next heartbeat.
 pub(super) async fn state(
     State(context): State<Shared>,
     Json(state): Json<ClusterState>,
@@ -36,20 +36,20 @@ pub(super) async fn instance(State(context): State<Shared>) -> Response {
     json(&context.identity.instance)
 }
 
-/// The records held here, in name order; with the members of shards if they are asked for.
+/// The records on this target, in name order; with the members of shards if requested.
 pub(super) async fn list(
     State(context): State<Shared>,
     Json(request): Json<ListRequest>,
 ) -> Result<Response, Failure> {
     check_listing(&context, &request).await?;
     let response = listed(&context, &request).await?;
-    // What was removed while this target stood still, and counted as dead, is in what it read before.
+    // If this target stood still and counted as dead meanwhile, the page may have removed objects.
     check_listing(&context, &request).await?;
     Ok(response)
 }
 
-/// An error where a part of what lives only in native buckets would be missing without a word, or what
-/// was removed would be listed.
+/// Returns an error if a listing would silently lack a part of the native objects, or contain
+/// removed ones.
 async fn check_listing(context: &Context, request: &ListRequest) -> Result<(), Error> {
     let id = history::bucket_id(request.bucket_id);
     let state = context.maps.load();
@@ -87,7 +87,7 @@ async fn listed(context: &Context, request: &ListRequest) -> Result<Response, Er
         let info = state.buckets.values().find(|info| info.id == request.bucket_id);
         match info {
             Some(info) => context.shards.page_here(&context.objects, info, request).await?,
-            // Dropped meanwhile: nothing of it is served.
+            // Dropped meanwhile: none of it is served.
             None => ListPage::default(),
         }
     } else {
@@ -105,7 +105,7 @@ pub(super) async fn backend_head(
     Ok(json(&serde_json::Value::Null))
 }
 
-/// A page of what the backend has.
+/// A page of the backend's listing.
 pub(super) async fn backend_list(
     State(context): State<Shared>,
     Json(request): Json<BackendListRequest>,
@@ -114,7 +114,7 @@ pub(super) async fn backend_list(
     Ok(with_type(request.detail.media_type(), page))
 }
 
-/// What was written to a bucket's backend through this target.
+/// The writes of this target to a bucket's backend.
 pub(super) async fn backend_changes(
     State(context): State<Shared>,
     Json(request): Json<BackendChangesRequest>,
@@ -122,7 +122,7 @@ pub(super) async fn backend_changes(
     json(&context.objects.backend_changes(&request))
 }
 
-/// What this target may do with what stands behind a bucket, and as whom.
+/// The access of this target to a bucket's backend, and its identity.
 pub(super) async fn backend_access(
     State(context): State<Shared>,
     Json(request): Json<AccessRequest>,
@@ -130,7 +130,7 @@ pub(super) async fn backend_access(
     Ok(json(&context.objects.backend_access(&request).await?))
 }
 
-/// What a bucket's cloud bills, as far as this target caused it.
+/// The bill of a bucket's cloud, for the part that this target caused.
 pub(super) async fn backend_bill(
     State(context): State<Shared>,
     Json(request): Json<BillRequest>,
@@ -183,12 +183,12 @@ pub(super) async fn forget_job(
 
 /// Ends this process, as a signal would.
 pub(super) async fn stop(State(context): State<Shared>) -> Response {
-    tracing::info!("stopping: this target leaves the cluster, or was told to stop");
+    tracing::info!("stopping: this target leaves the cluster, or received a stop request");
     context.lifecycle.token().cancel();
     json(&serde_json::Value::Null)
 }
 
-/// Begins to build a shard that belongs here.
+/// Starts to build a shard that belongs on this target.
 pub(super) async fn start_build(
     State(context): State<Shared>,
     Json(request): Json<BuildRequest>,
@@ -236,7 +236,7 @@ pub(super) async fn unpack(
     Ok(json(&serde_json::Value::Null))
 }
 
-/// Drops what is here of a destroyed (or evicted) bucket.
+/// Drops the data of a destroyed (or evicted) bucket.
 pub(super) async fn drop_bucket(
     State(context): State<Shared>,
     Path(id): Path<u64>,

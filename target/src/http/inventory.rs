@@ -1,4 +1,4 @@
-//! What gateways ask of the target that owns an inventory.
+//! Requests of gateways to the target that owns an inventory.
 
 use axum::Json;
 use axum::extract::State;
@@ -9,7 +9,7 @@ use forebay_node::reply::{Failure, json};
 use super::Shared;
 use crate::inventory;
 
-/// Begins to take one.
+/// Starts to take an inventory.
 pub(super) async fn create(
     State(context): State<Shared>,
     Json(request): Json<InventoryRequest>,

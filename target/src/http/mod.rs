@@ -51,13 +51,13 @@ use crate::shard::Shards;
 /// Largest JSON body that a target reads (a batch request names many objects).
 const MAX_JSON: usize = 256 << 20;
 
-/// The header by which a sender says by which state it acts.
+/// The header with the version of the map that the sender used.
 static KNOWN_MAP: HeaderName = HeaderName::from_static(MAP_HEADER);
 
 /// [`Context`] as all handlers share it.
 pub(crate) type Shared = Arc<Context>;
 
-/// What handlers call.
+/// The services that handlers call.
 pub(crate) struct Context {
     pub(crate) objects: ObjectService,
     pub(crate) disks: DiskAdmin,
@@ -74,12 +74,12 @@ pub(crate) struct Context {
     pub(crate) metrics: Metrics,
     pub(crate) lifecycle: Lifecycle,
     pub(crate) s3: S3,
-    /// Memory of the batches that are answered.
+    /// Memory of the batches in progress.
     pub(crate) batches: Budget,
 }
 
-/// Everything that a target serves. Objects go past the router: on a small read, routes and
-/// boxed middleware cost more than the disk.
+/// All HTTP services of a target. Requests for objects bypass the router: for a small read, routes
+/// and boxed middleware cost more than the disk.
 pub(crate) struct Front {
     context: Shared,
     routes: Routes,
@@ -204,7 +204,7 @@ async fn catch_up(State(context): State<Shared>, request: Request, next: Next) -
     }
 }
 
-/// Before anything else the node gets at least the state that the sender acted by.
+/// First gets at least the state that the sender used.
 pub(crate) async fn caught_up(context: &Context, headers: &HeaderMap, uri: &Uri) -> Result<()> {
     match newer_state(context, headers, uri) {
         Some(version) => context.refresher.at_least(version).await.map(drop),
@@ -212,7 +212,7 @@ pub(crate) async fn caught_up(context: &Context, headers: &HeaderMap, uri: &Uri)
     }
 }
 
-/// The version of the state that the sender acted by, when it is not here yet.
+/// The version of the state that the sender used, if it is newer than this node's.
 fn newer_state(context: &Context, headers: &HeaderMap, uri: &Uri) -> Option<u64> {
     let header = headers.get(&KNOWN_MAP).and_then(|v| v.to_str().ok()?.parse().ok());
     let known = header.or_else(|| {

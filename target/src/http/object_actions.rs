@@ -1,5 +1,5 @@
-//! What is asked of objects beside their bytes: copy, rename, the lock's state, blob downloads, where
-//! they are, and what other targets deliver here.
+//! Actions on objects beside reads and writes: copy, rename, the lock's state, blob downloads,
+//! locations, and deliveries of other targets.
 
 use std::sync::Arc;
 
@@ -109,8 +109,8 @@ pub(super) async fn on_bucket(
     Ok(text(blob_job(context, &info, name.as_str(), args.into()).await?))
 }
 
-/// A GET that wants its object fetched by several ranges at once: begins that; the read itself then
-/// follows the fetch as any other.
+/// A GET whose object is to be fetched by several ranges at once: starts the fetch. The read itself
+/// then follows the fetch like any other.
 pub(super) async fn blob_get(
     context: &Context,
     request: &ObjectRequest,
@@ -126,7 +126,7 @@ pub(super) async fn blob_get(
     blob_job(context, info, name, args.into()).await.map(drop)
 }
 
-/// Starts the download as a job, over at once when the object is here; the job's id.
+/// Starts the download as a job, which ends at once if the object is present. Returns the job's id.
 async fn blob_job(
     context: &Context,
     info: &BucketInfo,
@@ -153,7 +153,7 @@ async fn blob_job(
     Ok(id)
 }
 
-/// What a HEAD is to tell, and whether its properties are.
+/// The metadata for a HEAD, and whether its properties are requested.
 pub(super) async fn look(context: &Context, request: &ObjectRequest) -> Result<(ObjectMeta, bool)> {
     let (info, name) = (&request.info, request.name.as_str());
     let presence = Presence::parse(&request.query)?;
@@ -170,7 +170,7 @@ pub(super) async fn look(context: &Context, request: &ObjectRequest) -> Result<(
     Ok((meta, presence.props))
 }
 
-/// An object that another target made and this one owns.
+/// Accepts an object that another target made and this target owns.
 pub(super) async fn accept(
     State(context): State<Shared>,
     request: Request,
@@ -203,7 +203,7 @@ pub(super) async fn remove(
     Ok(Response::new(Body::empty()))
 }
 
-/// The object of a request from another target, which must belong here.
+/// The object of another target's request. It must belong on this target.
 fn delivered(context: &Context, parts: &Parts) -> Result<(Arc<BucketInfo>, ObjectName)> {
     let path = parts.uri.path();
     let (bucket, name) = split_path(path.strip_prefix("/internal").unwrap_or(path), "objects")?;

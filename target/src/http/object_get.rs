@@ -1,4 +1,4 @@
-//! GET of an object over v1: what of it is wanted, and the answer.
+//! GET of an object over v1: the requested part, and the response.
 
 use std::sync::Arc;
 
@@ -24,18 +24,18 @@ use super::{Context, Shared, etl, object_actions, shard};
 use crate::object::{HotRead, Turns, read_first_chunk};
 use crate::store::Record;
 
-/// Whole objects up to this size go out in one piece.
+/// Whole objects up to this size are sent in one chunk.
 const ONE_PIECE: u64 = 1 << 20;
-/// So many bytes of a file are worth a path of their own.
+/// Parts of a file from this size on are sent by the kernel.
 const SENDFILE_MIN_BYTES: u64 = 64 << 10;
-/// Headers of an answer to GET, so that their map need not grow.
+/// Headers of a GET response, so that their map need not grow.
 const GET_HEADERS: usize = 12;
 /// The same in bytes.
 const HEAD: usize = 512;
-/// What of an object a GET is for.
+/// The kind of content that a GET requests.
 pub(super) enum Wanted {
     Bytes(Option<RangeSpec>),
-    /// As `Bytes`, after a look for a copy that may be served: here it is, if there is one.
+    /// As `Bytes`, after the look-up of a fresh copy; the copy if there is one.
     Looked(Option<RangeSpec>, Option<Box<Record>>),
     /// As `Bytes`, once a job has fetched it.
     Fetched(BlobArgs, Option<RangeSpec>),
@@ -44,7 +44,7 @@ pub(super) enum Wanted {
 }
 
 impl Wanted {
-    /// What a GET asks for.
+    /// Parses the request of a GET.
     pub(super) fn of(request: &mut ObjectRequest) -> Result<Self> {
         if request.query.flag("latest-ver") {
             Arc::make_mut(&mut request.info).freshness = Freshness::Always;
@@ -71,8 +71,8 @@ impl Wanted {
         })
     }
 
-    /// What is wanted of an object that is small and lies in memory, so that it takes no wait. The
-    /// other case: what is still wanted.
+    /// The fast path: a small object in memory, returned without waiting. Otherwise returns the
+    /// request, with the result of the look-up.
     pub(super) fn fast_path(
         self,
         context: &Context,
@@ -101,7 +101,7 @@ impl Wanted {
     }
 }
 
-/// An object at hand, and what is wanted of it.
+/// An object in memory, and its requested range.
 pub(super) struct FastRead {
     meta: ObjectMeta,
     bytes: Bytes,
@@ -116,7 +116,7 @@ impl FastRead {
         response
     }
 
-    /// Writes the head of the answer, without its end.
+    /// Writes the head of the response, without its end.
     pub(super) fn write_head(&self, out: &mut Vec<u8>, caller: Caller) {
         let mut head = v1::HeadText::new(out, status_of(self.is_part));
         write_headers(&mut head, caller, &self.meta, self.part, self.is_part);
@@ -127,8 +127,8 @@ impl FastRead {
     }
 }
 
-/// The answer with much of an object, whose copy a look has found, piece by piece. `None` now: it is
-/// not enough, or does not lie in files; later: the long way has to be taken.
+/// Streams a large part of an object whose copy was found. `None`: it is too small, or not in
+/// files. `None` from the future: the slow path has to be used.
 pub(super) fn streamed(
     context: Shared,
     request: ObjectRequest,
@@ -182,8 +182,7 @@ pub(super) async fn get(
     }
 }
 
-/// Whether a range, if the client asks for one, is of the version that the client has a part of
-/// (`If-Range`).
+/// Whether a requested range is of the version of which the client has a part (`If-Range`).
 fn is_range_of(request: &ObjectRequest, meta: &ObjectMeta) -> bool {
     let Some(validator) = request.headers.get(header::IF_RANGE) else { return true };
     let etag = meta.s3_etag();
@@ -191,7 +190,7 @@ fn is_range_of(request: &ObjectRequest, meta: &ObjectMeta) -> bool {
     validator.to_str().is_ok_and(|text| if_range_holds(text, object))
 }
 
-/// The object, or `range` of it. `looked`: the fresh copy that a look has found or not.
+/// The object, or `range` of it. `looked`: the result of the look-up of a fresh copy.
 async fn get_bytes(
     context: &Context,
     request: &ObjectRequest,
@@ -238,8 +237,8 @@ async fn get_bytes(
     Ok(response)
 }
 
-/// The answer to a GET, but for its body, and the bytes that this has to be. The other case: the
-/// refusal of a range that begins behind the object's end.
+/// The response to a GET without its body, and the byte range of the body. Otherwise the rejection
+/// of a range that begins behind the object's end.
 fn answer_of(
     request: &ObjectRequest,
     meta: &ObjectMeta,
@@ -253,7 +252,7 @@ fn answer_of(
     Ok((empty_answer(request.caller, meta, bytes, range.is_some()), bytes))
 }
 
-/// The answer with bytes of an object, but for them.
+/// A response for bytes of an object, without a body.
 fn empty_answer(caller: Caller, meta: &ObjectMeta, bytes: ByteRange, is_part: bool) -> Response {
     let mut headers = HeaderMap::with_capacity(GET_HEADERS);
     write_headers(&mut headers, caller, meta, bytes, is_part);

@@ -33,8 +33,8 @@ use super::object_get::Wanted;
 use super::{Context, Shared, caught_up, newer_state, object_actions, object_get, uploads};
 use crate::object::PutRequest;
 
-/// Headers of a request for an object that say nothing of what is wanted, and those that are heeded
-/// past `hyper`. A request with others takes the long way.
+/// Headers that do not affect the response, and those that the fast connection handles. A request
+/// with any other header takes the slow path.
 const IGNORED_HEADERS: [&str; 7] = [
     "host",
     "user-agent",
@@ -83,17 +83,17 @@ pub(super) struct ObjectRequest {
     pub(super) headers: HeaderMap,
 }
 
-/// A request for an object as far as it comes without a wait.
+/// A request for an object, decoded as far as possible without waiting.
 enum DecodedRequest {
     Answered(Response),
-    /// It is about the bucket.
+    /// The request is for the bucket.
     OnBucket(Parts, Caller),
     Get(ObjectRequest, Wanted),
     Other(ObjectRequest),
 }
 
 impl DecodedRequest {
-    /// A GET of a small object that lies in memory comes to its end here.
+    /// Completes a GET of a small object in memory.
     fn fast_path(self, context: &Context) -> Result<Self> {
         let Self::Get(request, wanted) = self else { return Ok(self) };
         Ok(match wanted.fast_path(context, &request)? {
@@ -103,7 +103,8 @@ impl DecodedRequest {
     }
 }
 
-/// All methods of an object. A small one that lies in memory is there with the call.
+/// Handles all methods of an object. For a small object in memory the response is ready when this
+/// returns.
 pub(super) fn handle<'a>(
     context: &'a Context,
     about: &RequestContext,
@@ -130,8 +131,9 @@ pub(super) fn handle<'a>(
     Answer::Left(ready(finish(context, &method, result)))
 }
 
-/// Answers a GET of an object that lies here: a small one in memory at once, with the answer's head,
-/// without its end, in `out`; much of one in files as a stream. `None` for all else.
+/// Responds to a GET of an object on this target. A small one in memory is returned at once, with
+/// the response's head, without its end, in `out`; a large part in files as a stream. `None` for
+/// all other requests.
 pub(super) fn fast_path(
     context: &Shared,
     about: &RequestContext,
@@ -153,7 +155,8 @@ pub(super) fn fast_path(
     Some(Direct::Whole(found.body()))
 }
 
-/// Takes a PUT of an object that belongs here, before its bytes are here. `None` for all else.
+/// Accepts a PUT of an object that belongs on this target, before its bytes arrive. `None` for all
+/// other requests.
 pub(super) fn take(context: &Shared, about: &RequestContext, put: &Asked<'_, '_>) -> Option<Take> {
     let started = quick(context, about, Method::PUT, put)?;
     let DecodedRequest::Other(request) = started else { return None };
@@ -166,7 +169,7 @@ pub(super) fn take(context: &Shared, about: &RequestContext, put: &Asked<'_, '_>
     }))
 }
 
-/// A request that goes past `hyper`, decoded. `None`: it has to take the long way.
+/// Decodes a request of the fast connection. `None`: it has to take the slow path.
 fn quick(
     context: &Context,
     about: &RequestContext,
@@ -184,7 +187,7 @@ fn quick(
     decode(context, about.caller(), request.into_parts().0).ok()
 }
 
-/// The headers of a request that are heeded; `None`: there are others.
+/// The recognized headers of a request; `None` if there are others.
 fn recognized(asked: &Asked<'_, '_>) -> Option<HeaderMap> {
     let mut headers = HeaderMap::new();
     for (name, value) in asked.headers() {
@@ -210,7 +213,7 @@ fn finish(context: &Context, method: &Method, result: Result<Response>) -> Respo
     context.metrics.object_request(method, result_of(&result));
     result.unwrap_or_else(|e| {
         let code = match e.code {
-            // Who was not sent there comes again.
+            // A client that was not redirected gets `Unavailable`, so that it retries.
             ErrorCode::WrongOwner => ErrorCode::Unavailable,
             code => code,
         };
@@ -256,7 +259,7 @@ async fn resume(context: &Context, started: DecodedRequest, body: Body) -> Resul
         }
         DecodedRequest::Other(request) => request,
     };
-    // Boxed: the future has room for the largest of what it may come to.
+    // Boxed: the future is as large as its largest variant.
     match request.method {
         Method::HEAD => Box::pin(head(context, request)).await,
         Method::PUT => Box::pin(put_object(context, request, Sent::Stream(body))).await,
@@ -270,7 +273,7 @@ async fn resume(context: &Context, started: DecodedRequest, body: Body) -> Resul
     }
 }
 
-/// The answer that sends a request on when another target owns the object.
+/// The redirect if another target owns the object.
 pub(super) fn owned_elsewhere(
     context: &Context,
     info: &BucketInfo,
@@ -324,7 +327,7 @@ async fn head(context: &Context, request: ObjectRequest) -> Result<Response> {
     Ok(response)
 }
 
-/// The headers that were asked for; all of them for a legacy HEAD (no `props`).
+/// The requested headers; all of them for a legacy HEAD (no `props`).
 fn write_props(
     headers: &mut HeaderMap,
     context: &Context,
@@ -382,13 +385,13 @@ fn write_props(
 }
 
 impl ObjectRequest {
-    /// Names that v1 clients cannot ask for again are not stored.
+    /// Rejects names that v1 clients could not request again.
     pub(super) fn check_new_name(&self) -> Result<()> {
         if self.info.has_backend() { Ok(()) } else { self.name.check_v1_native() }
     }
 }
 
-/// The bytes of a request, and how many they are if that is known.
+/// The body of a request, and its length if that is known.
 pub(super) fn body_of(body: Body) -> (BoxStream<'static, Result<Bytes>>, Option<u64>) {
     let len = http_body::Body::size_hint(&body).exact();
     let stream = body
@@ -398,7 +401,7 @@ pub(super) fn body_of(body: Body) -> (BoxStream<'static, Result<Bytes>>, Option<
     (stream, len)
 }
 
-/// What comes with a PUT.
+/// The kind of a PUT's content.
 enum Sent {
     Stream(Body),
     Whole(Bytes),
@@ -489,7 +492,8 @@ async fn patch(context: &Context, request: ObjectRequest, body: Body) -> Result<
     }
 }
 
-/// Sends a write on whose object got another owner while it was on its way, before anything was done.
+/// Redirects a write if the object's owner changed after the request was sent and nothing was done
+/// yet.
 fn moved_meanwhile(context: &Context, request: &ObjectRequest, e: Error) -> Result<Response> {
     let ObjectRequest { info, name, caller, method, uri, .. } = request;
     match e.code {
@@ -527,7 +531,7 @@ pub(super) async fn read_action(body: Body) -> Result<ActionMsg> {
 mod tests {
     use super::*;
 
-    /// Every request's future is moved several times on its way into its connection.
+    /// Every request's future is moved several times before it runs in its connection.
     #[test]
     fn a_request_for_an_object_is_cheap_to_hand_on() {
         let size = size_of::<Answer<'_>>();

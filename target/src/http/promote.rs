@@ -1,4 +1,4 @@
-//! Promotions over HTTP: what gateways ask of a target.
+//! Promotions over HTTP: requests of gateways to a target.
 
 use axum::Json;
 use axum::extract::State;
@@ -9,7 +9,7 @@ use forebay_node::reply::{Failure, json};
 
 use super::Shared;
 
-/// What this target sees of the source.
+/// This target's view of the source.
 pub(super) async fn scan(
     State(context): State<Shared>,
     Json(args): Json<PromoteArgs>,

@@ -1,5 +1,5 @@
-//! Members of shards: `GET /v1/objects/SHARD` with archive parameters, and a shard's index for our
-//! own clients.
+//! Members of shards: `GET /v1/objects/SHARD` with archive parameters, and a shard's index for
+//! Forebay's own clients.
 
 use std::sync::Arc;
 
@@ -29,10 +29,11 @@ use crate::batch::output::{Output, Sink, content_type};
 use crate::object::{Turns, read_first_chunk};
 use crate::shard::Shards;
 
-/// Members up to this size go out in one piece.
+/// Members up to this size are sent in one chunk.
 const ONE_PIECE: u64 = 1 << 20;
 
-/// `GET /api/v1/shard/BUCKET/NAME`: where each member lies; with `stats=true` also time and mode.
+/// `GET /api/v1/shard/BUCKET/NAME`: the position of each member; with `stats=true` also time and
+/// mode.
 pub(super) async fn index(State(context): State<Shared>, request: Request) -> Response {
     let result = answer_index(&context, request).await;
     context.metrics.http_request("api", "shard", result_of(&result));
@@ -55,12 +56,12 @@ async fn answer_index(context: &Context, request: Request) -> Result<Response> {
         return Ok(elsewhere);
     }
     let (meta, index) = context.shards.described(&info, name.as_str(), None).await?;
-    // What this answers with, roughly.
+    // Approximate memory of the response.
     let memory = usize::try_from(index.memory()).unwrap_or(usize::MAX);
     let members = index.members.iter().map(|m| (m.name.clone(), m.offset, m.size)).collect();
     let stats = match query.flag(SHARD_STATS) {
         true => index.members.iter().map(|m| m.stat).collect(),
-        // Most readers have no use for them, and they would be a third of the answer.
+        // Most readers do not need them, and they would be a third of the response.
         false => Vec::new(),
     };
     let (version, size) = (meta.version, meta.size);
@@ -68,7 +69,7 @@ async fn answer_index(context: &Context, request: Request) -> Result<Response> {
     Ok(off_worker(memory, || json(&reply)))
 }
 
-/// One member, or all that match.
+/// One member, or all matching members.
 pub(super) async fn get(
     context: &Context,
     request: &ObjectRequest,
@@ -89,7 +90,7 @@ pub(super) async fn get(
             }
         }
         Wanted::Matching(mode, text) if range.is_none() => {
-            // An expression may be small and take long to compile.
+            // A small expression may take long to compile.
             let matcher = off_worker(usize::MAX, || MemberMatcher::new(mode, &text))?;
             matching(context, request, &matcher, asked.mime).await
         }
@@ -167,7 +168,7 @@ async fn matching(
         };
         if let Err(e) = done {
             tracing::debug!(error = %e, "members of a shard ended early");
-            // The stream then has no proper end, which is how the client learns of it.
+            // The stream then has no proper end, by which the client detects the failure.
             let _ = sender.send(Err(e)).await;
         }
     });
@@ -177,7 +178,7 @@ async fn matching(
     Ok(response)
 }
 
-/// Members that go out as a TAR, in the archive's order.
+/// Members that are sent as a TAR, in the archive's order.
 struct Chosen {
     shards: Shards,
     info: Arc<BucketInfo>,

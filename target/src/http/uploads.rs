@@ -1,4 +1,4 @@
-//! Uploads in parts and appends over v1, and the list of uploads that gateways ask for.
+//! Multipart uploads and appends over v1, and the list of uploads for gateways.
 
 use axum::Json;
 use axum::body::Body;
@@ -16,7 +16,7 @@ use super::{Context, Shared};
 use crate::object::{Completion, PartRequest, UploadOptions};
 use crate::shard::NewMember;
 
-/// `POST` with `mpt-upload`: the id, as text.
+/// `POST` with `mpt-upload`: returns the id, as text.
 pub(super) async fn begin(context: &Context, request: &ObjectRequest) -> Result<Response> {
     request.check_new_name()?;
     let options = UploadOptions::default();
@@ -35,7 +35,7 @@ pub(super) async fn part(
     let (info, name, id) = (&request.info, request.name.as_str(), part.upload_id.as_str());
     let (body, len) = body_of(body);
     if len == Some(0) {
-        // Which upload it would be matters more.
+        // An unknown upload id is the more important error.
         context.objects.upload(info, name, id).await?;
         let uri = info.bucket.object_uri(name);
         return Err(Error::invalid(format!("{uri}: put-part invalid size (0)")));
@@ -111,7 +111,7 @@ pub(super) async fn member(
     Ok(Response::new(Body::empty()))
 }
 
-/// The uploads of a bucket that are here.
+/// The uploads of a bucket on this target.
 pub(super) async fn list(
     State(context): State<Shared>,
     Json(request): Json<UploadsRequest>,

@@ -1,5 +1,5 @@
-//! The job that writes objects into one shard. The shard's owner runs it: members are pulled from
-//! their owners batch by batch and written into an archive on its way to the disk.
+//! The job that writes objects into one shard. The owner of the shard runs it: it pulls members
+//! from their owners batch by batch and streams the archive to the disk.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -19,15 +19,15 @@ use super::{Job, Jobs};
 use crate::object::PutRequest;
 use crate::shard::write::ArchiveWriter;
 
-/// Members asked for at once.
+/// Members requested at once.
 const CHUNK: usize = 1024;
-/// Bytes that are gathered before they go out.
+/// Bytes that are gathered before they are sent.
 const CHUNK_BYTES: usize = 256 << 10;
-/// Pieces on their way to the disk.
+/// Chunks in flight to the disk.
 const PIECES: usize = 4;
-/// Members that one job takes at most when it lists them itself.
+/// Most members of one job when it lists them itself.
 const MAX_LISTED: usize = 10_000_000;
-/// How long an owner may say nothing: a cold object comes from far away.
+/// Longest wait for data from an owner: a cold object is fetched from its backend.
 const SILENCE: Duration = Duration::from_secs(60);
 
 pub(super) async fn run(jobs: &Jobs, job: &Job) -> Result<()> {
@@ -51,14 +51,14 @@ pub(super) async fn run(jobs: &Jobs, job: &Job) -> Result<()> {
         let out = Output { writer, sender: sender.clone() };
         let packed = pack(jobs, job, task, format, out).await;
         if let Err(e) = &packed {
-            // The shard is not kept when its bytes end in a failure.
+            // The shard is not kept if its stream ends with an error.
             let _ = sender.send(Err(e.clone())).await;
         }
         drop(sender);
         packed
     };
     let (packed, put) = tokio::join!(pack, objects.put(&destination, &task.name, put));
-    // What failed first ends the other; the cause says more.
+    // The first failure also ends the other side; the original cause is the better message.
     match (packed, put) {
         (Err(e), Err(other)) if e.code == ErrorCode::Unavailable => Err(other),
         (Err(e), _) | (_, Err(e)) => Err(e),
@@ -66,7 +66,7 @@ pub(super) async fn run(jobs: &Jobs, job: &Job) -> Result<()> {
     }
 }
 
-/// The archive's way to the disk.
+/// The archive's stream to the disk.
 struct Output {
     writer: ArchiveWriter,
     sender: mpsc::Sender<Result<Bytes>>,
@@ -85,7 +85,7 @@ impl Output {
         Ok(())
     }
 
-    /// Sends what is ready, once it is so much.
+    /// Sends the ready bytes, if there are at least `least`.
     async fn flush(&mut self, least: usize) -> Result<()> {
         if self.writer.ready() < least {
             return Ok(());
@@ -141,7 +141,7 @@ async fn pack(
     out.finish().await
 }
 
-/// The names of a prefix, as the cluster lists them; the shard itself is none of them.
+/// The names of a prefix, from the cluster's listing; without the shard itself.
 async fn list(jobs: &Jobs, job: &Job, source: &Bucket, task: &ArchiveTask) -> Result<Vec<String>> {
     let Selection::Prefix(prefix) = &job.spec.selection else { return Ok(Vec::new()) };
     let client = client(&jobs.0.objects)?;
@@ -161,7 +161,7 @@ async fn list(jobs: &Jobs, job: &Job, source: &Bucket, task: &ArchiveTask) -> Re
     Ok(names)
 }
 
-/// Puts the members of the shard that is there in front of the new ones.
+/// Puts the members of the existing shard in front of the new ones.
 async fn append_existing(
     jobs: &Jobs,
     task: &ArchiveTask,
@@ -188,7 +188,7 @@ async fn append_existing(
     Ok(())
 }
 
-/// Adds objects in their order; how many there were.
+/// Adds objects in their order. Returns how many there were.
 async fn add(
     jobs: &Jobs,
     job: &Job,
@@ -238,7 +238,7 @@ async fn add(
     Ok(added)
 }
 
-/// Asks the owners of some members for them; who sends which.
+/// Requests some members from their owners. Returns which owner sends which member.
 async fn open(
     jobs: &Jobs,
     request: &BatchRequest,

@@ -1,4 +1,5 @@
-//! Copies from bucket to bucket: each owner of a source sends its copies to their owners.
+//! Copies from bucket to bucket: each owner of a source object sends its copy to the owner of the
+//! destination.
 
 use forebay_core::bucket::{BucketInfo, Freshness};
 use forebay_core::etl::EtlCall;
@@ -8,7 +9,7 @@ use forebay_core::{ErrorCode, ObjectName, Result};
 use super::work::Walk;
 use crate::object::CopyOptions;
 
-/// Copies one object. The bytes written; `None` when nothing had to be.
+/// Copies one object. Returns the bytes written; `None` if there was nothing to do.
 pub(super) async fn one(walk: &Walk<'_>, task: &CopyTask, name: &str) -> Result<Option<u64>> {
     let (objects, source) = (walk.objects(), &*walk.info);
     let call = task.transform.as_ref().map(EtlCall::from);
@@ -16,7 +17,7 @@ pub(super) async fn one(walk: &Walk<'_>, task: &CopyTask, name: &str) -> Result<
     if task.dry_run
         && let Some(call) = &call
     {
-        // Whoever asks for it wants to know what the transform says of each object.
+        // A test run returns the transform's result for each object.
         return etls.inspect(source, name, call, id).await.map(Some);
     }
     if task.dry_run {
@@ -24,7 +25,8 @@ pub(super) async fn one(walk: &Walk<'_>, task: &CopyTask, name: &str) -> Result<
     }
     let destination = objects.state().bucket(&task.to)?.clone();
     let copy = ObjectName::new(task.name_of(name))?;
-    // A name that only S3 can have, such as `a/`, is copied as it is; the job's options make none.
+    // A name that only S3 allows, such as `a/`, is copied unchanged; the job's options cannot
+    // produce one.
     if !destination.has_backend() && ObjectName::new(name)?.check_v1_native().is_ok() {
         copy.check_v1_native()?;
     }
@@ -38,7 +40,7 @@ pub(super) async fn one(walk: &Walk<'_>, task: &CopyTask, name: &str) -> Result<
     }
     let how = CopyOptions { latest: task.latest, sync: task.synchronize, keep_existing: false };
     match objects.copy(from, to, how).await {
-        // It went at the destination too, as it should.
+        // It was removed at the destination too, as intended.
         Err(e) if task.synchronize && e.code == ErrorCode::ObjectNotFound => Ok(None),
         done => done,
     }

@@ -1,6 +1,6 @@
-//! The job that packs objects into shards. One target runs it: it lists the source, plans, checks
-//! everything, and only then has each shard's owner build it ([`super::build`]), some at a time. The
-//! manifest comes last.
+//! The job that packs objects into shards. One target runs it: it lists the source, plans, and
+//! checks everything. Only then the owner of each shard builds it ([`super::build`]), several at a
+//! time. The manifest is written last.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,12 +16,12 @@ use super::Job;
 use super::build::{Contents, Order, Owners, Wanted, stopped, writer};
 use crate::object::ObjectService;
 
-/// Shards in the works for each living target; an owner builds two of them at once.
+/// Shards in progress for each live target; an owner builds two of them at once.
 const QUEUED_SHARDS_PER_TARGET: usize = 4;
-/// How long a bucket that was just made may take to become known here.
+/// How long a new bucket may take to become known on this target.
 const KNOWN_WITHIN: Duration = Duration::from_secs(10);
 
-/// Runs the job to its end, or until it is stopped: then no build goes on when this returns.
+/// Runs the job to its end, or until it is stopped: then no build continues when this returns.
 pub(super) async fn run(objects: &ObjectService, peer: &PeerClient, job: &Job) -> Result<()> {
     let Task::Ishard(spec) = &job.spec.task else {
         return Err(Error::invalid("a job that packs shards needs its spec"));
@@ -47,19 +47,19 @@ pub(super) async fn run(objects: &ObjectService, peer: &PeerClient, job: &Job) -
     Ok(())
 }
 
-/// A client of this cluster. Listings and new buckets are the gateways' business.
+/// A client of this cluster: the gateways list, and create buckets.
 pub(super) fn client(objects: &ObjectService) -> Result<Client> {
     let state = objects.state();
     let urls: Vec<&str> = state.gateways().filter(|n| n.alive).map(|n| n.url.as_str()).collect();
     if urls.is_empty() {
         return Err(Error::unavailable("no gateway of the cluster is alive"));
     }
-    // Gateways that restart are waited for.
+    // Waits for gateways that restart.
     let contact = Contact::made();
     Ok(Client::new(ClientConfig { contact, ..ClientConfig::new(urls.join(",")) })?)
 }
 
-/// Everything that can be refused is refused here: nothing is written before this has ended well.
+/// Makes all checks that can reject the job: nothing is written before this has succeeded.
 async fn prepare(objects: &ObjectService, client: &Client, spec: &IshardSpec) -> Result<Plan> {
     let mut listing = Listing::default();
     client.list_each(&spec.source, &spec.prefix, |name, size| listing.push(name, size)).await?;
@@ -101,7 +101,7 @@ async fn create_destination(
     })
 }
 
-/// Has all shards built. Ends at the first that fails for good, when none is in the works any more.
+/// Builds all shards. Ends at the first final failure, after all builds in progress have ended.
 async fn build(
     objects: &ObjectService,
     peer: &PeerClient,
@@ -124,7 +124,7 @@ async fn build(
     while let Some(result) = results.next().await {
         match result {
             Ok(line) => lines.push(line),
-            // Those in the works are stopped, and waited for; no other begins.
+            // Stops those in progress and waits for them; no other starts.
             Err(e) => {
                 halt.cancel();
                 failure.get_or_insert(e);
@@ -142,7 +142,7 @@ async fn build(
     }
 }
 
-/// Has one shard built.
+/// Builds one shard.
 async fn line(owners: &Owners<'_>, plan: &Plan, index: usize) -> Result<ManifestLine> {
     let shard = plan.shard(index);
     let contents = || {

@@ -1,5 +1,5 @@
-//! Jobs about a target as a whole. Much of what they ask for goes on by itself here: then they
-//! hurry it, or are over at once.
+//! Jobs for a target as a whole. Much of their work also runs in the background: such a job speeds
+//! it up, or ends at once.
 
 use std::time::Duration;
 
@@ -10,15 +10,15 @@ use tokio_util::sync::CancellationToken;
 use super::{Job, Jobs, Registration, rebalance};
 use crate::pace::Pace;
 
-/// Rest after objects were lost with a disk, which may come back with them.
+/// Wait after objects were lost with a disk, because the disk may come back with them.
 const SETTLING: Duration = Duration::from_secs(10);
-/// Pause before copies that did not come are fetched again; it doubles up to the longest.
+/// Pause before missing copies are fetched again; it doubles up to the longest.
 const AGAIN_AFTER: Duration = Duration::from_secs(10);
 const LONGEST_PAUSE: Duration = Duration::from_secs(600);
-/// Bytes of lost copies that come to a target in a second at most: reads and writes go on meanwhile.
+/// Bytes of lost copies that are fetched in a second at most: reads and writes run meanwhile.
 const BYTES_PER_SECOND: f64 = (64u64 << 20) as f64;
 
-/// Whether a kind is about the target and not about chosen objects.
+/// Whether a kind concerns the target and not chosen objects.
 pub(super) fn is_maintenance(kind: JobKind) -> bool {
     matches!(
         kind,
@@ -48,14 +48,14 @@ pub(super) async fn run(jobs: &Jobs, job: &Job) -> Result<()> {
             let swept = objects.sweep_clouds().await?;
             job.count(swept, 0);
         }
-        // What is not needed any more goes with the next compaction and the scrub; metadata needs no
-        // loading.
+        // The next compaction and scrub remove unneeded data; metadata needs no loading.
         _ => {}
     }
     Ok(())
 }
 
-/// Has copies that went with a disk of this target come again from others, until `stop` is cancelled.
+/// Fetches copies that were lost with a disk of this target from other targets, until `stop` is
+/// cancelled.
 pub(crate) async fn make_up_for_losses(jobs: Jobs, stop: CancellationToken) {
     tokio::select! {
         () = stop.cancelled() => {}
@@ -90,7 +90,7 @@ impl Jobs {
         }
     }
 
-    /// Fetches what is missing here, as a job that is seen where there is something to do.
+    /// Fetches the missing copies, as a visible job if there are any.
     async fn refill(&self) -> Result<bool> {
         let objects = &self.0.objects;
         let pace = Pace::new(BYTES_PER_SECOND, 1);

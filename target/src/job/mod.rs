@@ -1,5 +1,6 @@
-//! Jobs on this target: start, watch, stop. Each target works on the objects that it owns; a job
-//! that packs shards runs on one. What one request does itself is a job too ([`request`]).
+//! Jobs on this target: start, watch, stop. Each target works on the objects that it owns. A job
+//! that packs shards runs on one target. Work that one request does itself is a job too
+//! ([`request`]).
 
 mod archive;
 pub(crate) mod build;
@@ -39,7 +40,7 @@ pub(crate) use self::maintenance::make_up_for_losses;
 pub(crate) use self::notes::Notes;
 pub(crate) use self::request::{Registration, RequestJob};
 
-/// Failures that are kept in words.
+/// Failures whose messages are kept.
 const MESSAGES: usize = 8;
 
 /// All jobs of this target; cheap to clone.
@@ -57,7 +58,7 @@ struct Inner {
     lifecycle: Lifecycle,
     notes: Notes,
     table: Mutex<Table>,
-    /// Held by who moves objects to where they belong.
+    /// Held while objects are moved to where they belong.
     moving: tokio::sync::Mutex<()>,
 }
 
@@ -67,7 +68,7 @@ pub(crate) struct Job {
     /// The bucket of the spec as it was at the start.
     info: OnceLock<Arc<BucketInfo>>,
     status: Mutex<JobStatus>,
-    /// How far its walk over names is.
+    /// The position of its walk over names.
     walked: Mutex<Walked>,
     stop: CancellationToken,
 }
@@ -80,21 +81,21 @@ impl Job {
         self.info.get().ok_or_else(missing)
     }
 
-    /// Notes one object done; `bytes` moved or freed.
+    /// Counts one finished object; `bytes` moved or freed.
     fn done(&self, bytes: u64) {
         let mut status = self.status.lock().unwrap_or_else(PoisonError::into_inner);
         status.objects += 1;
         status.bytes += bytes;
     }
 
-    /// Notes one object that was here already.
+    /// Counts one object that was present already.
     fn present(&self, bytes: u64) {
         let mut status = self.status.lock().unwrap_or_else(PoisonError::into_inner);
         status.present += 1;
         status.present_bytes += bytes;
     }
 
-    /// Notes one object that failed; the job goes on.
+    /// Counts one object that failed; the job continues.
     fn failed(&self, error: &Error) {
         let mut status = self.status.lock().unwrap_or_else(PoisonError::into_inner);
         status.errors += 1;
@@ -103,7 +104,7 @@ impl Job {
         }
     }
 
-    /// Notes what a job will do.
+    /// Records the plan of a job.
     fn expect(&self, plan: &Plan) {
         let mut status = self.status.lock().unwrap_or_else(PoisonError::into_inner);
         status.total_objects = plan.totals.files;
@@ -127,14 +128,14 @@ impl Job {
         status.bytes += bytes;
     }
 
-    /// Takes back progress that came to nothing.
+    /// Takes back progress of failed work.
     fn uncount(&self, objects: u64, bytes: u64) {
         let mut status = self.status.lock().unwrap_or_else(PoisonError::into_inner);
         status.objects = status.objects.saturating_sub(objects);
         status.bytes = status.bytes.saturating_sub(bytes);
     }
 
-    /// Changes what a job that sorts shards tells of itself.
+    /// Changes the report of a job that sorts shards.
     fn report(&self, change: impl FnOnce(&mut DsortReport)) {
         let mut status = self.status.lock().unwrap_or_else(PoisonError::into_inner);
         change(status.dsort.get_or_insert_default());
@@ -144,7 +145,7 @@ impl Job {
         self.walked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How far it is, without what is behind the position of its walk.
+    /// Its progress, without objects behind the position of its walk.
     fn progress(&self) -> Progress {
         let mut status = self.status();
         let walked = self.walked();
@@ -182,8 +183,8 @@ impl Jobs {
         }))
     }
 
-    /// Starts a job. Starting one that exists is its status, so that a retry does no harm. One that
-    /// goes on after a restart is noted when this returns.
+    /// Starts a job. If the job exists, its status is returned, so that a retry does no harm. A job
+    /// that continues after a restart is recorded when this returns.
     pub(crate) async fn start(&self, spec: JobSpec) -> Result<JobStatus> {
         let job = self.prepare(spec)?;
         if let Some(known) = self.table().add(&job) {
@@ -217,8 +218,8 @@ impl Jobs {
         Job { spec, info: OnceLock::new(), status, walked, stop }
     }
 
-    /// Takes up what was noted before this process: jobs that were under way go on where they stopped,
-    /// once this target is back in the cluster.
+    /// Resumes jobs that were recorded before a restart: unfinished jobs continue where they
+    /// stopped, once this target is back in the cluster.
     pub(crate) fn take_up(&self, mut noted: Vec<Noted>) {
         noted.sort_by_key(|noted| noted.progress.status.ended_ns);
         for Noted { spec, progress: Progress { status, at } } in noted {
@@ -243,8 +244,8 @@ impl Jobs {
         }
     }
 
-    /// Waits until this target is in the cluster again; whether a job still is to go on, which another
-    /// target may have been told to stop meanwhile.
+    /// Waits until this target is in the cluster again. Returns whether a job is to continue; it
+    /// may have been stopped on another target meanwhile.
     async fn should_resume(&self, job: &Job) -> Result<bool> {
         let token = self.0.lifecycle.token();
         tokio::select! {
@@ -279,26 +280,26 @@ impl Jobs {
         jobs.iter().map(|job| job.status()).collect()
     }
 
-    /// Asks a job to end after the objects it is at.
+    /// Requests that a job ends after its current objects.
     pub(crate) fn stop(&self, id: &str) -> Result<JobStatus> {
         let job = self.find(id)?;
         job.stop.cancel();
         let mut status = job.status.lock().unwrap_or_else(PoisonError::into_inner);
-        // To its client a job that idles is not over, and is aborted by a stop.
+        // For its client an idle job is not over, and is aborted by a stop.
         if status.is_in_idle_grace(unix_ns()) {
             status.state = JobState::Stopped;
         }
         Ok(status.clone())
     }
 
-    /// Asks all other jobs of a kind to end.
+    /// Requests that all other jobs of a kind end.
     fn stop_others(&self, kind: JobKind, id: &str) {
         let table = self.table();
         let others = table.jobs.values().filter(|j| j.spec.kind == kind && j.spec.id != id);
         others.for_each(|job| job.stop.cancel());
     }
 
-    /// Forgets a job that is over.
+    /// Removes a job that is over.
     pub(crate) fn forget(&self, id: &str) -> Result<()> {
         if !self.find(id)?.status().is_over() {
             let text = format!("job {id} is still in progress and cannot be removed");
@@ -315,7 +316,7 @@ impl Jobs {
     }
 
     async fn run(&self, job: &Arc<Job>) {
-        // Jobs that tell others to stop end by themselves when they are stopped.
+        // Jobs that stop work on other targets end by themselves when they are stopped.
         let outcome = match job.spec.kind {
             JobKind::Ishard => ishard::run(&self.0.objects, &self.0.peer, job).await,
             JobKind::Dsort => {
@@ -331,14 +332,14 @@ impl Jobs {
             },
         };
         if job.spec.kind.resumes() && self.0.lifecycle.token().is_cancelled() {
-            // It goes on with the node.
+            // It continues after the restart.
             return;
         }
         self.ended(job, outcome);
         self.note_end(job).await;
     }
 
-    /// Notes how a job ended, so that its part is not taken for lost after a restart.
+    /// Records how a job ended, so that its part does not count as lost after a restart.
     async fn note_end(&self, job: &Job) {
         if job.spec.kind.resumes() {
             let progress = Progress { status: job.status(), ..job.progress() };
@@ -346,7 +347,7 @@ impl Jobs {
         }
     }
 
-    /// Notes how far a job is, every now and then.
+    /// Records the progress of a job from time to time.
     async fn note_progress(&self, job: &Job) {
         let due = job.spec.kind.resumes() && job.walked().is_due();
         if due {
@@ -354,7 +355,7 @@ impl Jobs {
         }
     }
 
-    /// Notes in the table that a job is over.
+    /// Records in the table that a job is over.
     fn remember(&self, job: &Job) {
         let forgotten = self.table().over(job);
         if let Some(forgotten) = forgotten.filter(|job| job.spec.kind.resumes()) {

@@ -1,5 +1,5 @@
-//! Durable notes of jobs that go on after a restart: what each is to do, and how far it is, as files in
-//! the node's folder.
+//! Durable records of jobs that continue after a restart: the task and the progress of each, as
+//! files in the node's folder.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -12,38 +12,38 @@ use serde::{Deserialize, Serialize};
 use crate::note_file::replace;
 use crate::store::blocking;
 
-/// Folder in the node's own.
+/// Folder below the node's folder.
 const FOLDER: &str = "jobs";
-/// What a job is to do: written once, as it may hold very many names.
+/// The task of a job: written once, because it may have very many names.
 const SPEC: &str = "spec.json";
-/// How far it is.
+/// The progress of a job.
 const PROGRESS: &str = "at.json";
 
-/// Where a walk over names stands: all before it is done.
+/// The position of a walk over names: everything before it is done.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Position {
-    /// Names of the selection, as far as it names them.
+    /// Number of finished names, if the selection is a list of names.
     pub(super) names: u64,
     /// The last name of a listing.
     pub(super) after: String,
-    /// Objects and bytes of this target that a listing has told of so far.
+    /// Objects and bytes of this target in the listing so far.
     pub(super) listed: u64,
     pub(super) listed_bytes: u64,
 }
 
-/// How far a job is on this target. Counters are those of the position, so that nothing is counted
-/// twice when it is taken up there.
+/// The progress of a job on this target. Counters are those of the position, so that nothing is
+/// counted twice when the job is resumed there.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Progress {
     pub(super) status: JobStatus,
     pub(super) at: Position,
 }
 
-/// The notes of a node; without a folder nothing is noted.
+/// The job records of a node; without a folder nothing is recorded.
 #[derive(Clone, Debug)]
 pub(crate) struct Notes(Option<PathBuf>);
 
-/// What was found of a job that was noted.
+/// The record of a job as found on the disk.
 pub(crate) struct Noted {
     pub(super) spec: JobSpec,
     pub(super) progress: Progress,
@@ -54,7 +54,7 @@ impl Notes {
         Self((!node_dir.as_os_str().is_empty()).then(|| node_dir.join(FOLDER)))
     }
 
-    /// What was noted of jobs before this process. A note that cannot be read is left where it is.
+    /// Reads the records of earlier processes. An unreadable record is left where it is.
     pub(crate) async fn load(&self) -> Result<Vec<Noted>> {
         let Some(folder) = self.0.clone() else { return Ok(Vec::new()) };
         blocking(move || {
@@ -79,20 +79,20 @@ impl Notes {
         .await
     }
 
-    /// Notes a job that begins.
+    /// Records a new job.
     pub(super) async fn begin(&self, spec: &JobSpec, progress: &Progress) -> Result<()> {
         let Some(folder) = self.0.clone() else { return Ok(()) };
         let (spec, progress) = (spec.clone(), progress.clone());
         blocking(move || {
             std::fs::create_dir_all(&folder).map_err(|e| failed("make", &folder, &e))?;
-            // What is found later is whole: the spec comes last.
+            // A later start finds complete records only: the spec is written last.
             write(&folder, &spec.id, PROGRESS, &progress)?;
             write(&folder, &spec.id, SPEC, &spec)
         })
         .await
     }
 
-    /// Notes how far a job is. Without the note it would only do again what it has done.
+    /// Records the progress of a job. If that fails, a restart only repeats finished work.
     pub(super) async fn save(&self, progress: Progress) {
         let Some(folder) = self.0.clone() else { return };
         let written =
@@ -102,7 +102,7 @@ impl Notes {
         }
     }
 
-    /// Removes what was noted of a job.
+    /// Removes the record of a job.
     pub(super) fn forget(&self, id: &str) {
         let Some(folder) = &self.0 else { return };
         for kind in [SPEC, PROGRESS] {
@@ -159,7 +159,7 @@ mod tests {
         progress.at = Position { names: 1, after: "a".into(), ..Position::default() };
         progress.status.objects = 1;
         notes.save(progress.clone()).await;
-        // A note that breaks keeps none of the others from being read.
+        // A damaged record does not prevent reading the others.
         std::fs::write(dir.path().join("jobs/job-2.spec.json"), "{").unwrap();
         let found = Notes::new(dir.path()).load().await.unwrap();
         assert_eq!(found.len(), 1);

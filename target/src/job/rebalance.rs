@@ -1,6 +1,6 @@
-//! Has native objects that lie here where they belong: moves them, and makes copies that are missing
-//! elsewhere. It goes by what is found here, so it can be stopped, killed and begun again at any
-//! time: what was moved is not found again.
+//! Moves native objects on this target to where they belong, and creates missing copies on other
+//! targets. It works by the objects that it finds here, so it can be stopped, killed and started
+//! again at any time: moved objects are not found again.
 
 use forebay_core::bucket::BucketInfo;
 use forebay_core::job::JobKind;
@@ -11,25 +11,25 @@ use super::{Job, Jobs};
 use crate::object::Which;
 use crate::pace::Pace;
 
-/// Objects that move at once.
+/// Objects that are moved at once.
 const PARALLEL: usize = 4;
 /// Names taken from a listing at once.
 const PAGE: usize = 1000;
-/// Bytes that leave a target in a second at most: reads and writes go on meanwhile.
+/// Bytes that are sent in a second at most: reads and writes run meanwhile.
 const BYTES_PER_SECOND: f64 = (64u64 << 20) as f64;
-/// Tries for one object; what fails for longer is left to the next rebalance.
+/// Attempts for one object; the next rebalance retries objects that fail longer.
 const TRIES: u32 = 4;
 const PAUSE: std::time::Duration = std::time::Duration::from_millis(250);
 
-/// Moves what belongs elsewhere, of the job's bucket or of all.
+/// Moves objects that belong elsewhere, of the job's bucket or of all buckets.
 pub(super) async fn run(jobs: &Jobs, job: &Job) -> Result<()> {
     if job.spec.kind == JobKind::Rebalance {
-        // An older one would do the same once more.
+        // An older job would do the same again.
         jobs.stop_others(JobKind::Rebalance, &job.spec.id);
     }
     let _turn = jobs.0.moving.lock().await;
     let objects = &jobs.0.objects;
-    // What is on a disk that is not in use is not seen, and comes back with it.
+    // Objects on a disk that is not in use are not found, and come back with it.
     objects.check_whole()?;
     objects.changes_under_way().await;
     let moving = Moving { jobs, job, pace: Pace::new(BYTES_PER_SECOND, 1) };
@@ -54,7 +54,7 @@ struct Moving<'a> {
 }
 
 impl Moving<'_> {
-    /// What was removed is known to owners before copies come that are older.
+    /// Sends tombstones first: owners must have them before older copies arrive.
     async fn tombstones(&self, info: &BucketInfo) -> Result<()> {
         let objects = &self.jobs.0.objects;
         let (id, mut after) = (history::tombstones(info.id), String::new());
@@ -73,7 +73,7 @@ impl Moving<'_> {
         }
     }
 
-    /// Looks after all slices here of a bucket's objects.
+    /// Processes all slices of a bucket's objects on this target.
     async fn slices(&self, info: &BucketInfo) -> Result<()> {
         for id in self.jobs.0.objects.slice_ids(info.id).await? {
             self.all(info, Part::Slices(id)).await?;
@@ -81,7 +81,7 @@ impl Moving<'_> {
         Ok(())
     }
 
-    /// Looks after all that lies here of one part of a bucket.
+    /// Processes one part of a bucket on this target.
     async fn all(&self, info: &BucketInfo, part: Part) -> Result<()> {
         let objects = &self.jobs.0.objects;
         let id = match part {
@@ -133,18 +133,18 @@ impl Moving<'_> {
     }
 }
 
-/// What of a bucket is looked after.
+/// A part of a bucket.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Part {
     /// Its objects.
     Objects,
     /// Older versions of them.
     Versions,
-    /// Slices of them, as they lie under this id.
+    /// Slices, stored under this bucket id.
     Slices(u64),
 }
 
-/// Whether the same may be well a moment later.
+/// Whether a retry may succeed.
 fn may_pass(error: &Error) -> bool {
     error.code.is_transient() || error.code == ErrorCode::ObjectNotFound
 }

@@ -1,4 +1,4 @@
-//! Jobs that one request does itself: they are seen, counted and stopped as any other.
+//! Jobs that one request does itself: they are shown, counted and stopped like any other.
 
 use std::sync::Arc;
 
@@ -10,11 +10,11 @@ use tokio_util::sync::CancellationToken;
 
 use super::{Job, Jobs};
 
-/// What a request says of the job that it does.
+/// The parameters of a job that a request does.
 #[derive(Clone, Debug)]
 pub(crate) struct Registration {
     pub(crate) kind: JobKind,
-    /// The id that its client has heard; without one the job gets one.
+    /// The id that the client got; if absent the job gets a new one.
     pub(crate) id: Option<String>,
     pub(crate) bucket: Option<Bucket>,
     pub(crate) task: Task,
@@ -44,9 +44,9 @@ pub(crate) struct RequestJob {
 }
 
 impl Jobs {
-    /// Makes a job of what a request is about to do.
+    /// Registers a job for the work of a request.
     ///
-    /// Fails with a conflict when a job has the id, and when there is no such bucket.
+    /// Fails with a conflict if another job has the id, or if the bucket does not exist.
     pub(crate) fn register(&self, what: Registration) -> Result<RequestJob> {
         let id = what.id.unwrap_or_else(|| mint(what.kind.id_prefix()));
         let spec = JobSpec { bucket: what.bucket, task: what.task, ..JobSpec::new(what.kind, id) };
@@ -64,17 +64,17 @@ impl RequestJob {
         &self.job.spec.id
     }
 
-    /// Cancelled when somebody stops the job, or the node stops.
+    /// Cancelled when the job is stopped, or the node stops.
     pub(crate) fn stop_token(&self) -> CancellationToken {
         self.job.stop.clone()
     }
 
-    /// Notes how much there will be, once that is known.
+    /// Sets the expected totals, once they are known.
     pub(crate) fn expect(&self, objects: u64, bytes: u64) {
         self.job.expect_totals(objects, bytes);
     }
 
-    /// Notes one object done, of so many bytes.
+    /// Counts one finished object of this many bytes.
     pub(crate) fn done(&self, bytes: u64) {
         self.job.done(bytes);
     }
@@ -84,12 +84,12 @@ impl RequestJob {
         self.job.count(objects, bytes);
     }
 
-    /// Notes one object that failed; the job goes on.
+    /// Counts one object that failed; the job continues.
     pub(crate) fn failed(&self, error: &Error) {
         self.job.failed(error);
     }
 
-    /// The job is over: well, failed, or, where it was asked to, stopped.
+    /// Ends the job: finished, failed, or, if a stop was requested, stopped.
     pub(crate) fn end(mut self, outcome: Result<()>) {
         self.over = true;
         self.jobs.ended(&self.job, outcome);

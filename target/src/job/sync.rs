@@ -1,5 +1,5 @@
-//! Cached copies compared with a listing of their backend: what that has no more, or has in another
-//! version, is dropped here.
+//! Compares cached copies with a listing of their backend: copies that the backend does not have
+//! any more, or has in another version, are dropped.
 
 use std::collections::VecDeque;
 use std::pin::pin;
@@ -11,8 +11,8 @@ use futures::TryStreamExt;
 
 use super::work::Walk;
 
-/// Drops the stale ones among the copies that lie here, whoever owns their objects. The listing only
-/// says which to look at: each is compared with the backend itself before it goes.
+/// Drops the stale copies on this target, independent of the owner of their objects. The listing
+/// only selects candidates: each is compared with the backend itself before it is dropped.
 pub(super) async fn drop_stale(walk: &Walk<'_>, prefix: &str) -> Result<()> {
     let mut pages = pin!(walk.pages(prefix, "", Detail::All));
     let mut listed: VecDeque<ListEntry> = VecDeque::new();
@@ -48,7 +48,7 @@ pub(super) async fn drop_stale(walk: &Walk<'_>, prefix: &str) -> Result<()> {
     Ok(())
 }
 
-/// Whether a listing speaks of another version. Listings of S3 tell no versions, but ETags.
+/// Whether a listing has another version. Listings of S3 have ETags instead of versions.
 fn differs(listed: &ObjectMeta, copy: &ObjectMeta) -> bool {
     let differ = |a: &str, b: &str| !a.is_empty() && !b.is_empty() && a != b;
     listed.size != copy.size

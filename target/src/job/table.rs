@@ -1,4 +1,4 @@
-//! The jobs that a target knows: those that run, and of each kind the last that ended.
+//! The jobs that a target keeps: running ones, and the last ended ones of each kind.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use forebay_core::job::JobKind;
 
 use super::Job;
 
-/// Ended jobs of one kind that are remembered.
+/// Ended jobs of one kind that are kept.
 const REMEMBERED: usize = 1000;
 /// The same for kinds of which a training run starts many each second.
 const REMEMBERED_SHORT: usize = 100;
@@ -15,12 +15,12 @@ const REMEMBERED_SHORT: usize = 100;
 #[derive(Default)]
 pub(super) struct Table {
     pub(super) jobs: BTreeMap<String, Arc<Job>>,
-    /// Ids, the first to end first.
+    /// Ids, in the order of their ends.
     ended: HashMap<JobKind, VecDeque<String>>,
 }
 
 impl Table {
-    /// Adds a job, unless one has its id: then that one is the answer.
+    /// Adds a job. If another job has its id, that job is returned.
     pub(super) fn add(&mut self, job: &Arc<Job>) -> Option<Arc<Job>> {
         if let Some(known) = self.jobs.get(&job.spec.id) {
             return Some(known.clone());
@@ -29,7 +29,7 @@ impl Table {
         None
     }
 
-    /// Forgets a job that is over.
+    /// Removes a job that is over.
     pub(super) fn forget(&mut self, id: &str) {
         if let Some(job) = self.jobs.remove(id)
             && let Some(ended) = self.ended.get_mut(&job.spec.kind)
@@ -38,7 +38,7 @@ impl Table {
         }
     }
 
-    /// Notes the end of a job; the oldest of its kind may be forgotten for it, and is the answer.
+    /// Records the end of a job. Returns the oldest job of its kind if it is removed in exchange.
     pub(super) fn over(&mut self, job: &Job) -> Option<Arc<Job>> {
         let kind = job.spec.kind;
         let ended = self.ended.entry(kind).or_default();

@@ -1,5 +1,5 @@
-//! How far the walk of a job over its names is: objects are done in any order, and the position is the
-//! last name before which all are.
+//! The position of a job's walk over its names. Objects are finished in any order; the position is
+//! the last name before which all are finished.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -8,13 +8,13 @@ use forebay_core::job::JobStatus;
 
 use super::notes::Position;
 
-/// How often a job's position is noted.
+/// How often a job's position is recorded.
 const NOTED_EVERY: Duration = Duration::from_secs(1);
 
-/// What became of one object.
+/// The result of one object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
-    /// Another target does it, or there was nothing to do.
+    /// Another target processes it, or there was nothing to do.
     Nothing,
     Done(u64),
     Present(u64),
@@ -25,11 +25,11 @@ pub(super) enum Outcome {
 #[derive(Debug, Default)]
 pub(super) struct Walked {
     at: Position,
-    /// Counters of what is before the position.
+    /// Counters of the objects before the position.
     counts: Counts,
-    /// What comes behind it, in the order of the walk.
+    /// The steps behind the position, in the order of the walk.
     open: VecDeque<Step>,
-    /// Steps that have left `open`.
+    /// Number of steps removed from `open`.
     gone: u64,
     noted: Option<Instant>,
 }
@@ -46,12 +46,12 @@ struct Counts {
 #[derive(Debug)]
 struct Step {
     name: String,
-    /// What became of it, with the bytes of an object of this target where a listing tells them.
+    /// Its result, and the bytes of an object of this target if the listing has them.
     ended: Option<(Outcome, Option<u64>)>,
 }
 
 impl Walked {
-    /// A walk that goes on.
+    /// A walk that continues.
     pub(super) fn new(at: Position, so_far: &JobStatus) -> Self {
         let JobStatus { objects, bytes, present, present_bytes, errors, .. } = *so_far;
         let counts = Counts { objects, bytes, present, present_bytes, errors };
@@ -62,14 +62,14 @@ impl Walked {
         self.at.clone()
     }
 
-    /// The next name; its place in the walk.
+    /// Adds the next name. Returns its index in the walk.
     pub(super) fn step(&mut self, name: &str) -> u64 {
         self.open.push_back(Step { name: name.to_owned(), ended: None });
         self.gone + self.open.len() as u64 - 1
     }
 
-    /// What became of it, and its bytes where it is this target's and a listing tells them. The position
-    /// goes on as far as all is done.
+    /// Records the result of a step, and the bytes of an object of this target if the listing has
+    /// them. The position advances as far as all steps are finished.
     pub(super) fn end(&mut self, place: u64, outcome: Outcome, listed: Option<u64>) {
         let at = place.checked_sub(self.gone).and_then(|at| usize::try_from(at).ok());
         if let Some(step) = at.and_then(|at| self.open.get_mut(at)) {
@@ -97,14 +97,14 @@ impl Walked {
         }
     }
 
-    /// Puts the counters of what is before the position into a status.
+    /// Puts the counters of the objects before the position into a status.
     pub(super) fn count_in(&self, status: &mut JobStatus) {
         let Counts { objects, bytes, present, present_bytes, errors } = self.counts;
         (status.objects, status.bytes, status.errors) = (objects, bytes, errors);
         (status.present, status.present_bytes) = (present, present_bytes);
     }
 
-    /// Whether the position is to be noted now; then it is not for a while.
+    /// Whether the position is to be recorded now; then not again for a while.
     pub(super) fn is_due(&mut self) -> bool {
         let due = self.noted.is_none_or(|at| at.elapsed() >= NOTED_EVERY);
         if due {
@@ -134,7 +134,7 @@ mod tests {
         walked.count_in(&mut status);
         assert_eq!((status.objects, status.bytes, status.errors), (1, 10, 0), "without d");
 
-        // Taken up there, what is left is counted behind it.
+        // After a resume at the position, the rest is counted on top.
         let mut again = Walked::new(walked.at(), &status);
         let (c, d) = (again.step("c"), again.step("d"));
         again.end(c, Outcome::Nothing, None);

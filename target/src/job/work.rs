@@ -1,4 +1,4 @@
-//! The walk over the objects that a job was given, and what each kind does with one of them.
+//! Walks over the objects of a job, and executes the job's kind for each of them.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -19,23 +19,23 @@ use super::{Job, Jobs, Registration, copy, sync, write_back};
 use crate::backend::Announced;
 use crate::object::{BlobOptions, ObjectService, PrefetchResult, Verdict};
 
-/// Objects worked on at once, unless the job says.
+/// Objects processed at once, unless the job sets it.
 const PARALLEL: usize = 16;
-/// And where small ones are fetched together.
+/// The same if small objects are fetched together.
 const COMPOSED: usize = 128;
-/// And where they are written back: each goes out in parts of its own.
+/// The same for write-backs: each is uploaded in parts.
 const WRITTEN_BACK: usize = 4;
 /// Names taken from a listing at once.
 const PAGE: usize = 1000;
-/// Pages of a backend's listing that wait for the work: how much there is to do is known early.
+/// Pages of a backend's listing that are read ahead: the totals are known early.
 const PAGES_AHEAD: usize = 64;
-/// More names than this are not counted before the work begins.
+/// Longer lists of names are not counted before the work begins.
 const COUNTED: usize = 1_000_000;
 
-/// An object to work on.
+/// An object to process.
 struct Item {
     name: String,
-    /// Where a listing tells it.
+    /// If the listing has it.
     size: Option<u64>,
 }
 
@@ -52,14 +52,14 @@ pub(super) struct Walk<'a> {
     pub(super) info: Arc<BucketInfo>,
 }
 
-/// Where names come from.
+/// The source of names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Source {
-    /// The client named them.
+    /// The list of the client.
     Named,
-    /// What lies here.
+    /// The copies on this target.
     Here,
-    /// What the backend has.
+    /// The listing of the backend.
     Backend,
 }
 
@@ -72,7 +72,7 @@ pub(super) async fn run(jobs: &Jobs, job: &Job) -> Result<()> {
     let walk = Walk { jobs, job, info };
     if let Some(names) = job.spec.selection.names()? {
         walk.count_mine().await?;
-        // What was done before a restart needs no second look.
+        // Names finished before a restart are skipped.
         let mut names = names.skip(usize::try_from(job.walked().at().names).unwrap_or(usize::MAX));
         loop {
             let chunk: Vec<Item> = names.by_ref().take(PAGE).map(Item::from).collect();
@@ -99,7 +99,7 @@ pub(super) async fn run(jobs: &Jobs, job: &Job) -> Result<()> {
 fn is_latest(job: &Job) -> bool {
     match &job.spec.task {
         Task::Prefetch(task) => {
-            // Of a prefix a listing tells what changed.
+            // For a prefix the listing shows the changes.
             let named = !matches!(job.spec.selection, Selection::Prefix(_));
             task.latest || task.sync && named
         }
@@ -107,7 +107,7 @@ fn is_latest(job: &Job) -> bool {
     }
 }
 
-/// Whether a kind is about the copies that lie here, whoever owns their objects.
+/// Whether a kind concerns the copies on this target, independent of the owner of their objects.
 fn is_local(kind: JobKind) -> bool {
     matches!(kind, JobKind::Evict | JobKind::Scrub)
 }
@@ -117,20 +117,20 @@ impl Walk<'_> {
         &self.jobs.0.objects
     }
 
-    /// Whose listings hold the names of a prefix.
+    /// The listings to walk for a prefix.
     fn sources(&self) -> Vec<Source> {
         if !self.info.has_backend() || is_local(self.job.spec.kind) {
             return vec![Source::Here];
         }
         match &self.job.spec.task {
             Task::Copy(task) if !task.remote_too => vec![Source::Here],
-            // Only the copies here tell what the backend does not have any more.
+            // Objects that the backend does not have any more are found only among the copies here.
             Task::Copy(task) if task.synchronize => vec![Source::Here, Source::Backend],
             _ => vec![Source::Backend],
         }
     }
 
-    /// How many of the names that were given are this target's, for those who watch the job.
+    /// Counts those of the given names that this target owns, for the job's status.
     async fn count_mine(&self) -> Result<()> {
         match self.job.spec.kind {
             JobKind::Prefetch => {}
@@ -178,7 +178,8 @@ impl Walk<'_> {
         }
     }
 
-    /// Hands on what the backend has, ahead of the work, and notes at its end how much that is.
+    /// Sends the pages of the backend's listing ahead of the work, and records the totals at its
+    /// end.
     async fn list_backend(&self, prefix: &str, to: mpsc::Sender<Vec<Item>>) -> Result<()> {
         let at = self.job.walked().at();
         let pages = self.pages(prefix, &at.after, Detail::Size);
@@ -204,7 +205,8 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// What the backend had when the job began, or later; one listing for the parts of all targets.
+    /// The backend's listing, not older than the start of the job; shared by the job's parts of all
+    /// targets.
     pub(super) fn pages(
         &self,
         prefix: &str,
@@ -224,7 +226,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// What of a page of a listing the job is about.
+    /// The entries of a listing page that the job is about.
     fn chosen(&self, mut items: Vec<Item>, prefix: &str) -> Vec<Item> {
         if self.job.spec.flat {
             items.retain(|item| !item.name[prefix.len()..].contains('/'));
@@ -237,7 +239,7 @@ impl Walk<'_> {
         Ok((page.entries.into_iter().map(|entry| entry.name).collect(), page.more))
     }
 
-    /// What lies here of a prefix.
+    /// The copies of a prefix on this target.
     pub(super) async fn copies_here(&self, prefix: &str, after: &str) -> Result<ListPage> {
         let request = ListRequest {
             bucket_id: self.info.id,
@@ -257,7 +259,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Works on some objects. Fails where the job may not go on after one that failed.
+    /// Processes some objects. Fails if one failed and the job must not continue after that.
     async fn each(&self, items: Vec<Item>, source: Source) -> Result<()> {
         let composes = self.info.cloud.compose() != Compose::Off;
         let parallel = match self.job.spec.workers {
@@ -267,7 +269,7 @@ impl Walk<'_> {
             asked => asked as usize,
         };
         if self.job.spec.kind.resumes() {
-            // While it is taken for dead, another target owns what it should do.
+            // While this target counts as dead, another target owns its objects.
             self.objects().until_alive().await;
         }
         let fetches = self.job.spec.kind == JobKind::Prefetch;
@@ -276,7 +278,7 @@ impl Walk<'_> {
             false => None,
         };
         let announced = &Mutex::new(announced);
-        // The walk's order is the listing's, whatever is done first.
+        // The walk has the listing's order, independent of the order of completion.
         let started = |item: Item| (self.job.walked().step(&item.name), item);
         futures::stream::iter(items.into_iter().map(started).map(Ok))
             .try_for_each_concurrent(parallel, |(place, item)| async move {
@@ -308,7 +310,7 @@ impl Walk<'_> {
             .await
     }
 
-    /// Whether one object's failure is the job's.
+    /// Whether the failure of one object ends the job.
     fn ends_at(&self, error: &Error) -> bool {
         match &self.job.spec.task {
             Task::Copy(_) if self.job.spec.kind == JobKind::WriteBack => false,
@@ -319,7 +321,7 @@ impl Walk<'_> {
 
     async fn turn(&self, item: &Item) -> Result<Outcome> {
         match self.one(item).await {
-            // Only of what was named one by one is it an error that it is not there.
+            // A missing object is an error only if the client named it explicitly.
             Err(e) if e.code == ErrorCode::ObjectNotFound && !self.is_named_one_by_one() => {
                 Ok(Outcome::Nothing)
             }
@@ -331,8 +333,9 @@ impl Walk<'_> {
         matches!(self.job.spec.selection, Selection::Names(_))
     }
 
-    /// Each object is done by its owner; copies are dropped and checked where they lie. A native
-    /// object that was not moved to its owner yet is done by whoever has it.
+    /// Whether this target processes the object. The owner does; copies are dropped and checked on
+    /// the target that has them. A native object that was not moved to its owner yet is processed
+    /// by the target that has it.
     async fn is_mine(&self, name: &str, source: Source) -> Result<bool> {
         if is_local(self.job.spec.kind) {
             return Ok(true);
@@ -368,7 +371,7 @@ impl Walk<'_> {
             }
             (JobKind::Evict, _) => objects.evict(info, name).await,
             (JobKind::Scrub, _) => self.scrub(name).await,
-            // Its owner does it, wherever it lies.
+            // The owner deletes it, wherever it is stored.
             (JobKind::Delete, _) => {
                 Box::pin(objects.remove_at_owner(info, name)).await.map(|()| Some(0))
             }
@@ -384,7 +387,7 @@ impl Walk<'_> {
         Ok(done?.map_or(Outcome::Nothing, Outcome::Done))
     }
 
-    /// An object that is large enough is fetched by ranges in parallel, as a job of its own.
+    /// Fetches a large object by ranges in parallel, as a job of its own.
     async fn prefetch_large(&self, task: &PrefetchTask, item: &Item) -> Result<Outcome> {
         let (objects, name) = (self.objects(), item.name.as_str());
         let meta = objects.head(&self.info, name).await?;
@@ -412,7 +415,7 @@ impl Walk<'_> {
         Ok(fetched?.map_or(Outcome::Present(meta.size), Outcome::Done))
     }
 
-    /// Somebody waits for it, so it does not pause as the scrub that always runs does.
+    /// A client waits for it, so it does not pause as the background scrub does.
     async fn scrub(&self, name: &str) -> Result<Option<u64>> {
         let (objects, info) = (self.objects(), &self.info);
         let mut checked = None;
@@ -447,7 +450,7 @@ impl Walk<'_> {
         Ok(checked)
     }
 
-    /// Has the index of a shard made, if it is one.
+    /// Builds the index of a shard, if the object is one.
     async fn index(&self, name: &str) -> Result<Option<u64>> {
         if forebay_core::archive::ArchiveFormat::from_name(name).is_none() {
             return Ok(None);
@@ -457,7 +460,7 @@ impl Walk<'_> {
     }
 }
 
-/// One of the objects that were announced is done with.
+/// One of the announced objects is finished.
 fn tell_of_one(announced: &Mutex<Option<Announced>>) {
     let mut announced = announced.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(announced) = announced.as_mut() {

@@ -1,4 +1,5 @@
-//! Write-backs: a cloud's bucket gets what a native one has, and what is gone here goes there.
+//! Write-backs: copies the objects of a native bucket to a cloud's bucket, and deletes removed ones
+//! there.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,12 +14,13 @@ use super::walked::Outcome;
 use super::work::Walk;
 use crate::object::WrittenBack;
 
-/// How long a cloud that does not take an object is asked again, after its own retries.
+/// How long a failing upload of an object is retried, after the backend's own retries.
 const RETRY_TIMEOUT: Duration = Duration::from_secs(600);
-/// The longest pause before that.
+/// The longest pause between these retries.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
-/// Writes one object back. A cloud that is away for minutes is waited for; a note says why.
+/// Writes one object back. Waits for a cloud that is unavailable for minutes; the job's status has
+/// the reason.
 pub(super) async fn one(walk: &Walk<'_>, task: &CopyTask, name: &str) -> Result<Outcome> {
     let end = Instant::now() + RETRY_TIMEOUT;
     let mut pause = Duration::from_secs(1);
@@ -70,8 +72,8 @@ async fn once(walk: &Walk<'_>, task: &CopyTask, name: &str) -> Result<Outcome> {
     })
 }
 
-/// What the cloud has of an object that is on its way, in the job's counters; taken back at the end,
-/// when the object counts itself.
+/// Shows the uploaded bytes of an unfinished object in the job's counters. They are taken back at
+/// the end, when the object itself is counted.
 struct Shown<'a> {
     job: &'a Job,
     sent: Arc<AtomicU64>,
@@ -92,7 +94,7 @@ impl Drop for Shown<'_> {
     }
 }
 
-/// What a target does not own is another's to write back, if that has a part in the job.
+/// The owner of an object writes it back, if the owner takes part in the job; otherwise an error.
 pub(super) fn check_others(walk: &Walk<'_>, name: &str, owner: &NodeId) -> Result<()> {
     if walk.job.spec.on.contains(owner) {
         return Ok(());
@@ -102,7 +104,7 @@ pub(super) fn check_others(walk: &Walk<'_>, name: &str, owner: &NodeId) -> Resul
     Err(Error::new(ErrorCode::Conflict, text).hint("start it again"))
 }
 
-/// How much of what was named is this target's.
+/// Counts those of the given names that this target owns.
 pub(super) async fn count_mine(walk: &Walk<'_>) -> Result<()> {
     let Some(names) = walk.job.spec.selection.names()? else { return Ok(()) };
     let (mut objects, mut bytes) = (0, 0);
@@ -110,7 +112,7 @@ pub(super) async fn count_mine(walk: &Walk<'_>) -> Result<()> {
         if placement::owner(&walk.objects().state(), &walk.info, &name)?.id != walk.jobs.0.me {
             continue;
         }
-        // What is gone counts too: it is to go there.
+        // A removed object counts too: its deletion is written back.
         objects += 1;
         bytes += walk.objects().head(&walk.info, &name).await.map_or(0, |meta| meta.size);
     }

@@ -38,7 +38,7 @@ pub(super) async fn put(
     Ok(s3::empty(StatusCode::OK))
 }
 
-/// Whose the object is.
+/// The owner of the object.
 fn owner(call: &Call, rights: &ObjectRights) -> Owner {
     rights.owner.as_deref().map_or_else(|| s3::owner_of(&call.info), Owner::user)
 }

@@ -13,7 +13,7 @@ use forebay_node::s3;
 use super::{Call, meta, read};
 use crate::http::Context;
 
-/// Most parts of one answer.
+/// Most parts in one response.
 const MAX_PARTS: u32 = 1000;
 
 pub(super) async fn get(

@@ -1,4 +1,4 @@
-//! Bodies on their way in: unwrapped, and compared with what their senders say of them.
+//! Request bodies: decoded, and compared with the checksums of their senders.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,8 +17,8 @@ use forebay_core::{Error, Result};
 use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt};
 
-/// What came of a body, told while it is read and behind its end. Services below know no errors of
-/// S3: what goes wrong in theirs names is told here.
+/// The result of a body, available while and after it is read. The services below do not know
+/// errors of S3: an S3 error of their stream is kept here.
 #[derive(Clone, Default)]
 pub(super) struct Report(Arc<Mutex<ReportState>>);
 
@@ -33,36 +33,36 @@ impl Report {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Keeps the failure; the error stops whoever works below.
+    /// Keeps the failure. The returned error stops the service that reads the body.
     pub(super) fn failed(&self, e: S3Error) -> Error {
         let stop = Error::invalid(e.to_string());
         self.state().failure.get_or_insert(e);
         stop
     }
 
-    /// The checksum of the bytes, when all of them came.
+    /// The checksum of the bytes, if all of them arrived.
     pub(super) fn checksum(&self) -> Option<S3Checksum> {
         self.state().checksum.clone()
     }
 
-    /// The result of a service that read the body: a failure that was told here counts for more.
+    /// The result of a service that read the body. A failure kept here has precedence.
     pub(super) fn judge<T>(&self, done: Result<T>) -> S3Result<T> {
         done.map_err(|e| self.state().failure.take().unwrap_or_else(|| e.into()))
     }
 }
 
-/// A body that can be stored.
+/// A body, ready to be stored.
 pub(super) struct Incoming {
     pub(super) stream: BoxStream<'static, Result<Bytes>>,
-    /// Bytes that will come, where that is known.
+    /// Length of the body, if it is known.
     pub(super) len: Option<u64>,
-    /// The MD5 that the sender announced.
+    /// The MD5 that the sender sent.
     pub(super) announced: Option<Checksum>,
     pub(super) report: Report,
 }
 
 impl Incoming {
-    /// The body of a request, with all that its signature and its headers say of it.
+    /// The body of a request, with the checks of its signature and its headers.
     pub(super) fn of_request(
         body: Body,
         payload: Payload,
@@ -70,7 +70,7 @@ impl Incoming {
         checks: &BodyChecks,
     ) -> S3Result<Self> {
         let exact = axum::body::HttpBody::size_hint(&body).exact();
-        // The MD5 is computed below, where it becomes the ETag.
+        // The store computes the MD5, because it becomes the ETag.
         let others = BodyChecks { md5: None, ..checks.clone() };
         let verifier = BodyVerifier::new(others, &payload, false, None);
         let (decoder, len) = match payload {
@@ -94,7 +94,7 @@ impl Incoming {
         Ok(Self { stream: reader.stream(), len, announced, report })
     }
 
-    /// Bytes of our own, whose checksum is to be computed.
+    /// Bytes of this cluster, whose checksum is to be computed.
     pub(super) fn of_stream(
         stream: BoxStream<'static, Result<Bytes>>,
         len: u64,

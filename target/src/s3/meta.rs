@@ -1,5 +1,5 @@
-//! What S3 keeps with an object, in its custom metadata: users' own under their names, everything
-//! else under names that no user sees.
+//! S3 metadata of an object, stored in its custom metadata: users' own under their names,
+//! everything else under names that users do not see.
 
 use std::collections::BTreeMap;
 
@@ -25,12 +25,12 @@ pub(super) type Custom = BTreeMap<String, String>;
 const TAGS: &str = "s3:tags";
 const CHECKSUM: &str = "s3:checksum";
 const PART_CHECKSUMS: &str = "s3:part-checksums";
-/// Id of the upload in parts that made the object.
+/// Id of the multipart upload that made the object.
 pub(super) const UPLOAD: &str = "s3:upload";
-/// Longest list of the parts' checksums that is kept, bytes.
+/// Longest list of the parts' checksums that is stored, in bytes.
 const MAX_PART_CHECKSUMS: usize = 16 << 10;
 
-/// What to keep of the headers and tags of a write.
+/// The custom metadata for the headers and tags of a write.
 pub(super) fn to_custom(headers: &ObjectHeaders, tags: &[Tag]) -> Custom {
     let mut custom = headers.user.clone();
     for (name, value) in &headers.content {
@@ -40,7 +40,7 @@ pub(super) fn to_custom(headers: &ObjectHeaders, tags: &[Tag]) -> Custom {
     custom
 }
 
-/// The headers that were kept.
+/// The stored headers.
 pub(super) fn headers_of(custom: &Custom) -> ObjectHeaders {
     let mut headers = ObjectHeaders::default();
     for name in CONTENT_HEADERS {
@@ -60,7 +60,7 @@ pub(super) fn set_tags(custom: &mut Custom, tags: &[Tag]) {
     }
 }
 
-/// The tags as one pair of custom metadata; no tags are a pair too.
+/// The tags as one entry of custom metadata; no tags are an entry too.
 pub(super) fn tags_pair(tags: &[Tag]) -> (String, String) {
     (TAGS.to_owned(), serde_json::to_string(tags).unwrap_or_default())
 }
@@ -73,7 +73,7 @@ pub(super) fn tags_of(custom: &Custom) -> Vec<Tag> {
     tags
 }
 
-/// What is kept of who may do what with an object.
+/// Stores the owner and the access control list of an object.
 pub(super) fn set_rights(custom: &mut Custom, rights: &ObjectRights) {
     if let Some(owner) = &rights.owner {
         custom.insert(OWNER.to_owned(), owner.clone());
@@ -83,12 +83,12 @@ pub(super) fn set_rights(custom: &mut Custom, rights: &ObjectRights) {
     }
 }
 
-/// The access control list as one pair of custom metadata; an empty one is a pair too.
+/// The access control list as one entry of custom metadata; an empty one is an entry too.
 pub(super) fn acl_pair(acl: &Acl) -> (String, String) {
     (ACL.to_owned(), serde_json::to_string(acl).unwrap_or_default())
 }
 
-/// Who may do what with an object; a list that cannot be read gives nothing.
+/// The owner and the access control list of an object; an unreadable list grants nothing.
 pub(super) fn rights(custom: &Custom) -> ObjectRights {
     let acl = custom.get(ACL).and_then(|text| serde_json::from_str(text).ok());
     ObjectRights {
@@ -115,7 +115,7 @@ pub(super) fn checksum_of(custom: &Custom) -> Option<S3Checksum> {
     })
 }
 
-/// Keeps the checksums of parts, unless they are too long.
+/// Stores the checksums of parts, unless they are too long.
 pub(super) fn set_part_checksums(custom: &mut Custom, values: &[String]) {
     let text = values.join(",");
     if !text.is_empty() && text.len() <= MAX_PART_CHECKSUMS {
@@ -129,7 +129,7 @@ pub(super) fn part_checksums(custom: &Custom) -> Vec<String> {
     text.split(',').filter(|v| !v.is_empty()).map(str::to_owned).collect()
 }
 
-/// The object as conditions see it.
+/// The object in the form that conditions use.
 pub(super) fn present<'a>(meta: &ObjectMeta, etag: &'a str) -> Present<'a> {
     Present { etag, mtime_ns: meta.mtime_ns, size: meta.size }
 }
@@ -140,14 +140,14 @@ pub(super) fn put_identity(headers: &mut HeaderMap, meta: &ObjectMeta) {
     set(headers, "last-modified", &date::format_http(meta.mtime_ns));
 }
 
-/// The version's id, where the bucket keeps versions.
+/// The version's id, if the bucket keeps versions.
 pub(super) fn put_version(headers: &mut HeaderMap, info: &BucketInfo, object: &ObjectMeta) {
     if let Some(version) = shown_version(info, object) {
         set(headers, "x-amz-version-id", version);
     }
 }
 
-/// As [`put_version`], after a write: who made no version is told of none.
+/// As [`put_version`], after a write: only a write that made a version gets the id.
 pub(super) fn put_new_version(headers: &mut HeaderMap, info: &BucketInfo, object: &ObjectMeta) {
     if let Some(version) = shown_version(info, object).filter(|v| *v != history::NULL) {
         set(headers, "x-amz-version-id", version);
@@ -165,7 +165,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_write_says_is_kept_and_told_again() {
+    fn the_metadata_of_a_write_is_stored_and_returned() {
         let mut headers = ObjectHeaders::default();
         headers.content.insert("content-type".into(), "image/png".into());
         headers.user.insert("label".into(), "grün".into());

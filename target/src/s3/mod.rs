@@ -1,5 +1,5 @@
-//! S3 on a target: requests for objects are answered where the object belongs, all others are
-//! passed on.
+//! S3 on a target: handles requests for objects that belong on this target, and forwards all
+//! others.
 
 mod acl;
 mod attributes;
@@ -31,29 +31,29 @@ use forebay_node::s3::{self, ObjectRights, S3Door, USER};
 
 use crate::http::{Context, caught_up};
 
-/// What S3 needs beside the rest of a target.
+/// Services that S3 needs beside the rest of a target.
 pub(crate) struct S3 {
     pub(crate) door: S3Door,
     pub(crate) relay: Relay,
 }
 
-/// A request for an object that belongs here, which the bucket does not forbid.
+/// A request for an object that belongs on this target, which the bucket does not forbid.
 struct Call {
     info: Arc<BucketInfo>,
     name: ObjectName,
     request: S3Request,
     parts: Parts,
-    /// What the signature says of the body.
+    /// The checksum or signature of the body, from the request's signature.
     payload: Payload,
     who: Identity,
-    /// Whether the object has the last word.
+    /// Whether the rights of the object decide.
     verdict: Verdict,
-    /// Another node asks on its own account.
+    /// Another node sends the request for itself.
     from_node: bool,
 }
 
 impl Call {
-    /// Refuses who may not do this with an object that has these rights.
+    /// Rejects callers without the right to do this to an object with these rights.
     fn check(&self, context: &Context, rights: &ObjectRights) -> S3Result<()> {
         match self.verdict {
             Verdict::Allowed => Ok(()),
@@ -67,11 +67,11 @@ impl Call {
         }
     }
 
-    /// The rights that an object gets from this request.
+    /// The rights that a new object gets from this request.
     fn new_rights(&self, context: &Context) -> S3Result<ObjectRights> {
         let door = &context.s3.door;
         let acl = door.acl_of_headers(&self.parts.headers)?.unwrap_or_default();
-        // What all who hold a key own they own together.
+        // All callers with a key of the bucket's owner count as that owner.
         let bucket_owner = self.info.s3.owner.as_ref();
         let owner = bucket_owner.and_then(|of| door.new_owner(&self.who).filter(|me| me != of));
         let acl = acl.without(owner.as_ref().or(bucket_owner).map_or("", String::as_str));
@@ -79,7 +79,7 @@ impl Call {
     }
 }
 
-/// Answers a request that came to `front`.
+/// Handles a request that arrived at `front`.
 pub(crate) async fn answer(
     context: &Context,
     about: &RequestContext,
@@ -170,7 +170,7 @@ async fn dispatch(
     Ok(response)
 }
 
-/// The answer to a request that failed, to who asked.
+/// The response to a failed request.
 async fn refusal(
     context: &Context,
     id: RequestId,

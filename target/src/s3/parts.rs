@@ -1,4 +1,4 @@
-//! Uploads in parts.
+//! Multipart uploads.
 
 use axum::body::Body;
 use axum::http::StatusCode;
@@ -22,8 +22,7 @@ use crate::http::Context;
 use crate::object::{AtEnd, AtEndMeta, ChosenPart, CompleteMeta, Completion};
 use crate::object::{PartRequest, UploadOptions};
 
-/// The note of an upload that says which checksum the object is to have, and of a part that
-/// has its own.
+/// The note of an upload with the checksum type of the object, and of a part with its own checksum.
 const CHECKSUM: &str = "checksum";
 
 pub(super) async fn create(context: &Context, call: &Call) -> S3Result<Response> {
@@ -94,7 +93,7 @@ pub(super) async fn store(
     Ok((stored, report.checksum()))
 }
 
-/// The checksum that an upload's object is to have.
+/// The checksum type of an upload's object.
 pub(super) fn checksum_of(upload: &Upload) -> Option<(ChecksumAlgorithm, ChecksumType)> {
     let (algorithm, kind) = upload.notes.get(CHECKSUM)?.split_once(' ')?;
     Some((ChecksumAlgorithm::parse(algorithm).ok()?, ChecksumType::parse(kind).ok()?))
@@ -176,7 +175,7 @@ pub(super) async fn complete(
     };
     let done = context.objects.complete_upload(info, name, id, completion).await;
     let stored = match done {
-        // Somebody else completed it meanwhile.
+        // Another request completed it meanwhile.
         Err(e) if e.code == ErrorCode::UploadNotFound => {
             return again(context, call, id, encode).await.ok_or_else(|| e.into());
         }
@@ -185,7 +184,7 @@ pub(super) async fn complete(
     Ok(completed(call, &stored, encode))
 }
 
-/// The answer to a completion that came before: its object is there.
+/// The response to a repeated completion: the object exists.
 async fn again(context: &Context, call: &Call, id: &str, encode: bool) -> Option<Response> {
     let object = context.objects.head(&call.info, call.name.as_str()).await.ok()?;
     let made = object.custom.get(meta::UPLOAD).is_some_and(|upload| upload == id);
@@ -208,11 +207,11 @@ fn completed(call: &Call, object: &ObjectMeta, encode: bool) -> Response {
     response
 }
 
-/// Judges the parts that make an object, and sums their checksums up.
+/// Checks the parts of an object, and combines their checksums.
 struct Sum {
     report: Report,
     checksum: Option<(ChecksumAlgorithm, ChecksumType)>,
-    /// What the client says of the whole.
+    /// The checksum that the client expects for the whole object.
     announced: CompleteHeaders,
     named: Vec<CompletePart>,
     min_part: u64,

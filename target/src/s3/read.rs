@@ -19,7 +19,7 @@ use super::{Call, meta};
 use crate::http::Context;
 use crate::object::{Turns, VersionLooks, is_marker, read_first_chunk};
 
-/// Whole objects up to this size go out in one piece.
+/// Whole objects up to this size are sent in one chunk.
 const ONE_PIECE: u64 = 1 << 20;
 /// All custom metadata as JSON, for another node that copies the object.
 pub(super) const CUSTOM: &str = "forebay-s3-custom";
@@ -27,7 +27,7 @@ pub(super) const CUSTOM: &str = "forebay-s3-custom";
 pub(super) async fn get(context: &Context, call: &Call, asked: &GetObject) -> S3Result<Response> {
     let mut place = None;
     let headers = ReadHeaders::parse(&call.parts.headers);
-    // A part's place is known only when the object is.
+    // The range of a part is known only when the object is.
     let range = headers.range.filter(|_| asked.part_number.is_none()).map(spec);
     let (mut turns, mut looks) = (Turns::default(), VersionLooks::default());
     let (found, started) = loop {
@@ -41,7 +41,7 @@ pub(super) async fn get(context: &Context, call: &Call, asked: &GetObject) -> S3
         };
         let found = match context.objects.get_range(info, name, range).await {
             Err(e) if e.code == ErrorCode::RangeNotSatisfiable => {
-                // Answered by what the object is: its size, and whether the range is of it at all.
+                // Handled after the metadata: the object's size, and whether the range fits at all.
                 context.objects.get_range(info, name, None).await
             }
             found => found,
@@ -54,7 +54,7 @@ pub(super) async fn get(context: &Context, call: &Call, asked: &GetObject) -> S3
         let object = found.meta().clone();
         check_object(context, call, &object)?;
         if range.is_some() && !headers.range_is_of(present(&object, &object.s3_etag())) {
-            // The whole is sent, of this version or of one that came meanwhile.
+            // The whole object is sent, of this version or of a newer one.
             found = context.objects.get_range(info, name, None).await?;
             if found.meta().s3_etag() != object.s3_etag() {
                 continue;
@@ -105,7 +105,7 @@ pub(super) async fn head(context: &Context, call: &Call, asked: &GetObject) -> S
     Ok(response)
 }
 
-/// The answer to who has the object already.
+/// The response to a client that has the object already.
 fn not_modified(call: &Call, object: &ObjectMeta) -> Response {
     let mut response = s3::empty(StatusCode::NOT_MODIFIED);
     meta::put_identity(response.headers_mut(), object);
@@ -113,7 +113,7 @@ fn not_modified(call: &Call, object: &ObjectMeta) -> Response {
     response
 }
 
-/// Bucket and name by which a version is read; those of the object itself when none is named.
+/// Bucket and name under which a version is read; those of the object itself if none is given.
 pub(super) async fn locate(
     context: &Context,
     info: &BucketInfo,
@@ -125,7 +125,7 @@ pub(super) async fn locate(
     found.ok_or_else(|| S3Error::from(S3Code::NoSuchVersion).detail("VersionId", id))
 }
 
-/// Refuses who may not read an object, and a delete marker, which has nothing to read.
+/// Rejects callers without the right to read, and delete markers, which have no content.
 fn check_object(context: &Context, call: &Call, object: &ObjectMeta) -> S3Result<()> {
     if call.verdict == Verdict::ByObject {
         call.check(context, &meta::rights(&object.custom))?;
@@ -133,12 +133,12 @@ fn check_object(context: &Context, call: &Call, object: &ObjectMeta) -> S3Result
     check_marker(object)
 }
 
-/// Refuses a delete marker.
+/// Rejects a delete marker.
 pub(super) fn check_marker(object: &ObjectMeta) -> S3Result<()> {
     if is_marker(object) { Err(S3Code::MethodNotAllowed.into()) } else { Ok(()) }
 }
 
-/// Metadata of an object or of one of its versions, for who may have it.
+/// Metadata of an object or of one of its versions, for callers with the right to it.
 pub(super) async fn stat(
     context: &Context,
     call: &Call,
@@ -157,11 +157,11 @@ pub(super) async fn stat(
     }
 }
 
-/// The part of an object that is asked for.
+/// The requested part of an object.
 struct Selected {
-    /// The whole when absent.
+    /// The whole object if absent.
     span: Option<Span>,
-    /// Number of parts that the object was uploaded in, where a part is asked for.
+    /// Number of parts of the object's upload, if a part is requested.
     parts: Option<u64>,
 }
 
@@ -171,7 +171,7 @@ impl Selected {
     }
 }
 
-/// Checks the conditions and finds the bytes that are asked for.
+/// Checks the conditions and determines the requested bytes.
 fn select(object: &ObjectMeta, asked: &GetObject, headers: &ReadHeaders) -> S3Result<Selected> {
     let etag = object.s3_etag();
     headers.conditions.check(present(object, &etag))?;
@@ -187,7 +187,7 @@ fn select(object: &ObjectMeta, asked: &GetObject, headers: &ReadHeaders) -> S3Re
         ));
     }
     if object.parts.is_empty() {
-        // What was put whole has one part, which is all of it.
+        // An object that was put as a whole has one part, which is all of it.
         let whole = Span { offset: 0, length: object.size, size: object.size };
         return match number {
             1 => Ok(Selected { span: (object.size > 0).then_some(whole), parts: None }),
@@ -239,7 +239,7 @@ fn describe(
         let part = asked.part_number.filter(|_| selected.parts.is_some());
         let value = part.map(|n| meta::part_checksums(&object.custom).get(n as usize - 1).cloned());
         match value {
-            // That of a part, named after that of the whole, as AWS has it.
+            // The checksum of a part, with the header names of the whole object's, as AWS does.
             Some(Some(value)) => {
                 checksum.value = value;
                 meta::put_checksum(out, &checksum);
@@ -255,7 +255,7 @@ fn describe(
     }
 }
 
-/// The range as the store takes it.
+/// The range in the form that the store uses.
 fn spec(range: Asked) -> RangeSpec {
     match range {
         Asked::From(first) => RangeSpec::From(first, None),

@@ -1,4 +1,4 @@
-//! Sources of copies: an object that lies here, or with another target.
+//! Sources of copies: objects on this target, or on another one.
 
 use axum::body::Body;
 use axum::http::{HeaderMap, Method, StatusCode};
@@ -33,7 +33,7 @@ pub(super) struct Source {
 }
 
 impl Source {
-    /// Opens the source of a copy, if the conditions of the request hold for it.
+    /// Opens the source of a copy, if the conditions of the request hold.
     pub(super) async fn open(
         context: &Context,
         call: &Call,
@@ -97,7 +97,7 @@ impl Source {
         let user = Some(s3::name_of(&call.who));
         let pass =
             async |request| context.s3.relay.pass(&owner.url, state.version, user, request).await;
-        // Asked first: a range that is too long is an error, and conditions cost no bytes.
+        // HEAD first: a range that is too long is an error, and conditions transfer no bytes.
         let head = pass(ask(Method::HEAD, HeaderMap::new())?).await?;
         let object = described(head.status(), head.headers(), &source.key)?;
         let tag = object.etag.clone();
@@ -135,7 +135,7 @@ fn span(range: Option<Asked>, size: u64) -> S3Result<Span> {
     }
 }
 
-/// What another target says of an object.
+/// The metadata of an object in another target's response.
 fn described(status: StatusCode, headers: &HeaderMap, key: &str) -> S3Result<ObjectMeta> {
     if !status.is_success() {
         return Err(refusal(status, key));

@@ -62,7 +62,7 @@ pub(super) async fn store(
     }
 }
 
-/// Judges a write by the object that is there.
+/// Checks a write's conditions against the current object.
 pub(super) fn only_if(conditions: WriteConditions, report: &Report) -> OnlyIf {
     let report = report.clone();
     Box::new(move |object: Option<&ObjectMeta>| {
@@ -72,7 +72,7 @@ pub(super) fn only_if(conditions: WriteConditions, report: &Report) -> OnlyIf {
     })
 }
 
-/// Keeps the checksum that was computed on the way.
+/// Stores the checksum that was computed during the upload.
 fn at_end(report: &Report) -> AtEnd {
     let report = report.clone();
     Box::new(move || {
@@ -84,7 +84,7 @@ fn at_end(report: &Report) -> AtEnd {
     })
 }
 
-/// What is not there is deleted already.
+/// A missing object counts as deleted.
 pub(super) async fn delete(
     context: &Context,
     call: &Call,
@@ -117,7 +117,7 @@ pub(super) async fn delete(
     Ok(response)
 }
 
-/// Judges a deletion by the object that is there.
+/// Checks a deletion's conditions against the current object.
 fn only_if_deleted(conditions: WriteConditions, report: &Report) -> OnlyIf {
     let report = report.clone();
     Box::new(move |object: Option<&ObjectMeta>| {

@@ -1,6 +1,6 @@
-//! Shards being built on this target, for a job that runs here or elsewhere, and those that lie
-//! aside until it publishes them. A build that nobody asks about is given up, so a job that died
-//! leaves nothing behind.
+//! Shards being built on this target, for a job on this or another target, and built shards that
+//! are not published yet. A build whose status is no longer requested is given up, so a job that
+//! ended abnormally leaves nothing behind.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,11 +18,11 @@ use tokio_util::sync::CancellationToken;
 use super::pack::{self, Progress};
 use crate::object::{Completion, ObjectService, PartRequest, PutRequest, UploadOptions};
 
-/// How long a question waits for the end of a build.
+/// How long a status request waits for the end of a build.
 const WAIT: Duration = Duration::from_millis(500);
-/// A build is given up when nobody asked about it for so long.
+/// A build is given up if its status was not requested for this time.
 pub(super) const LEASE: Duration = Duration::from_secs(15);
-/// How long the end of a build is remembered for whoever did not hear it.
+/// How long the result of a build is kept for callers that missed the reply.
 const REMEMBERED: Duration = Duration::from_secs(60);
 
 /// The builds of this target; cheap to clone.
@@ -41,9 +41,9 @@ struct Build {
     progress: Arc<Progress>,
     outcome: watch::Sender<Option<BuildOutcome>>,
     stop: CancellationToken,
-    /// Nothing goes on any more: it is an object, or not there.
+    /// Cancelled at the end: the shard is an object, or does not exist.
     over: CancellationToken,
-    /// It lies aside and is to become an object.
+    /// Notified to publish a built shard.
     publish: Notify,
     asked: Mutex<Instant>,
 }
@@ -62,7 +62,7 @@ impl Build {
         self.asked.lock().unwrap_or_else(PoisonError::into_inner).elapsed()
     }
 
-    /// Waits for the end, as long as `at_most`.
+    /// Waits for the end, at most for `at_most`.
     async fn ended(&self, at_most: Duration) {
         let mut outcome = self.outcome.subscribe();
         let _ = tokio::time::timeout(at_most, outcome.wait_for(Option::is_some)).await;
@@ -74,7 +74,7 @@ impl Builds {
         Self(Arc::new(Inner { objects, peer, lifecycle, table: Mutex::default() }))
     }
 
-    /// Starts a build; one that is known by its id goes on.
+    /// Starts a build. If a build has this id, it continues.
     pub(crate) fn start(&self, request: BuildRequest) -> Result<()> {
         let state = self.0.objects.state();
         state.bucket(&request.source)?;
@@ -167,12 +167,12 @@ impl Builds {
         }
     }
 
-    /// Has a shard that lies aside become an object; its next outcome says how that went.
+    /// Publishes a built shard as an object. The build's next status has the result.
     pub(crate) fn publish(&self, id: &str) -> Result<BuildStatus> {
         let build = self.find(id)?;
         build.touch();
         if build.over.is_cancelled() {
-            // Asked twice; or it was given up.
+            // A repeated request, or the build was given up.
             let status = build.status();
             let done = matches!(status.outcome, Some(BuildOutcome::Done { .. }));
             return if done { Ok(status) } else { Err(not_here(id)) };
@@ -182,7 +182,7 @@ impl Builds {
         Ok(build.status())
     }
 
-    /// Keeps or gives up all that is built here for a job.
+    /// Keeps or gives up all builds of a job on this target.
     pub(crate) fn hold(&self, request: &HoldRequest) {
         let table = self.0.table.lock().unwrap_or_else(PoisonError::into_inner);
         for build in table.values().filter(|b| b.job == request.job) {
@@ -190,7 +190,7 @@ impl Builds {
         }
     }
 
-    /// How far a build is; an answer that is worth waiting a moment for is waited for.
+    /// The status of a build. Waits a moment if a change is to be expected.
     pub(crate) async fn wait(&self, id: &str) -> Result<BuildStatus> {
         let build = self.find(id)?;
         build.touch();
@@ -198,7 +198,7 @@ impl Builds {
         Ok(build.status())
     }
 
-    /// Stops a build. When this returns it has ended: its shard is whole, or not there.
+    /// Stops a build. When this returns it has ended: its shard is complete, or does not exist.
     pub(crate) async fn stop(&self, id: &str) -> Result<BuildStatus> {
         let build = self.find(id)?;
         build.stop.cancel();
@@ -216,7 +216,7 @@ fn not_here(id: &str) -> Error {
     Error::new(ErrorCode::JobNotFound, format!("no shard is built here as {id}"))
 }
 
-/// Stops a build that nobody asks about.
+/// Stops a build whose status is no longer requested.
 async fn lease(build: Arc<Build>) {
     while build.idle() < LEASE {
         tokio::select! {

@@ -1,6 +1,6 @@
-//! Shards that a job writes: the job says what goes into each ([`owners`]), and the target that owns
-//! a shard packs it ([`builds`], [`pack`]) and keeps it as an object, or aside until the job says
-//! that all of them are good.
+//! Shards that a job writes. The job decides the contents of each ([`owners`]). The target that
+//! owns a shard packs it ([`builds`], [`pack`]). It keeps the shard as an object, or unpublished
+//! until the job reports that all shards are complete.
 
 pub(crate) mod builds;
 mod owners;
@@ -11,7 +11,7 @@ use forebay_core::{Error, ErrorCode};
 pub(super) use owners::{Built, Contents, Order, Owners, Wanted};
 pub(super) use pack::writer;
 
-/// The end of what was stopped.
+/// The error of stopped work.
 pub(super) fn stopped() -> Error {
     Error::new(ErrorCode::Conflict, "stopped")
 }

@@ -1,5 +1,5 @@
-//! Having shards built by their owners: asked, watched, asked again when an owner is lost, told to
-//! stop when the job is, and told to publish what lies aside.
+//! Lets the owners of shards build them. A job starts and polls the builds, repeats them when an
+//! owner is lost, stops them when the job is stopped, and publishes built shards.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -25,24 +25,24 @@ use crate::object::ObjectService;
 const BUILD: &str = "/internal/v1/shard/build";
 const HOLD: &str = "/internal/v1/shard/hold";
 const UNPACK: &str = "/internal/v1/shard/unpack";
-/// How long unpacking a shard may take.
+/// Timeout for unpacking a shard.
 const UNPACKING: Duration = Duration::from_secs(600);
-/// Shards that one owner builds at once, unless the job says.
+/// Shards that one owner builds at once, unless the job sets it.
 const BUILDS_PER_OWNER: usize = 2;
-/// How long a shard is tried again without progress, unless the job says.
+/// How long a shard is retried without progress, unless the job sets it.
 const STALL_TIMEOUT: Duration = Duration::from_secs(60);
 /// Pause before a shard is tried again.
 const PAUSE: Duration = Duration::from_millis(500);
-/// Failed questions in a row after which an owner counts as lost.
+/// Failed status requests in a row after which an owner counts as lost.
 const SILENCES: u32 = 5;
 
-/// What all shards of a job have in common.
+/// The settings that all shards of a job share.
 #[derive(Clone)]
 pub(in super::super) struct Order {
     pub(in super::super) source: Bucket,
     pub(in super::super) destination: Bucket,
     pub(in super::super) ext: String,
-    /// The members come out of shards.
+    /// The members are members of other shards.
     pub(in super::super) from_shards: bool,
     /// They are published when all of them are built.
     pub(in super::super) aside: bool,
@@ -51,7 +51,7 @@ pub(in super::super) struct Order {
 }
 
 impl Order {
-    /// Shards of whole objects, each an object as soon as it is built.
+    /// Shards of whole objects; each is published as soon as it is built.
     pub(in super::super) fn new(source: &Bucket, destination: &Bucket, ext: &str) -> Self {
         Self {
             source: source.clone(),
@@ -65,11 +65,11 @@ impl Order {
     }
 }
 
-/// What goes into a shard.
+/// The members of a shard.
 #[derive(Default)]
 pub(in super::super) struct Contents {
     pub(in super::super) members: Vec<BuildMember>,
-    /// Time and mode of each, when they come out of shards.
+    /// Time and mode of each, if they are members of other shards.
     pub(in super::super) stats: Vec<Stat>,
 }
 
@@ -77,11 +77,11 @@ pub(in super::super) struct Contents {
 pub(in super::super) struct Wanted<'a> {
     pub(in super::super) index: usize,
     pub(in super::super) name: &'a str,
-    /// Asked with every try: they are many.
+    /// Called for every attempt, because the contents are large.
     pub(in super::super) contents: &'a (dyn Fn() -> Result<Contents> + Sync),
 }
 
-/// A shard that is there.
+/// A shard that was built.
 #[derive(Clone)]
 pub(in super::super) struct Built {
     pub(in super::super) size: u64,
@@ -113,15 +113,15 @@ impl<'a> Owners<'a> {
         Self { objects, peer, job, order, halt, permits: Mutex::default() }
     }
 
-    /// The same owners, for work that goes to its end though the job is stopped.
+    /// The same owners, for work that is completed even if the job is stopped.
     pub(in super::super) fn unstoppable(&self) -> Self {
         let order = self.order.clone();
         Self::new(self.objects, &self.peer, self.job, order, &CancellationToken::new())
     }
 
-    /// Has one shard built, by whoever owns it then. Failures that may pass are tried again.
+    /// Has the current owner build one shard. Transient failures are retried.
     pub(in super::super) async fn build(&self, shard: &Wanted<'_>) -> Result<Built> {
-        // What came before is no progress when it comes again.
+        // Repeated work is no progress.
         let (mut best, mut last_progress) = (0, Instant::now());
         for attempt in 0.. {
             if self.halt.is_cancelled() {
@@ -149,7 +149,7 @@ impl<'a> Owners<'a> {
         Err(stopped())
     }
 
-    /// One try; `counted` are the files and bytes that it added to the job's progress.
+    /// One attempt; `counted` are the files and bytes that it added to the job's progress.
     async fn try_build(
         &self,
         shard: &Wanted<'_>,
@@ -185,7 +185,7 @@ impl<'a> Owners<'a> {
         match watched {
             Ok((size, checksum)) => Ok(Built { size, checksum, owner, path }),
             Err(e) => {
-                // Nobody waits for it any more: it must not become visible later.
+                // The job does not wait for it any more, so it must not be published later.
                 self.drop_build(&owner, &path).await;
                 Err(e)
             }
@@ -195,7 +195,7 @@ impl<'a> Owners<'a> {
     async fn drop_build(&self, owner: &Node, path: &str) {
         let sent = self.peer.with_idle_timeout(STALL_TIMEOUT).delete(&owner.url, path).await;
         if let Err(e) = sent {
-            tracing::debug!(target = %owner.id, error = %e, "a build was not told to stop");
+            tracing::debug!(target = %owner.id, error = %e, "could not stop a build");
         }
     }
 
@@ -231,7 +231,7 @@ impl<'a> Owners<'a> {
         }
     }
 
-    /// Makes an object of a shard that lies aside. One whose owner was lost is built again first.
+    /// Publishes a built shard. If its owner was lost, the shard is built again first.
     pub(in super::super) async fn publish(
         &self,
         shard: &Wanted<'_>,
@@ -260,13 +260,13 @@ impl<'a> Owners<'a> {
             e if e.code == ErrorCode::JobNotFound => Error::unavailable(e.message),
             e => e,
         })?;
-        // Its files count already.
+        // Its files are counted already.
         let mut counted = (status.files, status.bytes);
         self.watch(&built.owner, &built.path, &mut counted).await
     }
 
-    /// Has an input shard unpacked by its owner, if it is a compressed TAR. Where that cannot be done
-    /// its members are read all the same, only slowly.
+    /// Has an input shard unpacked by its owner, if it is a compressed TAR. If that fails its
+    /// members are still readable, only slowly.
     pub(in super::super) async fn unpack(&self, name: &str) {
         let unpacked = async {
             let shard = ObjectName::new(name)?;
@@ -290,7 +290,7 @@ impl<'a> Owners<'a> {
         }
     }
 
-    /// Keeps what lies aside for this job from being given up, for as long as this is polled.
+    /// Keeps the unpublished shards of this job from being given up, as long as this is polled.
     pub(in super::super) async fn hold(&self) {
         loop {
             tokio::time::sleep(LEASE / 4).await;
@@ -298,7 +298,7 @@ impl<'a> Owners<'a> {
         }
     }
 
-    /// Gives up all that lies aside for this job, and what is in the works.
+    /// Gives up all unpublished and unfinished shards of this job.
     pub(in super::super) async fn release(&self) {
         self.tell_all(false).await;
     }
@@ -311,7 +311,7 @@ impl<'a> Owners<'a> {
             let (peer, request) = (self.peer.clone(), request.clone());
             async move {
                 if let Err(e) = peer.post_json::<_, ()>(&url, HOLD, &request).await {
-                    tracing::debug!(url, error = %e, "a target was not told");
+                    tracing::debug!(url, error = %e, "could not notify a target");
                 }
             }
         });

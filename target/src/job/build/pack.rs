@@ -1,5 +1,5 @@
-//! One shard as a stream of bytes: its members pulled from their owners batch by batch and written
-//! into an archive on the way. Memory is a few pieces, however large the shard.
+//! One shard as a stream of bytes: pulls members from their owners batch by batch and writes them
+//! into an archive. It holds only a few chunks in memory, however large the shard.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -20,15 +20,15 @@ use super::stopped;
 use crate::object::ObjectService;
 use crate::shard::write::ArchiveWriter;
 
-/// Members asked for at once.
+/// Members requested at once.
 const CHUNK: usize = 4096;
-/// Bytes, and steps, that are gathered before the archive takes them.
+/// Bytes, and steps, that are gathered before they are written to the archive.
 const STEP_BYTES: usize = 256 << 10;
 const STEPS: usize = 1024;
-/// How long an owner may say nothing: a cold object comes from far away.
+/// Longest wait for data from an owner: a cold object is fetched from its backend.
 const SILENCE: Duration = Duration::from_secs(60);
 
-/// What is needed to build one shard.
+/// The input of a build of one shard.
 pub(super) struct Pack {
     pub(super) objects: ObjectService,
     pub(super) peer: PeerClient,
@@ -50,7 +50,8 @@ impl Progress {
     }
 }
 
-/// The shard's bytes. A stop, or any failure, ends them with an error, so that nothing is kept.
+/// The shard's bytes. After a stop or any failure the stream ends with an error, so that no shard
+/// is kept.
 pub(super) fn stream(pack: Pack) -> BoxStream<'static, Result<Bytes>> {
     let start = Packer {
         pack,
@@ -74,7 +75,7 @@ pub(super) fn stream(pack: Pack) -> BoxStream<'static, Result<Bytes>> {
     pieces.boxed()
 }
 
-/// A step of writing an archive.
+/// One step of writing an archive.
 enum Step {
     Begin(String, u64, Option<Stat>),
     Data(Bytes),
@@ -83,20 +84,20 @@ enum Step {
 
 struct Packer {
     pack: Pack,
-    /// Made with the first step, gone with the last.
+    /// Created with the first step, dropped with the last.
     writer: Option<ArchiveWriter>,
     steps: Vec<Step>,
     /// Bytes in `steps`.
     gathered: usize,
     /// The member that is being pulled.
     member: usize,
-    /// Whether some of it came.
+    /// Whether some of its bytes arrived.
     started: bool,
     chunk: Chunk,
     over: bool,
 }
 
-/// The members that were asked for together, and who sends each.
+/// The members that were requested together, and the owner of each.
 #[derive(Default)]
 struct Chunk {
     first: usize,
@@ -121,7 +122,7 @@ impl Packer {
         Ok(None)
     }
 
-    /// Takes in the next row of the member that is being pulled.
+    /// Adds the next row of the member that is being pulled.
     async fn pull(&mut self) -> Result<()> {
         if self.member == self.chunk.first + self.chunk.owners.len() {
             self.open_chunk().await?;
@@ -162,7 +163,7 @@ impl Packer {
         Ok(())
     }
 
-    /// Asks the owners of the next members for them.
+    /// Requests the next members from their owners.
     async fn open_chunk(&mut self) -> Result<()> {
         let first = self.member;
         let members = &self.pack.request.members[first..];
@@ -199,8 +200,8 @@ impl Packer {
         Ok(())
     }
 
-    /// Writes what was gathered, and at the end the archive's own end. What takes the processor
-    /// long is done beside the tasks that wait for bytes.
+    /// Writes the gathered steps, and at the end the archive's end. Long CPU work runs on another
+    /// thread, so that waiting tasks are not blocked.
     async fn write(&mut self) -> Result<Bytes> {
         let writer = match self.writer.take() {
             Some(writer) => writer,
@@ -227,7 +228,7 @@ pub(in super::super) fn writer(ext: &str) -> Result<ArchiveWriter> {
     ArchiveWriter::new(ArchiveFormat::from_name(ext).ok_or_else(unknown)?)
 }
 
-/// The writer, unless that was its last, and what is ready to go out.
+/// Returns the writer, unless that was its last step, and the bytes that are ready.
 fn write_steps(
     mut writer: ArchiveWriter,
     steps: Vec<Step>,

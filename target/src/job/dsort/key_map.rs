@@ -1,5 +1,5 @@
-//! Reading an external key map: from a URL of this cluster as an object, from any other as users'
-//! URLs are called.
+//! Reads an external key map: from a URL of this cluster as an object, from any other URL by HTTP
+//! within the rules for users' URLs.
 
 use forebay_client::Client;
 use forebay_core::dsort::{KeyMapAt, KeyMapSource};

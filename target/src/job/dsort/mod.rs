@@ -1,8 +1,8 @@
-//! The job that writes the records of shards into others, in another order. One target runs it: it
-//! reads the indexes of the input, plans, checks everything, and only then has each output shard's
-//! owner pack it ([`super::build`]) out of ranges of the input shards. All of them lie aside until
-//! the last one is whole; then they are published. Until then nothing is to be seen of the job, and
-//! nothing is left of it when it is stopped or fails.
+//! The job that writes the records of shards into other shards, in another order. One target runs
+//! it: it reads the indexes of the input, plans, and checks everything. Only then the owner of each
+//! output shard packs it ([`super::build`]) from ranges of the input shards. All output shards stay
+//! unpublished until the last one is complete; then they are published. Until then the job has no
+//! visible result, and it leaves nothing behind when it is stopped or fails.
 
 mod key_map;
 
@@ -23,12 +23,13 @@ use super::build::{Built, Contents, Order, Owners, Wanted, stopped, writer};
 use super::ishard::client;
 use crate::object::ObjectService;
 
-/// Shards in the works for each living target, beyond those that it builds at once.
+/// Shards in progress for each live target, beyond those that it builds at once.
 const QUEUED_SHARDS_PER_TARGET: usize = 2;
 /// Shards published at once.
 const PUBLISHING: usize = 16;
 
-/// Runs the job to its end, or until it is stopped: then nothing of it goes on when this returns.
+/// Runs the job to its end, or until it is stopped: then none of its work continues when this
+/// returns.
 pub(super) async fn run(
     objects: &ObjectService,
     peer: &PeerClient,
@@ -60,7 +61,7 @@ pub(super) async fn run(
     create(objects, peer, job, spec, &plan).await
 }
 
-/// Everything that can be refused is refused here: nothing is written before this has ended well.
+/// Makes all checks that can reject the job: nothing is written before this has succeeded.
 async fn prepare(
     objects: &ObjectService,
     client: &Client,
@@ -88,7 +89,7 @@ async fn prepare(
     job.report(|report| report.inputs = names.len() as u64);
     let machine = machine();
     let memory = match machine.mem_used + machine.mem_avail {
-        // It cannot be told here.
+        // The size of the memory is unknown.
         0 => u64::MAX,
         total => total,
     };
@@ -137,7 +138,7 @@ async fn blocking<T: Send + 'static>(
     done.map_err(|e| Error::internal(format!("planning failed: {e}")))?
 }
 
-/// The target that a name falls to; this one where it falls to none at the moment.
+/// The owner of a name; this target if it has no owner at the moment.
 fn owner_id(objects: &ObjectService, bucket: &forebay_core::Bucket, name: &str) -> NodeId {
     let state = objects.state();
     let owner = state.bucket(bucket).and_then(|info| placement::owner(&state, info, name));
@@ -148,7 +149,7 @@ fn millis(took: Duration) -> u64 {
     u64::try_from(took.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Has all shards packed, aside, and published when the last of them is whole.
+/// Has all shards packed, and publishes them when the last of them is complete.
 async fn create(
     objects: &ObjectService,
     peer: &PeerClient,
@@ -179,20 +180,20 @@ async fn create(
             futures::stream::iter(unpack).buffer_unordered(ahead).collect::<()>().await;
         }
         let built = build_all(job, plan, &owners, ahead, || halt.cancel()).await?;
-        // From here on the job is done, or names the shards that are not.
+        // From here on the job succeeds, or reports the shards that could not be published.
         publish_all(job, plan, built, &owners.unstoppable()).await
     };
     let done = tokio::select! {
         done = work => done,
         () = owners.hold() => Err(Error::internal("a job stopped to hold its shards")),
     };
-    // All that is published is none of the job's any more.
+    // Published shards do not belong to the job any more.
     owners.release().await;
     done
 }
 
-/// The shards in their order. Ends at the first that fails for good, when none is in the works any
-/// more.
+/// Builds the shards in their order. Ends at the first final failure, after all builds in progress
+/// have ended.
 async fn build_all(
     job: &Job,
     plan: &Plan,
@@ -236,7 +237,7 @@ async fn build_all(
     }
 }
 
-/// Makes objects of all shards. A failure of one keeps none of the others from it.
+/// Publishes all shards. A failure of one does not stop the others.
 async fn publish_all(job: &Job, plan: &Plan, built: Vec<Built>, owners: &Owners<'_>) -> Result<()> {
     let mut results = futures::stream::iter(built.into_iter().enumerate())
         .map(|(index, built)| {
