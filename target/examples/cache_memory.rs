@@ -1,4 +1,4 @@
-//! Measures what a table of residents takes in memory and time.
+//! Measures the memory and time that a table of residents takes.
 //!
 //! ```text
 //! cargo run --release -p forebay-target --example cache_memory [residents]
@@ -19,7 +19,7 @@ fn resident_mib(field: &str) -> u64 {
     line.trim_matches([':', '\t', ' ', 'k', 'B']).trim().parse().unwrap_or(0u64) >> 10
 }
 
-/// Processor time of this process so far; on a busy machine the clock on the wall says little.
+/// CPU time of this process so far; on a busy machine wall-clock time says little.
 fn spent() -> Duration {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
     let fields = stat.rsplit(") ").next().unwrap_or_default().split(' ');
@@ -33,7 +33,7 @@ fn each(time: Duration, n: u64) -> String {
 
 fn main() {
     let n: u64 = std::env::args().nth(1).and_then(|a| a.parse().ok()).unwrap_or(10_000_000);
-    // One policy a process: what one gives back the next would hide.
+    // One policy per process: memory that one policy frees would hide that of the next.
     let policy = match std::env::args().nth(2).as_deref() {
         Some("lru") => CachePolicy::Lru,
         Some("sieve") => CachePolicy::Sieve,

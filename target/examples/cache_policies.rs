@@ -10,7 +10,7 @@ use forebay_target::cache::policy::{
     Density, Lru, NoReplacement, Policy, S3Fifo, Sampled, Sieve, trace,
 };
 
-/// Objects of a data set unless told otherwise.
+/// Default number of objects of a data set.
 const OBJECTS: u32 = 10_000;
 /// Sizes of the cache in percent of the data set.
 const SIZES: [usize; 4] = [10, 25, 50, 90];

@@ -1,5 +1,5 @@
-//! Destroyed buckets: their data goes as soon as this target learns that the bucket is no more,
-//! also when it was down at that moment.
+//! Destroyed buckets: removes their data as soon as this target gets a state without the bucket,
+//! also if it was down when the bucket was destroyed.
 
 use std::path::{Path, PathBuf};
 
@@ -35,13 +35,13 @@ pub(crate) async fn watch(
     }
 }
 
-/// The cluster that a target noted in its folder; empty where it noted none.
+/// The cluster that a target recorded in its folder; empty if there is no record.
 pub(crate) async fn noted_cluster(node_dir: &Path) -> String {
     let noted = tokio::fs::read_to_string(node_dir.join(CLUSTER_FILE)).await;
     noted.map(|id| id.trim().to_owned()).unwrap_or_default()
 }
 
-/// A gateway that lost its metadata knows no bucket: nothing may be dropped on its word.
+/// A gateway that lost its metadata knows no bucket: its state must not make a target drop data.
 async fn is_our_cluster(node_dir: &Path, state: &ClusterState) -> bool {
     let file = node_dir.join(CLUSTER_FILE);
     match tokio::fs::read_to_string(&file).await {
@@ -72,8 +72,8 @@ async fn drop_unknown(objects: &ObjectService, maps: &Maps, node_dir: &Path) {
             return;
         }
     };
-    // Only now: a state from before would not know a bucket that was made, and written to, while
-    // this target looked. Ids of buckets are not used again, so a later state harms nobody.
+    // Only now: an older state would not contain a bucket that was created and written to while
+    // this target listed. Ids of buckets are not used again, so a later state does no harm.
     let state = maps.load();
     if !is_our_cluster(node_dir, &state).await {
         return;

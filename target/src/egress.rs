@@ -1,5 +1,5 @@
-//! HTTP to wherever a user's URL points, within the rule for it: names are resolved here, so that
-//! what was allowed is what is called, and every redirect is judged anew.
+//! HTTP to URLs of users, within the egress rule. Names are resolved here, so that the checked
+//! address is the one that is called, and every redirect is checked again.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -14,7 +14,7 @@ use reqwest::redirect::Policy;
 use reqwest::{Client, Method, RequestBuilder, Url};
 
 const CONNECT_WITHIN: Duration = Duration::from_secs(5);
-/// Redirects that are followed at most.
+/// Most redirects that are followed.
 const REDIRECTS: usize = 10;
 
 /// A client that calls only what its rule allows; cheap to clone.
@@ -25,7 +25,7 @@ pub(crate) struct Guarded {
 }
 
 impl Guarded {
-    /// A client that follows redirects, or takes them as answers.
+    /// A client that follows redirects, or returns them as responses.
     pub(crate) fn new(rule: Egress, follow: bool) -> Result<Self> {
         // One TLS stack serves all, but the client does not choose it; an earlier choice stays.
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
@@ -44,7 +44,7 @@ impl Guarded {
         Ok(Self { client, rule })
     }
 
-    /// Reads a URL and judges what stands in it; a name is judged when it is resolved.
+    /// Parses a URL and checks it; a name is checked when it is resolved.
     pub(crate) fn url(&self, text: &str) -> Result<Url> {
         let url: Url =
             text.parse().map_err(|e| Error::invalid(format!("\"{text}\" is not a URL: {e}")))?;
@@ -59,7 +59,7 @@ impl Guarded {
     }
 }
 
-/// The domain's error for a request that got no answer. `who` begins the sentence.
+/// The error for a request without a response. `who` is the start of its text.
 pub(crate) fn failed(who: &str, e: &reqwest::Error) -> Error {
     if let Some(blocked) = blocked(e) {
         return refusal(blocked);
@@ -77,7 +77,7 @@ fn refusal(blocked: &Blocked) -> Error {
         .hint("download.allow_private opens private networks for downloads; link-local addresses stay closed")
 }
 
-/// The last cause, which says what happened.
+/// The innermost cause, which has the actual failure.
 pub(crate) fn innermost(e: &(dyn StdError + 'static)) -> String {
     let mut inner = e;
     while let Some(source) = inner.source() {
@@ -96,7 +96,7 @@ fn blocked(e: &reqwest::Error) -> Option<&Blocked> {
     }
 }
 
-/// Where a request must not go.
+/// Why a request is not allowed.
 #[derive(Debug)]
 struct Blocked(String);
 
@@ -108,7 +108,7 @@ impl fmt::Display for Blocked {
 
 impl StdError for Blocked {}
 
-/// Judges scheme and literal address of a URL.
+/// Checks scheme and literal address of a URL.
 fn judge(url: &Url, rule: Egress) -> Result<(), Blocked> {
     if !matches!(url.scheme(), "http" | "https") {
         return Err(Blocked(format!("\"{url}\": it is not http or https")));
@@ -134,7 +134,7 @@ fn redirects(rule: Egress) -> Policy {
     })
 }
 
-/// Resolves names to what the rule allows of them.
+/// Resolves names to the addresses that the rule allows.
 struct Resolver(Egress);
 
 impl Resolve for Resolver {

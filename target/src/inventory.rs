@@ -1,4 +1,4 @@
-//! Inventories on the target that owns their object: taken from the backend, told in pages.
+//! Inventories on the target that owns their object: taken from the backend, returned in pages.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -20,7 +20,7 @@ use futures::{StreamExt, TryStreamExt};
 use crate::job::{Jobs, Registration, RequestJob};
 use crate::object::{ObjectService, PutRequest};
 
-/// Starts to take an inventory, as a job of the id that the request has.
+/// Starts to take an inventory, as a job with the request's id.
 pub(crate) fn create(
     objects: &ObjectService,
     jobs: &Jobs,
@@ -60,13 +60,13 @@ pub(crate) fn create(
 
 type SharedJob = Arc<Mutex<Option<RequestJob>>>;
 
-/// What is left to write.
+/// The remaining work of a write.
 enum Left {
     Rows { writer: InventoryWriter, pages: Option<BoxStream<'static, Result<Vec<ListEntry>>>> },
     Nothing,
 }
 
-/// The bytes of an inventory, page by page as the backend tells them.
+/// The bytes of an inventory, page by page as the backend returns them.
 fn rows(
     objects: ObjectService,
     info: Arc<BucketInfo>,
@@ -96,7 +96,7 @@ fn rows(
     })
 }
 
-/// What an inventory is.
+/// The description of an inventory.
 pub(crate) async fn info(objects: &ObjectService, object: &str) -> Result<InventoryInfo> {
     let (footer, size) = footer(objects, object).await?;
     Ok(InventoryInfo { size, ..footer.info })
@@ -127,7 +127,7 @@ pub(crate) async fn page(objects: &ObjectService, query: &InventoryQuery) -> Res
     }
 }
 
-/// Deletes an inventory; one that is not there is no error.
+/// Deletes an inventory; a missing one is no error.
 pub(crate) async fn destroy(objects: &ObjectService, object: &str) -> Result<()> {
     let home = objects.state().bucket(&home()?)?.clone();
     match objects.delete(&home, object).await {

@@ -1,11 +1,11 @@
-//! A target: owns bytes. It stores objects, fills misses from backends, serves objects, ranges and
-//! batches, and runs jobs.
+//! A target: stores the data. It stores objects, fetches missing ones from backends, serves
+//! objects, ranges and batches, and runs jobs.
 //!
-//! A GET walks [`http`] → [`object`] → [`store`], and on a miss `object::cold` → [`backend`].
-//! Members of archives are [`shard`]'s, through `object`, and [`scrub`] reads what nobody else does.
-//! Dependencies go one way:
-//! `http → {object, shard, batch, job, scrub} → {store, backend, cache}`; only `object` joins the store
-//! with the backends, and `wiring` alone sees all parts.
+//! A GET passes [`http`] → [`object`] → [`store`], and on a miss `object::cold` → [`backend`].
+//! Members of archives are handled by [`shard`], through `object`. [`scrub`] checks stored bytes in
+//! the background. Dependencies go one way: `http → {object, shard, batch, job, scrub} → {store,
+//! backend, cache}`; only `object` joins the store with the backends, and only `wiring` uses all
+//! parts.
 
 pub mod backend;
 mod batch;

@@ -1,4 +1,4 @@
-//! Small files in the node's folder that outlive the process and power cuts.
+//! Small files in the node's folder that survive the process and power cuts.
 
 use std::fs::File;
 use std::io::{self, Write as _};

@@ -5,36 +5,36 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until};
 
-/// The pace of one job, or of one bucket's backend.
+/// The rate limit of one job, or of one bucket's backend.
 pub(crate) struct Pace {
-    /// 0: none.
+    /// 0: no limit.
     per_second: f64,
-    /// When what has been let through so far has had its time.
+    /// When the units passed so far have used up their time.
     free_at: Mutex<Instant>,
 }
 
 impl Pace {
-    /// `targets` share the limit; 0: there is none.
+    /// `targets` share the limit; 0 means no limit.
     pub(crate) fn new(per_second: f64, targets: usize) -> Self {
         let per_second = per_second / targets.max(1) as f64;
         Self { per_second, free_at: Mutex::new(Instant::now()) }
     }
 
-    /// Returns when so many more may pass.
+    /// Returns when `n` more units may pass.
     pub(crate) async fn pass(&self, n: usize) {
         if let Some(turn) = self.turn(n, Instant::now(), None) {
             sleep_until(turn).await;
         }
     }
 
-    /// As [`Self::pass`]; false, at once, when that would take longer than `wait`.
+    /// As [`Self::pass`]; returns false at once if that would take longer than `wait`.
     pub(crate) async fn pass_within(&self, n: usize, wait: Duration) -> bool {
         let Some(turn) = self.turn(n, Instant::now(), Some(wait)) else { return false };
         sleep_until(turn).await;
         true
     }
 
-    /// When so many more may pass, which are asked for now.
+    /// When `n` more units, requested now, may pass.
     fn turn(&self, n: usize, now: Instant, wait: Option<Duration>) -> Option<Instant> {
         if self.per_second <= 0.0 {
             return Some(now);

@@ -1,6 +1,7 @@
-//! Promotion: files that lie on this node, under the one folder that is for that, become objects.
+//! Promotion: makes objects of files on this node, below the one folder that the configuration
+//! allows.
 //!
-//! Symbolic links are not followed: what they point to may be anybody's.
+//! Symbolic links are not followed, because they may point to any file.
 
 use std::fs::OpenOptions;
 use std::os::unix::ffi::OsStrExt;
@@ -22,13 +23,13 @@ use walkdir::WalkDir;
 use crate::job::{Jobs, Registration, RequestJob};
 use crate::object::{Delivery, ObjectService};
 
-/// Files that are looked at to tell whether targets see the same.
+/// Most files that are compared to detect whether targets see the same files.
 const SCANNED: u64 = 10_000;
-/// Files that become objects at once.
+/// Files that are stored at once.
 const PARALLEL: usize = 8;
-/// Files found ahead of those at work.
+/// Files found ahead of those being stored.
 const QUEUED_FILES: usize = 256;
-/// Bytes read of a file at once.
+/// Bytes of a file that are read at once.
 const READ: usize = 256 << 10;
 
 /// All promotions of this target; cheap to clone.
@@ -42,7 +43,7 @@ struct Inner {
     lifecycle: Lifecycle,
 }
 
-/// What one promotion is about.
+/// The parameters of one promotion.
 struct Work {
     info: Arc<BucketInfo>,
     args: PromoteArgs,
@@ -68,7 +69,7 @@ impl Promotions {
         Self(Arc::new(Inner { objects, jobs, root: root.into(), lifecycle }))
     }
 
-    /// What this node sees of the source; an error when that is nothing.
+    /// This node's view of the source; an error if it is not there.
     pub(crate) async fn scan(&self, args: PromoteArgs) -> Result<PromoteScan> {
         let root = self.0.root.clone();
         blocking(move || {
@@ -85,7 +86,7 @@ impl Promotions {
         .await
     }
 
-    /// Begins to make objects of files, as a job under the given id.
+    /// Starts to make objects of files, as a job with the given id.
     pub(crate) async fn start(&self, request: PromoteRequest) -> Result<()> {
         let PromoteRequest { id, bucket, args, shared } = request;
         let info = self.0.objects.state().bucket(&bucket)?.clone();
@@ -133,7 +134,8 @@ impl Promotions {
         walk.await.map_err(|_| Error::internal("promote: looking for files ended early"))
     }
 
-    /// Makes an object of one file. Its bytes; `None` when that is not to be done, or not here.
+    /// Makes an object of one file. Returns its bytes; `None` if it is to be skipped, or belongs on
+    /// another target.
     async fn promote(&self, work: &Work, path: &Path) -> Result<Option<u64>> {
         let within = match work.files.is_folder {
             true => Some(work.files.within(path)?),
@@ -154,7 +156,7 @@ impl Promotions {
             let path = path.to_owned();
             blocking(move || open(&path)).await?
         };
-        // Somebody took it away since it was listed.
+        // Removed since it was listed.
         let Some((file, len)) = file else { return Ok(None) };
         let shown = path.display().to_string();
         let body = ReaderStream::with_capacity(tokio::fs::File::from_std(file), READ)
@@ -182,7 +184,7 @@ impl Promotions {
 }
 
 impl Files {
-    /// Finds the source and makes sure that it really lies under the root.
+    /// Finds the source and checks that it is really under the root.
     fn find(root: &Path, args: &PromoteArgs) -> Result<Self> {
         args.check_source(&root.to_string_lossy())?;
         let source = PathBuf::from(&args.source);
@@ -220,7 +222,7 @@ impl Files {
         })
     }
 
-    /// A file's path in the source.
+    /// A file's path relative to the source.
     fn within<'a>(&self, path: &'a Path) -> Result<&'a str> {
         let within = path.strip_prefix(&self.source).ok().and_then(Path::to_str);
         within.ok_or_else(|| {

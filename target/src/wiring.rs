@@ -1,4 +1,4 @@
-//! Builds a target from its parts; the one file that sees all of them.
+//! Builds a target from its parts; the only file that uses all of them.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -38,7 +38,7 @@ use crate::shard::Shards;
 use crate::store::{RealDisk, Store};
 
 /// Runs one target until `lifecycle` is cancelled. `ready` is called once it listens, with its URL;
-/// it is a member of the cluster when its `/readyz` says so.
+/// it is a member of the cluster when its `/readyz` succeeds.
 pub async fn run(
     config: NodeConfig,
     lifecycle: Lifecycle,

@@ -1,4 +1,4 @@
-//! One v1 batch as a job that its request does: streamed, or kept until it is whole.
+//! One v1 batch as a job of its request: streamed, or kept until it is complete.
 
 use std::sync::Arc;
 
@@ -17,10 +17,11 @@ use super::output::Sink;
 use super::spool::Spool;
 use crate::job::RequestJob;
 
-/// Pieces on their way to a client that reads slowly.
+/// Chunks in flight to a client that reads slowly.
 const PIECES_AHEAD: usize = 1;
 
-/// The archive as it is built. A failure, and a stop of the job, is the stream's last item.
+/// The archive as a stream, while it is built. A failure, or a stop of the job, is the stream's
+/// last item.
 pub(crate) fn streamed(
     assembler: Assembler,
     job: RequestJob,
@@ -31,12 +32,12 @@ pub(crate) fn streamed(
     lifecycle.spawn(async move {
         let mut sink = Sink::Channel(sender.clone(), Some(share));
         let done = tokio::select! {
-            // The job, dropped before its end, tells that its request went away.
+            // Dropping the job before its end records that its request went away.
             () = sender.closed() => return,
             done = build(assembler, &mut sink, &job) => done,
         };
         let error = done.err();
-        // Before the client can see the end, so that it finds the job over.
+        // Before the client can see the end, so that it finds the job ended.
         job.end(error.clone().map_or(Ok(()), Err));
         if let Some(error) = error {
             tracing::debug!(%error, "batch ended early");
@@ -46,7 +47,7 @@ pub(crate) fn streamed(
     outgoing(receiver)
 }
 
-/// What became of each entry, and the archive. When this fails nothing has gone out.
+/// The result of each entry, and the archive. If this fails nothing has been sent.
 pub(crate) async fn buffered(
     assembler: Assembler,
     job: RequestJob,

@@ -1,5 +1,5 @@
 //! A v1 batch: this target pulls every entry from its owner and writes one archive in request
-//! order. When an owner goes away, only what is still missing is planned again.
+//! order. If an owner is lost, only the missing entries are planned again.
 
 use std::collections::HashMap;
 use std::pin::pin;
@@ -18,9 +18,9 @@ use super::resume::Sent;
 use super::sources::{Next, Sources};
 use crate::job::RequestJob;
 
-/// How long the batch goes on without a byte of progress before it is given up.
+/// How long the batch continues without a byte of progress before it is given up.
 const STALL: Duration = Duration::from_secs(30);
-/// A wait longer than this lets out what is ready.
+/// If it waits longer than this, the ready bytes are sent.
 const FLUSH_AFTER: Duration = Duration::from_millis(5);
 /// Pause before entries of a lost owner are planned again.
 const REPLAN_PAUSE: Duration = Duration::from_millis(300);
@@ -40,7 +40,7 @@ impl Assembler {
         mut moss: MossRequest,
         entries: Vec<ResolvedEntry>,
     ) -> Self {
-        // What they say is in `entries`; there may be a million.
+        // Freed, because `entries` has their content; there may be a million.
         moss.entries = Vec::new();
         let mut buckets: Vec<Bucket> = Vec::new();
         let mut numbers: HashMap<&Bucket, usize> = HashMap::new();
@@ -62,8 +62,8 @@ impl Assembler {
         Self { moss, entries, sources }
     }
 
-    /// Writes the whole archive; returns what became of each entry, unless it is streamed: then
-    /// nobody is told. `job` counts what went out.
+    /// Writes the whole archive. Returns the result of each entry, or nothing if the archive is
+    /// streamed. `job` counts the sent entries.
     pub(crate) async fn run(mut self, sink: &mut Sink, job: &RequestJob) -> Result<Vec<MossOut>> {
         let mut output = Output::new(self.moss.format()?, sink)?;
         self.sources.plan(0..self.entries.len());
@@ -81,7 +81,8 @@ impl Assembler {
         Ok(outs)
     }
 
-    /// Writes one member, planning again as often as owners go away; its size, or why it is missing.
+    /// Writes one member, and plans again whenever an owner is lost. Returns its size, or why it is
+    /// missing.
     async fn emit(&mut self, index: usize, output: &mut Output<'_>) -> Result<Result<u64>> {
         let name = self.moss.member_name(&self.entries[index]);
         let mut sent: Option<Sent> = None;
@@ -122,7 +123,8 @@ impl Assembler {
         }
     }
 
-    /// What comes next; while it keeps the batch waiting, the client gets what is ready.
+    /// The next part of an entry. If it has to wait, the ready bytes are sent to the client
+    /// meanwhile.
     async fn next_or_flush(&mut self, index: usize, output: &mut Output<'_>) -> Result<Next> {
         let mut next = pin!(self.sources.next(index));
         if let Ok(next) = tokio::time::timeout(FLUSH_AFTER, &mut next).await {

@@ -1,7 +1,7 @@
-//! The memory of all batches of a target: each has its share, which shrinks as others come.
+//! The memory of all batches of a target: each has its share, which shrinks as others arrive.
 //!
-//! A batch has a place from when its request is here until its answer is out. A client that reads
-//! nothing loses its place when another one waits for it: the connection of such a batch is ended.
+//! A batch has a slot from the arrival of its request until its response is sent. If a client does
+//! not read, and another batch waits for a slot, the connection of the first batch is ended.
 
 use std::collections::BTreeMap;
 use std::pin::pin;
@@ -16,23 +16,23 @@ use futures::FutureExt;
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
-/// A batch never has less, or it would read one object after the other,
+/// A batch never has less, or it would read objects one by one,
 const MIN_BATCH_BYTES: usize = 256 << 10;
 /// and never more: it would not get faster.
 const MAX_BATCH_BYTES: usize = 64 << 20;
-/// For each batch that clients may ask for here, other targets may ask for this many parts of
-/// theirs. They count apart: targets that wait for each other's places would wait for ever.
+/// For each client batch in the limit, other targets may have this many requests for parts of their
+/// batches. They count separately: targets that wait for each other's slots would deadlock.
 const PARTS: usize = 4;
 /// Memory of a request once it is read, as a multiple of its length.
 const PARSED: usize = 3;
-/// How long a request waits for a place before it gets 429,
+/// How long a request waits for a slot before it gets 429,
 const ADMISSION_TIMEOUT: Duration = Duration::from_secs(2);
-/// and how often it looks for a batch that stalled meanwhile.
+/// and how often it looks for a stalled batch meanwhile.
 const ADMISSION_INTERVAL: Duration = Duration::from_millis(200);
-/// A batch whose client read nothing for so long may be ended for another one.
+/// A batch whose client read nothing for this time may be ended in favor of another one.
 const STALLED_AFTER: Duration = Duration::from_secs(1);
 
-/// Who sent a request.
+/// The sender of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sender {
     Client,
@@ -51,7 +51,7 @@ struct Inner {
     /// Bytes of entries that all batches hold.
     held: AtomicUsize,
     freed: Notify,
-    /// How long a request waits for a place.
+    /// How long a request waits for a slot.
     admission_timeout: Duration,
     metrics: Metrics,
 }
@@ -62,7 +62,7 @@ struct Taken {
     nodes: usize,
     /// Memory of all requests.
     requests: usize,
-    /// Requests that wait for a place.
+    /// Requests that wait for a slot.
     waiting: usize,
     next: u64,
     live: BTreeMap<u64, Arc<Progress>>,
@@ -76,8 +76,8 @@ impl Taken {
         }
     }
 
-    /// Ends the batch whose client has read nothing for the longest time. A node that reads nothing
-    /// waits for a client of its own, which it ends by itself. False: no client is that slow.
+    /// Ends the batch whose client has read nothing for the longest time. A node that does not read
+    /// waits for a client of its own, and ends that itself. False if no client has stalled.
     fn end_stalled(&self) -> bool {
         let stalled = self.live.values().filter(|p| p.sender == Sender::Client);
         let stalled = stalled.filter_map(|p| Some((p.stalled_since()?, p)));
@@ -93,7 +93,7 @@ impl Taken {
     }
 }
 
-/// How a batch gets on, for those that wait for its place.
+/// The progress of a batch, for those that wait for its slot.
 struct Progress {
     sender: Sender,
     stalled: Mutex<Option<Instant>>,
@@ -117,15 +117,15 @@ impl Inner {
     }
 }
 
-/// The memory of a request that arrives. Dropped, it goes to the others.
+/// The memory of an arriving request. Released when dropped.
 pub(crate) struct RequestMemory {
     inner: Arc<Inner>,
     bytes: usize,
 }
 
 impl RequestMemory {
-    /// More of the request is here. Fails with [`ErrorCode::TooManyRequests`] while other requests
-    /// take the memory; alone, one of any length gets through.
+    /// Accounts for further bytes of the request. Fails with [`ErrorCode::TooManyRequests`] while
+    /// other requests take the memory; a single request of any length succeeds.
     pub(crate) fn grow(&mut self, bytes: usize) -> Result<()> {
         let bytes = bytes.saturating_mul(PARSED);
         let mut taken = self.inner.taken();
@@ -146,7 +146,7 @@ impl Drop for RequestMemory {
     }
 }
 
-/// One more waits for a place, for as long as this lives.
+/// Counts a request that waits for a slot, until dropped.
 struct Waiting<'a>(&'a Inner);
 
 impl Drop for Waiting<'_> {
@@ -156,7 +156,7 @@ impl Drop for Waiting<'_> {
 }
 
 impl Budget {
-    /// `total` bytes for at most `batches` batches of clients.
+    /// A budget of `total` bytes for at most `batches` batches of clients.
     pub(crate) fn new(total: u64, batches: usize, metrics: Metrics) -> Self {
         let total = usize::try_from(total).unwrap_or(usize::MAX);
         let (taken, held, freed) = (Mutex::default(), AtomicUsize::new(0), Notify::new());
@@ -164,14 +164,14 @@ impl Budget {
         Self(Arc::new(Inner { total, batches, taken, held, freed, admission_timeout, metrics }))
     }
 
-    /// Memory for a request of which nothing is here yet.
+    /// Memory for a request of which nothing has arrived yet.
     pub(crate) fn request(&self) -> RequestMemory {
         RequestMemory { inner: self.0.clone(), bytes: 0 }
     }
 
-    /// A share for a batch whose request is here. `hangup` ends its connection.
+    /// A share for a batch whose request has arrived. `hangup` ends its connection.
     ///
-    /// Waits a while for a place; fails with [`ErrorCode::TooManyRequests`] when none becomes free.
+    /// Waits a while for a slot; fails with [`ErrorCode::TooManyRequests`] if none becomes free.
     pub(crate) async fn admit(
         &self,
         sender: Sender,
@@ -194,7 +194,7 @@ impl Budget {
         let _waiting = Waiting(inner);
         let started = Instant::now();
         while started.elapsed() < inner.admission_timeout {
-            // Made before the look: it is told of every place that is given back from here on.
+            // Created before the check, so that no released slot is missed from here on.
             let freed = inner.freed.notified();
             if let Some(number) = self.take_place(&progress) {
                 return Ok(self.share(number, progress, request));
@@ -204,7 +204,7 @@ impl Budget {
         Err(full())
     }
 
-    /// The number of a place; `None` while there is none, and one that stalled is being ended.
+    /// The number of a slot; `None` if there is none, and a stalled batch is being ended.
     fn take_place(&self, progress: &Arc<Progress>) -> Option<u64> {
         let (inner, sender) = (&*self.0, progress.sender);
         let most = match sender {
@@ -212,7 +212,7 @@ impl Budget {
             Sender::Node => inner.batches.saturating_mul(PARTS),
         };
         let mut taken = inner.taken();
-        // Each reads ahead with half of its share; more is held by those that had a larger one.
+        // Each batch reads ahead with half of its share; batches that had a larger share hold more.
         if inner.held.load(Ordering::Relaxed) > inner.total / 2 {
             taken.end_stalled();
         }
@@ -241,7 +241,7 @@ fn busy(why: &str) -> Error {
         .hint("retry later, or raise limits.batches and limits.batch_memory")
 }
 
-/// What one batch may hold in memory. Dropped, it goes to the others.
+/// The memory limit of one batch. Released when dropped.
 pub(crate) struct Share {
     inner: Arc<Inner>,
     number: u64,
@@ -256,7 +256,7 @@ pub(crate) struct HeldBytes {
 }
 
 impl HeldBytes {
-    /// There are so many now.
+    /// Sets the number of bytes.
     pub(crate) fn set(&mut self, bytes: usize) {
         // Wraps both ways, so that the sum is right.
         let more = bytes.wrapping_sub(self.bytes);
@@ -276,12 +276,13 @@ impl Drop for HeldBytes {
 }
 
 impl Share {
-    /// For bytes of entries that are read and have not gone out.
+    /// Counts bytes of entries that are read and not sent yet.
     pub(crate) fn held(&self) -> HeldBytes {
         HeldBytes { inner: self.inner.clone(), bytes: 0 }
     }
 
-    /// Waits for the client to take what `send` sends. Meanwhile the batch may be ended for another.
+    /// Waits until the client has taken the bytes of `send`. Meanwhile the batch may be ended in
+    /// favor of another.
     pub(crate) async fn while_client_reads<T>(&self, send: impl Future<Output = T>) -> T {
         let mut send = pin!(send);
         if let Some(sent) = send.as_mut().now_or_never() {
@@ -293,7 +294,7 @@ impl Share {
         sent
     }
 
-    /// Says whether something is there that the client did not take yet.
+    /// Sets whether sent bytes are waiting for the client.
     pub(crate) fn waits_for_client(&self, waits: bool) {
         self.progress.set_stalled(waits);
     }
@@ -304,22 +305,22 @@ impl Share {
             .clamp(MIN_BATCH_BYTES, MAX_BATCH_BYTES)
     }
 
-    /// Bytes of entries that are read and have not gone out yet.
+    /// Most bytes of entries that are read and not sent yet.
     pub(crate) fn ahead(&self) -> usize {
         self.bytes() / 2
     }
 
-    /// Entries up to this size are read whole ahead of their turn; larger ones go out in pieces.
+    /// Entries up to this size are read ahead as a whole; larger ones are sent in chunks.
     pub(crate) fn whole(&self) -> usize {
         (self.bytes() / 16).clamp(64 << 10, 1 << 20)
     }
 
-    /// Entries that may be read whole at the same time.
+    /// Entries that may be read as a whole at the same time.
     pub(crate) fn max_parallel(&self) -> usize {
         self.bytes() / self.whole()
     }
 
-    /// Bytes sent at once. Up to three times as many are on their way.
+    /// Bytes sent at once. Up to three times as many are in flight.
     pub(crate) fn frame(&self) -> usize {
         (self.bytes() / 8).clamp(32 << 10, 256 << 10)
     }
@@ -368,7 +369,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn too_many_batches_are_told_to_come_again_and_parts_for_nodes_count_apart() {
+    async fn too_many_batches_get_retry_after_and_parts_for_nodes_count_separately() {
         let mut inner = Arc::into_inner(budget(1).0).unwrap();
         inner.admission_timeout = Duration::from_millis(100);
         let budget = Budget(Arc::new(inner));
@@ -404,7 +405,7 @@ mod tests {
         let reads = admit(&budget, Sender::Client).await.unwrap();
         let stalled = budget.admit(Sender::Client, budget.request(), hangup.clone());
         let stalled = stalled.await.unwrap();
-        // As the connection does: all of the batch goes with it.
+        // Like the connection: dropping it drops all of the batch.
         let connection = tokio::spawn(async move {
             let never = std::future::pending::<()>();
             tokio::select! {

@@ -1,9 +1,9 @@
-//! Batches: many objects in one ordered answer, in bounded memory.
+//! Batches: many objects in one ordered response, in bounded memory.
 //!
-//! [`budget`] says how much memory a batch has, [`reading`] reads its entries ahead within that.
-//! [`native`] answers our own clients and other targets with what this target can read;
-//! [`answer`] makes a v1 batch a job; [`assembler`] builds it by pulling from [`sources`], [`output`] writes
-//! it as an archive, and [`spool`] keeps one that must not go out in parts.
+//! [`budget`] limits the memory of a batch, [`reading`] reads its entries ahead within that limit.
+//! [`native`] serves Forebay's own clients and other targets with entries of this target.
+//! [`answer`] makes a v1 batch a job; [`assembler`] builds it by pulling from [`sources`],
+//! [`output`] writes it as an archive, and [`spool`] keeps one that must not be sent in parts.
 
 pub(crate) mod answer;
 pub(crate) mod assembler;
@@ -33,20 +33,21 @@ use crate::backend::Announced;
 use crate::object::{ObjectService, Turns, read_first_chunk};
 use crate::shard::Shards;
 
-/// Bytes of a large object that are in memory while it goes out, at most.
+/// Most bytes of a large object that are in memory while it is sent.
 const PIECE: usize = 256 << 10;
 
-/// Of each bucket of a request, where somebody bills it.
+/// The bill of each bucket of a request, if it has one.
 type Bills = Arc<[Option<Arc<Bill>>]>;
 
-/// What a task sends, as the body of an answer; dropping it tells the task that the client is gone.
+/// The stream of a task, as the body of a response. Dropping it notifies the task that the client
+/// is gone.
 pub(crate) fn outgoing(
     receiver: mpsc::Receiver<Result<Bytes>>,
 ) -> impl Stream<Item = Result<Bytes>> + Send {
     futures::stream::unfold(receiver, |mut r| async move { Some((r.recv().await?, r)) })
 }
 
-/// An entry that is ready to go out.
+/// An entry that is ready to be sent.
 pub(crate) enum Loaded {
     Whole(Bytes),
     /// Too large to be read ahead.
@@ -56,7 +57,7 @@ pub(crate) enum Loaded {
     },
 }
 
-/// A stream of `size` bytes, read now when that is at most `whole`.
+/// A stream of `size` bytes; read now if that is at most `whole`.
 async fn load(
     mut stream: BoxStream<'static, Result<Bytes>>,
     size: u64,
@@ -81,14 +82,14 @@ pub(crate) struct Loader {
     pub(crate) service: ObjectService,
     pub(crate) shards: Shards,
     pub(crate) me: NodeId,
-    /// What the request says of its calls to backends.
+    /// The request's rules for calls to backends.
     pub(crate) cloud: CloudRules,
 }
 
 impl Loader {
-    /// Reads one entry, whole if it has at most `whole` bytes. A native object that belongs to
-    /// another target is refused, one of a backend is fetched here: the sender chose this target as
-    /// a stand-in.
+    /// Reads one entry, as a whole if it has at most `whole` bytes. A native object that belongs to
+    /// another target is rejected. An object of a backend is fetched here, because the sender chose
+    /// this target as a substitute.
     async fn load(
         &self,
         request: &BatchRequest,
@@ -121,8 +122,8 @@ impl Loader {
                 return Ok(Loaded::Whole(bytes));
             }
             self.service.served(info, result, range.len());
-            // Unpacked only when its turn comes: members of one compressed shard then follow each
-            // other through one decoder, instead of each unpacking all that lies before it.
+            // Decompressed only when its turn comes: members of one compressed shard then follow
+            // each other through one decoder, instead of each decompressing everything before it.
             let stream = futures::stream::once(async move { data.stream(range) }).flatten();
             return load(stream.boxed(), range.len(), whole).await;
         }
@@ -139,7 +140,7 @@ impl Loader {
         load(stream, range.len(), whole).await
     }
 
-    /// The bucket of an entry that this target may answer.
+    /// The bucket of an entry that this target may serve.
     fn info(
         &self,
         request: &BatchRequest,
@@ -163,14 +164,14 @@ impl Loader {
         Ok(info.clone().asked_by(&self.cloud))
     }
 
-    /// The bills of a request's buckets, found once for all entries.
+    /// The bills of a request's buckets, looked up once for all entries.
     fn bills(&self, request: &BatchRequest) -> Bills {
         let state = self.service.state();
         let of = |bucket| self.service.bill(state.bucket(bucket).ok()?);
         request.buckets.iter().map(of).collect()
     }
 
-    /// Tells how many of the wanted entries are whole objects, by the request's buckets.
+    /// Announces how many of the wanted entries are whole objects, by the request's buckets.
     fn announce(&self, request: &BatchRequest, wanted: &[usize]) -> Vec<Option<Announced>> {
         let state = self.service.state();
         let backed =
@@ -191,7 +192,7 @@ impl Loader {
         infos.into_iter().zip(counts).map(of).collect()
     }
 
-    /// The asked bytes of an entry whose object is in memory.
+    /// The requested bytes of an entry whose object is in memory.
     fn part(&self, bills: &Bills, entry: &BatchEntry, bytes: Bytes) -> Result<Bytes> {
         let range = entry.resolve(bytes.len() as u64)?;
         self.service.metrics().served("hit", range.len());
@@ -202,7 +203,7 @@ impl Loader {
     }
 
     /// Members of one shard: `indices` are entries that name it. Those of more than `most` bytes,
-    /// and those beyond `total` bytes, are left to be read by themselves.
+    /// and those beyond `total` bytes, are left to be read individually.
     async fn members(
         &self,
         request: &BatchRequest,
@@ -228,7 +229,7 @@ impl Loader {
         bulk.members.into_iter().map(|answer| answer.map(served)).collect()
     }
 
-    /// Counts an entry that is answered.
+    /// Counts a finished entry.
     fn count(&self, answer: &Result<Loaded>) {
         let result = match answer {
             Ok(_) => "ok",

@@ -1,4 +1,4 @@
-//! The native batch stream (`docs/batch-stream.md`), from this target's objects.
+//! The native batch stream (`docs/batch-stream.md`), from objects of this target.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -16,15 +16,16 @@ use super::budget::Share;
 use super::reading::Reading;
 use super::{Loaded, Loader};
 
-/// Frames on their way to a client that reads slowly; their bytes count in its share.
+/// Frames in flight to a client that reads slowly; their bytes count in its share.
 const FRAMES_AHEAD: usize = 1;
 
-/// Parts of the answer that go out together.
+/// Parts of the response that are sent together.
 type Parts = Vec<Bytes>;
 
-/// Answers a batch. The work stops as soon as the returned stream is dropped.
+/// Serves a batch. The work stops as soon as the returned stream is dropped.
 ///
-/// What is at hand is read within the call: a batch of few small objects takes no task of its own.
+/// Objects in memory are read within the call: a batch of few small objects needs no task of its
+/// own.
 pub(crate) fn answer(
     loader: Loader,
     request: BatchRequest,
@@ -82,7 +83,7 @@ async fn write(
     frames.end().await
 }
 
-/// The next answer; while it keeps the batch waiting, the client gets what is ready.
+/// The next result. If it has to wait, the ready bytes are sent to the client meanwhile.
 async fn next_or_flush(
     reading: &mut Reading,
     frames: &mut Frames,
@@ -95,17 +96,17 @@ async fn next_or_flush(
     Some(next.await)
 }
 
-/// Rows on their way out.
+/// Rows that are being sent.
 struct Frames {
     encoder: Encoder,
     share: Arc<Share>,
-    /// What is to go out before the next frame.
+    /// Bytes to be sent before the next frame.
     ready: Parts,
     out: mpsc::Sender<Parts>,
 }
 
 impl Frames {
-    /// A whole object, cut where it is larger than a piece.
+    /// A whole object, split where it is larger than a chunk.
     fn whole(&mut self, index: u32, mut bytes: Bytes) {
         let total = bytes.len() as u64;
         loop {

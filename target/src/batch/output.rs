@@ -1,5 +1,4 @@
-//! A batch's archive on its way to the client: written member by member, sent in pieces worth
-//! sending.
+//! A batch's archive for the client: written member by member, sent in chunks.
 
 use std::sync::Arc;
 
@@ -12,18 +11,18 @@ use super::budget::Share;
 use super::spool::Spool;
 use crate::shard::write::ArchiveWriter;
 
-/// Bytes that are worth a piece of their own.
+/// Bytes that are sent as a chunk of their own.
 const PIECE: usize = 256 << 10;
-/// As many go out as they are where the format allows it.
+/// Parts from this size on are sent without a copy if the format allows it.
 const UNCOPIED: usize = 32 << 10;
-/// Compressing more than this at once would hold up other tasks of the thread.
+/// Compressing more than this at once would block other tasks of the thread.
 const BLOCKING_COMPRESS_BYTES: usize = 32 << 10;
 
-/// Where the archive goes.
+/// The destination of the archive.
 pub(crate) enum Sink {
     /// To a client; the share of its batch, if it is one.
     Channel(mpsc::Sender<Result<Bytes>>, Option<Arc<Share>>),
-    /// Nothing goes out before everything is known.
+    /// Nothing is sent before all results are known.
     Spool(Spool),
 }
 
@@ -48,7 +47,7 @@ impl Sink {
 
 /// One archive being written to a sink.
 pub(crate) struct Output<'a> {
-    /// Away only while a thread compresses.
+    /// `None` only while a thread compresses.
     writer: Option<ArchiveWriter>,
     sink: &'a mut Sink,
 }
@@ -58,7 +57,7 @@ impl<'a> Output<'a> {
         Ok(Self { writer: Some(ArchiveWriter::new(format)?), sink })
     }
 
-    /// Starts a member of exactly `size` bytes; `stat` is what another archive says of it.
+    /// Starts a member of exactly `size` bytes; `stat` is its entry in another archive.
     pub(crate) fn begin(&mut self, name: &str, size: u64, stat: Option<Stat>) -> Result<()> {
         self.writer()?.begin(name, size, stat)
     }
@@ -89,7 +88,7 @@ impl<'a> Output<'a> {
         self.send_if_worth_it().await
     }
 
-    /// Sends what is ready, however little.
+    /// Sends the ready bytes, however few.
     pub(crate) async fn flush(&mut self) -> Result<()> {
         let ready = self.writer()?.take();
         self.sink.write(ready).await

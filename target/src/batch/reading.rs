@@ -1,9 +1,9 @@
-//! The entries of one batch, read ahead of their turn within its share of memory.
+//! Reads the entries of one batch ahead of their turn, within its share of memory.
 //!
-//! A group of entries is looked at together: small objects in the page cache are read at once,
+//! A group of entries is looked up together. Small objects in the page cache are read at once,
 //! others in the order of the disk, several runs at a time; members of one shard by one opening of
-//! it; whatever has to be waited for by itself. Answers come in the order asked for, or as they are
-//! ready.
+//! it; everything that has to be waited for individually. Results are returned in the requested
+//! order, or as they are ready.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -21,81 +21,81 @@ use crate::backend::Announced;
 use crate::object::DiskOrder;
 use crate::store::{Located, Record};
 
-/// Entries looked at in one go: few at first, so that something goes out soon,
+/// Entries looked up in one group: few at first, so that something is sent soon,
 const FIRST_GROUP: usize = 128;
 /// then more and more, so that neighbours are read together,
 const GROWTH: usize = 4;
 const GROUP: usize = 4 << 10;
-/// of which so many members of shards count as one,
+/// of which this many members of shards count as one,
 const PER_LOOK: usize = 4;
-/// and bytes of what was found at hand.
+/// and bytes of the objects found in memory.
 const GROUP_BYTES: usize = 4 << 20;
-/// With fewer answers than this in hand it is time to look further.
+/// With fewer results than this the next group is looked up.
 const LOOK_AHEAD_ANSWERS: usize = 256;
-/// Bytes, and objects, read in one go, on a thread that others wait for.
+/// Bytes, and objects, read at once, on a thread that other tasks need.
 const TURN_BYTES: usize = 1 << 20;
 const TURN: usize = 512;
-/// What a member is taken for before its shard is open.
+/// Estimated size of a member before its shard is open.
 const MEMBER_GUESS: usize = 16 << 10;
-/// What an object is taken for, at least, before it is read by itself.
+/// Least estimated size of an object before it is read individually.
 const LEAST_GUESS: usize = 64 << 10;
-/// Answers that wait for those before them.
+/// Most results that wait for earlier ones.
 const SLOTS: usize = 16 << 10;
-/// Runs in which what lies on one disk is read at the same time.
+/// Runs in which objects on one disk are read at the same time.
 const RUNS: usize = 4;
 
-/// What a piece of work came to for one entry; `None`: it has to be read by itself.
+/// The result of work for one entry; `None`: it has to be read individually.
 type Outcome = Option<Result<Loaded>>;
 
 pub(crate) struct Reading {
     loader: Loader,
     request: Arc<BatchRequest>,
     bills: Bills,
-    /// By the request's buckets: readers that are fetched together know of each other.
+    /// By the request's buckets: announces reads that may be grouped.
     announced: Vec<Option<Announced>>,
-    /// Entries to read, by their place in the request, in the order of their answers. What follows
-    /// counts positions in this list.
+    /// Entries to read, by their index in the request, in the order of their results. The fields
+    /// below count positions in this list.
     wanted: Vec<usize>,
     ordered: bool,
     share: Arc<Share>,
-    /// The first position that was not looked at yet.
+    /// The first position that was not looked up yet.
     next: usize,
-    /// Entries to look at in the next go.
+    /// Number of entries in the next group.
     group: usize,
-    /// Small objects at hand that are to be read, in the order of the disks, and their positions.
+    /// Small objects found and still to be read, in the order of the disks, and their positions.
     found: VecDeque<(DiskOrder, usize, Located)>,
     /// Positions from `base` on.
     slots: VecDeque<Slot>,
     base: usize,
-    /// Without order: whose answers are ready.
+    /// For results without order: the positions of ready results.
     ready: VecDeque<usize>,
-    /// What is read by itself as soon as there is room.
+    /// Entries that are read individually as soon as there is memory.
     alone: BTreeSet<usize>,
     work: FuturesUnordered<BoxFuture<'static, Vec<(usize, Outcome)>>>,
-    /// Work was added that nobody has looked at.
+    /// Work was added that was not polled yet.
     fresh: bool,
     /// Bytes of all slots,
     held: usize,
-    /// as all batches count them.
+    /// the same in the account of all batches.
     counted: HeldBytes,
-    /// The largest answer so far.
+    /// The largest result so far.
     largest: Option<usize>,
     repeats: Repeats,
 }
 
-/// An entry that was looked at.
+/// An entry that was looked up.
 struct Slot {
     state: State,
-    /// Bytes that it takes, or is taken for.
+    /// Its bytes, or their estimate.
     cost: usize,
-    /// Later positions that ask for the same.
+    /// Later positions of the same entry.
     again: Vec<usize>,
 }
 
 enum State {
     Waiting,
     Ready(Result<Loaded>),
-    /// Handed out, out of turn.
+    /// Returned out of order.
     Gone,
 }
 
@@ -134,7 +134,7 @@ impl Reading {
         }
     }
 
-    /// The next answer, and to which entry of the request. May be dropped while it waits.
+    /// The next result, and its index in the request. May be dropped while it waits.
     pub(crate) async fn next(&mut self) -> Option<(usize, Result<Loaded>)> {
         loop {
             if self.slots.len() < LOOK_AHEAD_ANSWERS && !self.read_found() {
@@ -142,7 +142,7 @@ impl Reading {
             }
             while !self.has_ready() && (self.read_found() || self.look_ahead()) {
                 if !self.found.is_empty() {
-                    // Others have their turn between.
+                    // Lets other tasks run in between.
                     tokio::task::yield_now().await;
                 }
             }
@@ -189,7 +189,7 @@ impl Reading {
         }
     }
 
-    /// Looks at a group of entries. False: there is no more, or no room for it.
+    /// Looks up a group of entries. False: there is no more, or no memory for it.
     fn look_ahead(&mut self) -> bool {
         if self.next == self.wanted.len() {
             return false;
@@ -227,7 +227,7 @@ impl Reading {
             }
             if !entry.archpath.is_empty() {
                 let of_shard = members.entry((entry.bucket, &entry.name)).or_default();
-                // A shard that is open takes more than one member of it more.
+                // An open shard costs more than one further member of it.
                 cost = if of_shard.is_empty() { PIECE } else { MEMBER_GUESS };
                 of_shard.push(position);
                 looked += usize::from(position.is_multiple_of(PER_LOOK));
@@ -263,7 +263,7 @@ impl Reading {
         looked > 0
     }
 
-    /// Answers an entry with what an earlier one gets. False: that is not at hand any more.
+    /// Reuses the result of an earlier entry. False if that is not available any more.
     fn repeat(&mut self, position: usize, first: usize) -> bool {
         let waiting = first.checked_sub(self.base).and_then(|at| self.slots.get_mut(at));
         let waiting = waiting.filter(|slot| matches!(slot.state, State::Waiting));
@@ -284,8 +284,8 @@ impl Reading {
         true
     }
 
-    /// Reads some of what was found: what lies in the page cache at once, the rest is begun in the
-    /// order of the disk. False: nothing is left to be read.
+    /// Reads some of the found objects: those in the page cache at once, the others are started in
+    /// the order of the disk. False: nothing is left to be read.
     fn read_found(&mut self) -> bool {
         let Some((first, ..)) = self.found.front() else { return false };
         let (disk, mut bytes) = (first.disk, 0);
@@ -344,24 +344,24 @@ impl Reading {
         });
     }
 
-    /// What an object is taken for that is read by itself: like the largest one before it, or like
-    /// the largest that is read whole while there was none.
+    /// The estimated size of an object that is read individually: that of the largest one before
+    /// it, or of the largest that is read as a whole if there was none.
     fn guess(&self, whole: usize) -> usize {
         self.largest.map_or(whole, |largest| largest.clamp(LEAST_GUESS.min(whole), whole))
     }
 
-    /// Starts reading entries that are read by themselves, as far as there is room; one at least.
+    /// Starts reading entries individually, as far as there is memory; at least one.
     fn begin_alone(&mut self) {
         if self.alone.is_empty() {
             return;
         }
         let (ahead, whole) = (self.share.ahead(), self.share.whole());
         let guess = self.guess(whole);
-        // However wrong that is, what is under way is no more than the share.
+        // Even if the estimate is wrong, the reads in flight do not exceed the share.
         let max_parallel = self.share.max_parallel();
         while let Some(position) = self.alone.first().copied() {
             let Some(slot) = self.slots.get_mut(position - self.base) else { return };
-            // What it was taken for when it was looked at is counted already.
+            // Its estimate of the look-up is counted already.
             let more = guess.saturating_sub(slot.cost);
             let is_full = more > 0 && self.held + more > ahead || self.work.len() >= max_parallel;
             if is_full && !self.work.is_empty() {

@@ -1,23 +1,23 @@
-//! Entries that a batch names more than once: read once, answered each time.
+//! Entries that a batch names more than once: read once, returned each time.
 
 use bytes::Bytes;
 use forebay_core::Result;
 use forebay_core::batch::{BatchEntry, BatchRequest};
-// Each entry of a batch is hashed, and this costs a quarter of what the standard library's does.
+// Each entry of a batch is hashed, and this costs a quarter of the standard library's map.
 use hashbrown::HashMap;
 
-/// Entries that are compared with each other at a time: who asks for a million does not wait until
-/// all were looked at.
+/// Entries that are compared with each other at a time, so that a request for a million does not
+/// wait until all were compared.
 const WINDOW: usize = 16 << 10;
 
-/// The entries that come again, and what they were answered with.
+/// The repeated entries, and their results.
 #[derive(Default)]
 pub(super) struct Repeats {
-    /// Up to here entries were compared.
+    /// Entries before this position were compared.
     seen: usize,
-    /// The first entry of its kind, by the later ones.
+    /// The first entry of its kind, by later positions.
     first: HashMap<usize, usize>,
-    /// How often a first one still comes again.
+    /// How often a first entry is still repeated.
     left: HashMap<usize, usize>,
     kept: HashMap<usize, Result<Bytes>>,
     /// Bytes of `kept`.
@@ -25,7 +25,7 @@ pub(super) struct Repeats {
 }
 
 impl Repeats {
-    /// The earlier position that asks for the same as this one. Positions come one after the other.
+    /// The earlier position of the same entry. Positions must be passed in order.
     pub(super) fn of(
         &mut self,
         request: &BatchRequest,
@@ -47,12 +47,12 @@ impl Repeats {
         if self.first.is_empty() { None } else { self.first.remove(&position) }
     }
 
-    /// Whether the answer of an entry that was read is needed once more.
+    /// Whether the result of an entry that was read is needed once more.
     pub(super) fn comes_again(&self, position: usize) -> bool {
         self.left.contains_key(&position)
     }
 
-    /// Keeps an answer as long as its entry comes again, and all of them within `most` bytes.
+    /// Keeps a result as long as its entry is repeated, and all results within `most` bytes.
     pub(super) fn keep(&mut self, first: usize, answer: &Result<Bytes>, most: usize) {
         let size = size(answer);
         if self.left.contains_key(&first) && self.bytes + size <= most {
@@ -61,14 +61,14 @@ impl Repeats {
         }
     }
 
-    /// The answer for one that repeats the entry at `first`, if it was kept.
+    /// The result for an entry that repeats the one at `first`, if it was kept.
     pub(super) fn take(&mut self, first: usize) -> Option<Result<Bytes>> {
         let answer = self.kept.get(&first).cloned();
         self.answered(first);
         answer
     }
 
-    /// One that repeats the entry at `first` is answered.
+    /// Records that an entry that repeats the one at `first` was returned.
     pub(super) fn answered(&mut self, first: usize) {
         let Some(left) = self.left.get_mut(&first) else { return };
         *left -= 1;

@@ -1,11 +1,11 @@
-//! An entry that goes out while its source may be lost.
+//! Resumes an entry whose source is lost while the entry is being sent.
 
 use bytes::Bytes;
 use forebay_core::checksum::{ChecksumKind, Hasher};
 use forebay_core::{Error, ErrorCode, Result};
 
-/// What has gone out of an entry. When the entry is asked for again it may have been replaced, so
-/// what comes for the second time is compared with what came first.
+/// The sent part of an entry. When the entry is requested again it may have been replaced, so the
+/// repeated bytes are compared with the sent ones.
 pub(super) struct Sent {
     total: u64,
     bytes: u64,
@@ -14,24 +14,24 @@ pub(super) struct Sent {
 }
 
 struct Again {
-    /// Bytes that have gone out and did not come again yet.
+    /// Sent bytes that were not received again yet.
     left: u64,
     sum: Hasher,
 }
 
 impl Sent {
-    /// Nothing yet of an entry of `total` bytes.
+    /// The state of an entry of `total` bytes before anything is sent.
     pub(super) fn new(total: u64) -> Self {
         Self { total, bytes: 0, sum: hasher(), again: None }
     }
 
-    /// From now on the entry comes again from its start.
+    /// From now on the entry is received again from its start.
     pub(super) fn restart(&mut self) {
         self.again = Some(Again { left: self.bytes, sum: hasher() });
     }
 
-    /// What of the next bytes has to go out; `more` follow. An error when they are of another
-    /// content than what went out.
+    /// The part of the next bytes that is to be sent; `more` follow. An error if their content
+    /// differs from the sent bytes.
     pub(super) fn take(
         &mut self,
         mut bytes: Bytes,
@@ -54,7 +54,7 @@ impl Sent {
             }
             self.again = None;
         }
-        // Most entries come in one piece, and then nobody asks.
+        // Most entries consist of one chunk, which is never compared.
         if more {
             self.sum.update(&bytes);
         }

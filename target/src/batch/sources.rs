@@ -1,4 +1,4 @@
-//! From where the entries of a v1 batch come: this target's own, and streams of the others.
+//! Sources of the entries of a v1 batch: this target itself, and streams of others.
 
 use std::sync::Arc;
 
@@ -14,22 +14,22 @@ use super::budget::Share;
 use super::reading::Reading;
 use super::{Loaded, Loader};
 
-/// What comes next of an entry.
+/// The next part of an entry.
 pub(super) enum Next {
     Piece {
         total: u64,
         more: bool,
         bytes: Bytes,
     },
-    /// The entry cannot be had.
+    /// The entry failed for good.
     Failed(Error),
-    /// The entry cannot be had now: it is worth asking for again,
+    /// The entry failed for now: it may be requested again,
     Later(Error),
-    /// and so is all that its source still owes.
+    /// and so may all entries that its source has not sent yet.
     Lost(Error),
 }
 
-/// All sources of one batch. Entries are taken in the order of the request.
+/// All sources of one batch. Entries must be taken in the order of the request.
 pub(super) struct Sources {
     loader: Loader,
     peer: PeerClient,
@@ -42,7 +42,7 @@ pub(super) struct Sources {
 
 #[derive(Clone, Debug)]
 enum Slot {
-    /// By its number in the list of sources.
+    /// The index of its source.
     From(usize),
     Nobody(Error),
 }
@@ -52,8 +52,8 @@ enum Source {
         reading: Box<Reading>,
         current: Option<Current>,
     },
-    /// Another target, and the entries that it is asked for. One that is slow to answer keeps
-    /// nobody waiting before its first entry is due.
+    /// Another target, and the entries requested from it. If its response is slow, only its own
+    /// first entry waits.
     Opening {
         asked: Vec<usize>,
         rows: AbortOnDropHandle<Result<RowStream>>,
@@ -65,7 +65,7 @@ enum Source {
     Lost(Error),
 }
 
-/// A local object that is going out.
+/// A local object that is being sent.
 struct Current {
     size: u64,
     sent: u64,
@@ -84,7 +84,7 @@ impl Sources {
         Self { loader, peer, share, request: Arc::new(request), slots, sources: Vec::new() }
     }
 
-    /// Plans entries by the state of now and asks their owners.
+    /// Plans entries by the current state and requests them from their owners.
     pub(super) fn plan(&mut self, wanted: impl IntoIterator<Item = usize>) {
         let state = self.loader.service.state();
         let plan = batch::plan(&state, &self.request, wanted);
@@ -115,7 +115,7 @@ impl Sources {
         }
     }
 
-    /// Plans entry `index` anew, and all after it whose source is lost.
+    /// Plans entry `index` again, and all later entries whose source is lost.
     pub(super) fn plan_again(&mut self, index: usize) {
         let wanted = self.lost_from(index);
         self.plan(wanted);
@@ -130,7 +130,7 @@ impl Sources {
         std::iter::once(index).chain(after).collect()
     }
 
-    /// What comes next of entry `index`. May be dropped while it waits.
+    /// The next part of entry `index`. May be dropped while it waits.
     pub(super) async fn next(&mut self, index: usize) -> Next {
         let number = match &self.slots[index] {
             Slot::From(number) => *number,
@@ -209,7 +209,7 @@ async fn next_here(reading: &mut Reading, current: &mut Option<Current>, index: 
     }
 }
 
-/// Failures that may pass cost a new plan; the others are the entry's.
+/// A transient failure leads to a new plan; other failures are the entry's result.
 fn definite(error: Error) -> Next {
     if error.code.is_transient() { Next::Later(error) } else { Next::Failed(error) }
 }

@@ -1,4 +1,4 @@
-//! A whole answer that is kept until its first byte may go out.
+//! Keeps a whole response until its first byte may be sent.
 
 use bytes::Bytes;
 use forebay_core::Result;
@@ -7,13 +7,13 @@ use futures::{StreamExt, stream};
 
 use crate::object::{ObjectService, Scratch};
 
-/// Bytes kept in memory; what is longer waits on a disk.
+/// Bytes kept in memory; longer responses are kept on a disk.
 const IN_MEMORY: usize = 4 << 20;
 
-/// Takes an answer of any length in bounded memory.
+/// Takes a response of any length in bounded memory.
 pub(crate) struct Spool {
     objects: ObjectService,
-    /// What the scratch file is called.
+    /// Name of the temporary file.
     name: String,
     parts: Vec<Bytes>,
     in_memory: usize,
@@ -40,7 +40,7 @@ impl Spool {
         }
     }
 
-    /// All that was written.
+    /// All written bytes.
     pub(crate) fn into_stream(self) -> BoxStream<'static, Result<Bytes>> {
         let head = stream::iter(self.parts).map(Ok);
         match self.scratch {

@@ -1,4 +1,4 @@
-//! Whether a copy of what is read from a backend is kept.
+//! Decides whether a copy of an object that is read from a backend is kept.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,11 +12,11 @@ const WINDOW_S: u32 = 24 * 3600;
 /// and within about this many misses: 8 bytes each.
 const CELLS: usize = 1 << 21;
 
-/// Remembers misses of the buckets that want two of them.
+/// Remembers misses, for buckets that keep an object only at its second miss.
 pub struct Gate {
     /// Percent of a disk's budget above which nothing is kept.
     out_of_space: u8,
-    /// Digest and time of a miss; what falls on the same cell overwrites it.
+    /// Digest and time of a miss; misses in the same cell overwrite each other.
     misses: OnceLock<Vec<AtomicU64>>,
 }
 

@@ -1,5 +1,5 @@
-//! The task that evicts: woken when a disk passes its high mark, a writer waits for room or a bucket
-//! has more than its share, and from time to time for copies that nobody read for long.
+//! The task that evicts. It is woken when a disk passes its high mark, a writer waits for space or
+//! a bucket exceeds its share, and from time to time for copies that were not read for long.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -13,22 +13,24 @@ use super::watch::{CacheWatch, Rules, seconds};
 use super::watermark::Watermarks;
 use crate::store::{Arrival, Record, Store, Volume, blocking};
 
-/// Times of access reach the index, and copies past their bucket's `ttl` go, at least this often.
+/// Shortest frequency of writing access times to the index, and of dropping copies past their
+/// bucket's `ttl`.
 const TICK: Duration = Duration::from_secs(30);
-/// Rest after a pass that freed nothing: a disk of objects that must stay is not looked at in a loop.
+/// Rest after a pass that freed nothing, so that a disk without evictable objects is not scanned in
+/// a loop.
 const REST: Duration = Duration::from_millis(100);
-/// Victims of one pass at most; more passes follow if it was not enough.
+/// Most victims of one pass; more passes follow if they are not enough.
 const MAX_VICTIMS: usize = 4096;
 /// Victims picked at once: commits wait meanwhile, a few microseconds each.
 const PICKED: usize = 256;
-/// When nothing can be found to drop, the index is asked again for what is there, this often.
+/// How often the residents are read again from the index when no victim can be found.
 const LEARN_AGAIN: Duration = Duration::from_secs(60);
 /// Records read from the index at once after a start.
 const PAGE: usize = 10_000;
-/// A bucket over its share is taken to this part of it, so that it is not looked at for each copy.
+/// A bucket over its share is reduced by this part of it, so that it is not trimmed for each copy.
 const BELOW_SHARE: u64 = 32;
 
-/// Objects in part that were not read for so long go before any whole copy.
+/// Partial objects that were not read for this time are dropped before any whole copy.
 const PARTS_IDLE: Duration = Duration::from_secs(600);
 
 type Protected = dyn Fn(&Record) -> bool + Send + Sync;
@@ -47,7 +49,8 @@ pub struct Evictor {
 }
 
 impl Evictor {
-    /// `rules` tells what holds for each bucket now; `None`: not known yet, so nothing may go.
+    /// `rules` returns the present rules of all buckets; `None`: not known yet, so nothing may be
+    /// evicted.
     pub fn new(
         store: Store,
         watch: Arc<CacheWatch>,
@@ -64,21 +67,22 @@ impl Evictor {
         }
     }
 
-    /// Names records that must stay for now, such as those a writer has locked.
+    /// Sets which records must stay for now, such as those a writer has locked.
     #[must_use]
     pub fn protecting(mut self, f: impl Fn(&Record) -> bool + Send + Sync + 'static) -> Self {
         self.protected = Arc::new(f);
         self
     }
 
-    /// Hears why copies went (`room`, `share`, `ttl`), and the bytes of their payload.
+    /// Sets a function that is called with the reason of evictions (`room`, `share`, `ttl`), and
+    /// the bytes of their payload.
     #[must_use]
     pub fn counting(mut self, f: impl Fn(&'static str, u64) + Send + Sync + 'static) -> Self {
         self.counted = Arc::new(f);
         self
     }
 
-    /// Runs until `token` is cancelled, then writes down what the store has in memory.
+    /// Runs until `token` is cancelled, then flushes the store's notes in memory.
     pub async fn run(self, token: CancellationToken) {
         let _attached = Attached::new(&self.store, self.marks.high);
         self.store.observe(self.watch.clone());
@@ -91,7 +95,7 @@ impl Evictor {
         }
     }
 
-    /// Reads what is there from the index. Evicts meanwhile, as far as it knows.
+    /// Reads the residents from the index. Evicts those known so far meanwhile.
     async fn learn(&self) {
         for volume in self.store.volumes().iter() {
             let mut last = 0;
@@ -150,7 +154,7 @@ impl Evictor {
         }
     }
 
-    /// Passes over each disk until it needs nothing. True: some disk wants room and has none.
+    /// Passes over each disk until it needs nothing. True if some disk needs space and has none.
     async fn relieve(&self) -> bool {
         let Some(rules) = (self.rules)() else { return false };
         self.watch.set_rules(&rules, &self.store.budgets());
@@ -174,7 +178,7 @@ impl Evictor {
         barren
     }
 
-    /// Takes buckets that have more than their share below it.
+    /// Reduces buckets that exceed their share below it.
     async fn trim_shares(&self, volume: &Arc<Volume>) {
         let over: Vec<(u64, u64)> = {
             let parts = &volume.shared().partials;
@@ -200,8 +204,8 @@ impl Evictor {
         }
     }
 
-    /// Drops objects in part of the buckets that `may_go` names and that were not read for `idle`, until
-    /// `need` bytes are free. Returns the bytes freed.
+    /// Drops partial objects that were not read for `idle`, in the buckets for which `may_go` is
+    /// true, until `need` bytes are free. Returns the bytes freed.
     async fn drop_parts(
         &self,
         volume: &Arc<Volume>,
@@ -220,7 +224,7 @@ impl Evictor {
         dropped.iter().sum()
     }
 
-    /// Buckets of which nothing goes for want of room.
+    /// Buckets that are not evicted for lack of space.
     fn pinned(&self) -> BTreeSet<u64> {
         let rules = (self.rules)().unwrap_or_default();
         rules.iter().filter(|(_, rules)| rules.pin).map(|(id, _)| *id).collect()
@@ -243,7 +247,7 @@ impl Evictor {
                         at,
                         MAX_VICTIMS,
                     );
-                    // Reads that only the index heard of, from before a start.
+                    // Only the index has access times from before a start.
                     let is_old =
                         move |r: &Record| r.meta.atime_ns / 1_000_000_000 < u64::from(before_s);
                     self.drop_copies(volume, old, "ttl", is_old).await;
@@ -253,7 +257,7 @@ impl Evictor {
         }
     }
 
-    /// One pass: picks victims and drops them. Returns the bytes freed.
+    /// One pass: selects victims and drops them. Returns the bytes freed.
     async fn pass(
         &self,
         volume: &Arc<Volume>,
@@ -261,7 +265,8 @@ impl Evictor {
         need: u64,
         why: &'static str,
     ) -> u64 {
-        // Parts of objects that nobody read for a while go first, all of them before nothing does.
+        // Partial objects that were not read for a while are dropped first, and all of them before
+        // the pass gives up.
         let pinned = self.pinned();
         let (of_any, of_any_at_all) = (pinned.clone(), pinned);
         let idle = match of {
@@ -275,7 +280,7 @@ impl Evictor {
         if idle >= need {
             return freed;
         }
-        // Victims may have gone by themselves, or be protected: others follow.
+        // Victims may be gone already, or be protected: others follow.
         for _ in 0..3 {
             let (mut victims, mut picked) = (Vec::new(), 0);
             while picked < left && victims.len() < MAX_VICTIMS {
@@ -302,8 +307,8 @@ impl Evictor {
         freed
     }
 
-    /// Drops copies that the watch let go of, and gives back to it those that must stay. Returns the
-    /// bytes freed.
+    /// Drops copies that were taken out of the watch, and returns to it those that must stay.
+    /// Returns the bytes freed.
     async fn drop_copies(
         &self,
         volume: &Arc<Volume>,
@@ -336,7 +341,7 @@ impl Evictor {
                 return 0;
             }
         };
-        // What the watch believes may be old: the record decides.
+        // The watch may be outdated: the record decides.
         let (go, stay): (Vec<Record>, Vec<Record>) = records
             .into_iter()
             .filter(Record::evictable)
@@ -356,7 +361,7 @@ impl Evictor {
                 go.iter().for_each(|r| self.watch.learn(volume.number(), &Arrival::of(r)));
             }
         }
-        // What lay in the log is free only after its segments were rewritten.
+        // Space of objects in the log is free only after their segments were rewritten.
         if let Err(e) = volume.reclaim() {
             tracing::warn!(%disk, "compaction failed: {e}");
         }
@@ -365,7 +370,7 @@ impl Evictor {
     }
 }
 
-/// Tells the store that somebody evicts, as long as it lives.
+/// Marks the store as having an evictor, until dropped.
 struct Attached(Store);
 
 impl Attached {

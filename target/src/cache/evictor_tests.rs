@@ -1,4 +1,4 @@
-//! Disks stay within their budgets, and only what a backend has is dropped.
+//! Disks stay within their budgets, and only objects that a backend has are dropped.
 #![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeSet;
@@ -23,7 +23,7 @@ struct Rig {
     store: Store,
     watch: Arc<CacheWatch>,
     evictor: Evictor,
-    /// What went, and why.
+    /// The reason of each eviction.
     counted: Arc<Mutex<Vec<&'static str>>>,
     token: CancellationToken,
     task: tokio::task::JoinHandle<()>,

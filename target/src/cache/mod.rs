@@ -1,8 +1,8 @@
 //! Keeps each disk within its budget and each bucket within its rules.
 //!
-//! The store tells [`CacheWatch`] of each copy that comes, is read or goes; a policy ranks the
-//! [`Residents`], [`Watermarks`] say how much must go, and the [`Evictor`] drops it. [`Gate`] says
-//! what is kept in the first place.
+//! The store notifies [`CacheWatch`] of each copy that is added, read or removed. A policy ranks
+//! the [`Residents`], [`Watermarks`] define how much to free, and the [`Evictor`] drops the copies.
+//! [`Gate`] decides which objects are cached at all.
 
 mod admission;
 mod evictor;

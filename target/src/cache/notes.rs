@@ -1,14 +1,14 @@
-//! Notes of accesses that cost a reader no lock: some may get lost, none is invented.
+//! Notes of accesses that cost a reader no lock: some may get lost, but none is false.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 /// Readers that write to different stripes do not touch the same cache lines.
 const STRIPES: usize = 16;
-/// Notes of one stripe; more than these between two looks overwrite the first.
+/// Notes of one stripe; further notes between two drains overwrite the first.
 const NOTES: usize = 128;
 
-/// Generations that were read lately. 0 is no generation.
+/// Generations that were read recently. 0 is no generation.
 #[derive(Debug)]
 pub(super) struct Notes {
     stripes: Vec<Stripe>,
@@ -44,7 +44,7 @@ impl Default for Notes {
 }
 
 impl Notes {
-    /// Notes an access; true when the thread's stripe is full, which is the time to drain.
+    /// Notes an access. Returns true when the thread's stripe is full and should be drained.
     pub(super) fn add(&self, generation: u64) -> bool {
         let stripe = &self.stripes[my_stripe()];
         let at = stripe.next.fetch_add(1, Ordering::Relaxed) % NOTES;
@@ -52,10 +52,10 @@ impl Notes {
         at == NOTES - 1
     }
 
-    /// Takes all notes that are there, in no order.
+    /// Takes all notes, in no order.
     pub(super) fn drain(&self, mut take: impl FnMut(u64)) {
         for cell in self.stripes.iter().flat_map(|s| &s.cells) {
-            // A look first: most are empty, and looking takes the line from nobody.
+            // Read first: most are empty, and a read takes the cache line from no other core.
             if cell.load(Ordering::Relaxed) != 0 {
                 match cell.swap(0, Ordering::Relaxed) {
                     0 => {}
@@ -95,13 +95,13 @@ mod tests {
     }
 
     #[test]
-    fn readers_at_once_lose_nothing_as_long_as_there_is_room() {
+    fn concurrent_readers_lose_no_note_while_there_is_space() {
         let notes = Notes::default();
         let taken = Mutex::new(Vec::new());
         std::thread::scope(|s| {
             for thread in 0..4u64 {
                 let notes = &notes;
-                // Even if all shared one stripe it would do.
+                // Enough space even if all shared one stripe.
                 s.spawn(move || {
                     for i in 0..20 {
                         notes.add(1 + thread * 20 + i);

@@ -1,4 +1,4 @@
-//! The cached copies of one disk in memory: what eviction must know of each, without names.
+//! The cached copies of one disk in memory: the fields of each that eviction needs, without names.
 //!
 //! A resident takes 19 bytes here, 5 to 11 in the map from its id and 8 in the default policy: 10
 //! million are about 330 MiB.
@@ -11,12 +11,12 @@ use super::policy::{Policy, Slot, Verdict, mix};
 const UNIT: u64 = 64;
 /// State of a slot that is empty.
 const EMPTY: u8 = 0;
-/// Occupied, and the policy knows it.
+/// Occupied and ranked by the policy.
 const RANKED: u8 = 1;
 /// Occupied and never offered: its bucket is pinned.
 const PINNED: u8 = 2;
 
-/// One cached copy as eviction sees it.
+/// One cached copy, with the fields for eviction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Resident {
     pub generation: u64,
@@ -27,14 +27,14 @@ pub struct Resident {
     pub seen_s: u32,
 }
 
-/// What lies here of one bucket.
+/// The copies of one bucket on the disk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct UsageCounters {
     pub bucket_id: u64,
     pub objects: u64,
     pub stored: u64,
     pub pinned: bool,
-    /// What `stored` should not exceed; 0 when that was not said.
+    /// Limit for `stored`; 0 if none is set.
     pub limit: u64,
 }
 
@@ -82,7 +82,7 @@ impl Residents {
         self.by_id.is_empty()
     }
 
-    /// What lies here, by bucket.
+    /// The copies on the disk, by bucket.
     pub fn tallies(&self) -> &[UsageCounters] {
         &self.tallies
     }
@@ -96,7 +96,7 @@ impl Residents {
             return number;
         }
         let fresh = UsageCounters { bucket_id, ..UsageCounters::default() };
-        // Beyond 65,536 buckets the number of an empty one is used again, or the last is shared.
+        // Beyond 65,536 buckets the number of an empty one is reused, or the last is shared.
         if self.tallies.len() <= usize::from(u16::MAX) {
             self.tallies.push(fresh);
             return (self.tallies.len() - 1) as u16;
@@ -113,8 +113,8 @@ impl Residents {
         self.tallies.iter().position(|t| t.bucket_id == bucket_id).map(|at| at as u16)
     }
 
-    /// A copy came. `key` is a digest of bucket and name. One that is here already is left as it is.
-    /// True: its bucket has more than it should now.
+    /// Adds a copy. `key` is a digest of bucket and name. A copy that is present already is left
+    /// unchanged. True if its bucket now exceeds its limit.
     pub fn insert(&mut self, new: Resident, key: u64) -> bool {
         if self.slot_of(new.generation).is_some() {
             return false;
@@ -149,7 +149,7 @@ impl Residents {
         is_over
     }
 
-    /// A copy was read.
+    /// Records that a copy was read.
     pub fn access(&mut self, generation: u64, now_s: u32) {
         let Some(slot) = self.slot_of(generation) else { return };
         let at = slot as usize;
@@ -159,7 +159,7 @@ impl Residents {
         }
     }
 
-    /// A copy is gone, or is no longer evictable.
+    /// Removes a copy that was deleted, or is no longer evictable.
     pub fn remove(&mut self, generation: u64) {
         let Some(slot) = self.slot_of(generation) else { return };
         if self.states[slot as usize] == RANKED {
@@ -193,8 +193,8 @@ impl Residents {
     }
 
     /// Takes out victims that make up at least `bytes`, at most `limit` of them, of one bucket only
-    /// if `of` names it. They no longer count here; one that stays after all must be inserted
-    /// again.
+    /// if `of` names it. They no longer count here; one that is not evicted after all must be
+    /// inserted again.
     pub fn victims(&mut self, of: Option<u64>, bytes: u64, limit: usize) -> Vec<Resident> {
         let of = match of.map(|id| self.number_of(id)) {
             Some(None) => return Vec::new(),
@@ -216,7 +216,7 @@ impl Residents {
     }
 
     /// Takes out copies of a bucket that were not read since `before_s`, pinned or not; at most
-    /// `limit`, looking at slots from `from` on. Returns where to go on; `None`: at the end.
+    /// `limit`, scanning slots from `from` on. Returns where to continue; `None` at the end.
     pub fn expired(
         &mut self,
         bucket_id: u64,
@@ -224,7 +224,7 @@ impl Residents {
         from: Slot,
         limit: usize,
     ) -> (Vec<Resident>, Option<Slot>) {
-        /// Slots looked at under one lock.
+        /// Slots scanned under one lock.
         const STRETCH: usize = 1 << 16;
         let Some(bucket) = self.number_of(bucket_id) else { return (Vec::new(), None) };
         let first = from as usize;
@@ -251,15 +251,15 @@ impl Residents {
         self.number_of(bucket_id).map_or(0, |n| self.tallies[usize::from(n)].stored)
     }
 
-    /// Says what a bucket's copies may take.
+    /// Sets the limit of a bucket's copies.
     pub fn limit(&mut self, bucket_id: u64, limit: u64) {
         let number = self.bucket_number(bucket_id);
         self.tallies[usize::from(number)].limit = limit;
     }
 
-    /// Says whether a bucket is pinned from now on: then none of it is a victim.
+    /// Sets whether a bucket is pinned from now on: then none of it is a victim.
     pub fn pin(&mut self, bucket_id: u64, pinned: bool) {
-        // A bucket of which nothing is here matters only once something comes.
+        // A bucket without copies matters only once a copy is added.
         if !pinned && self.number_of(bucket_id).is_none() {
             return;
         }
@@ -283,7 +283,8 @@ impl Residents {
                     self.states[at] = PINNED;
                 }
                 (PINNED, false) => {
-                    // The digest of its name is not kept; its own number does until it comes anew.
+                    // The digest of its name is not kept; the generation serves until the object is
+                    // added again.
                     self.policy.insert(slot, number, mix(self.ids[at]));
                     self.states[at] = RANKED;
                 }

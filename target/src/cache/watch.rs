@@ -1,4 +1,4 @@
-//! The cached copies of all disks as the evictor sees them, kept up to date by the store.
+//! The cached copies of all disks, for the evictor. The store keeps them up to date.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,9 +20,9 @@ pub type Rules = BTreeMap<u64, CacheRules>;
 /// The residents of each disk.
 pub struct CacheWatch {
     policy: CachePolicy,
-    /// By number; made when a disk of this number is heard of first.
+    /// By number; created at the first notification of a disk with this number.
     disks: Box<[OnceLock<Box<Disk>>]>,
-    /// Rung when a bucket has more than its share.
+    /// Notified when a bucket exceeds its share.
     pub(super) over_share: Notify,
 }
 
@@ -46,7 +46,7 @@ impl Disk {
 }
 
 impl CacheWatch {
-    /// For disks of these budgets, in the order of their numbers.
+    /// Creates the watch for disks of these budgets, in the order of their numbers.
     pub fn new(policy: CachePolicy, budgets: impl IntoIterator<Item = u64>) -> Self {
         let disks = (0..MAX_DISKS).map(|_| OnceLock::new()).collect();
         let watch = Self { policy, disks, over_share: Notify::new() };
@@ -70,7 +70,7 @@ impl CacheWatch {
         self.disks.iter().filter_map(OnceLock::get).map(Box::as_ref)
     }
 
-    /// The residents of a disk, with all accesses that are noted.
+    /// The residents of a disk, including all noted accesses.
     pub(super) fn lock(&self, disk: usize) -> MutexGuard<'_, Residents> {
         let disk = self.disk(disk);
         let mut residents = disk.lock();
@@ -83,7 +83,7 @@ impl CacheWatch {
         disk.notes.drain(|generation| residents.access(generation, now_s));
     }
 
-    /// Makes the rules hold from now on, for disks of these budgets; a disk that is not in use has a
+    /// Applies the rules from now on, for disks of these budgets; a disk that is not in use has a
     /// budget of 0 and keeps the one it had.
     pub(super) fn set_rules(&self, rules: &Rules, budgets: &[u64]) {
         for (disk, budget) in budgets.iter().enumerate() {
@@ -100,13 +100,13 @@ impl CacheWatch {
         }
     }
 
-    /// Whether another copy of this bucket has room within its share, on some disk.
+    /// Whether another copy of this bucket fits into its share, on some disk.
     pub fn has_share_left(&self, bucket_id: u64, rules: &CacheRules) -> bool {
         rules.share >= 100
             || self.known().any(|disk| disk.lock().stored_of(bucket_id) < disk.share(rules.share))
     }
 
-    /// Takes copies back that did not go after all.
+    /// Returns copies that were not evicted after all.
     pub(super) fn put_back(&self, disk: usize, copies: &[Resident]) {
         let mut residents = self.lock(disk);
         for copy in copies {
@@ -114,7 +114,7 @@ impl CacheWatch {
         }
     }
 
-    /// A copy that the index has and that may be unknown here: after a start.
+    /// Adds a copy that the index has and that may be missing here after a start.
     pub(super) fn learn(&self, disk: usize, arrival: &Arrival) {
         if arrival.evictable {
             self.disk(disk).lock().insert(resident(arrival), arrival.key);
@@ -160,7 +160,7 @@ impl Observer for CacheWatch {
     }
 
     fn left(&self, disk: usize) {
-        // What comes back with it is told of again.
+        // If the disk comes back, its copies are reported again.
         *self.disk(disk).lock() = Residents::new(policy::build(self.policy));
     }
 }

@@ -1,4 +1,4 @@
-//! When to evict and how much: a decision over numbers.
+//! Decides when to evict and how much, from numbers alone.
 
 use crate::store::Demand;
 
@@ -10,8 +10,8 @@ pub struct Watermarks {
 }
 
 impl Watermarks {
-    /// Bytes to free now: down to `low` once above `high`, and in any case enough for those who
-    /// wait for room.
+    /// Bytes to free now: down to `low` once above `high`, and in any case enough for the writers
+    /// that wait for space.
     pub fn bytes_to_free(self, demand: &Demand) -> u64 {
         let at = |percent: u8| {
             u64::try_from(u128::from(demand.budget) * u128::from(percent) / 100).unwrap_or(u64::MAX)

@@ -1,5 +1,4 @@
-//! Commands that take disks in and out of use while the target runs, and what a restart has to know
-//! of them.
+//! Commands that take disks in and out of use while the target runs, and their record for restarts.
 
 mod notes;
 
@@ -18,10 +17,10 @@ use self::notes::settings_of;
 use crate::object::ObjectService;
 use crate::store::{DiskState, Store, Volume, blocking};
 
-/// A disk that is empty by then is gone when the command is answered.
+/// A disk that is empty within this time is removed when the command returns.
 const ANSWER_WITHIN: Duration = Duration::from_secs(2);
 
-/// Takes commands on the disks of this target; cheap to clone.
+/// Executes commands on the disks of this target; cheap to clone.
 #[derive(Clone)]
 pub(crate) struct DiskAdmin(Arc<Inner>);
 
@@ -30,7 +29,7 @@ struct Inner {
     objects: ObjectService,
     /// Disks of the configuration file.
     configured: Vec<DiskConfig>,
-    /// Folder of the node, where notes are kept.
+    /// Folder of the node, with the record.
     folder: PathBuf,
     /// One command at a time.
     notes: Mutex<Notes>,
@@ -50,7 +49,7 @@ impl DiskAdmin {
         Self(Arc::new(Inner { store, objects, configured, folder, notes, lifecycle }))
     }
 
-    /// Goes on with what a restart interrupted.
+    /// Continues commands that a restart interrupted.
     pub(crate) async fn resume(&self) {
         let leaving = self.0.notes.lock().await.leaving.clone();
         for (path, action) in leaving {
@@ -60,13 +59,13 @@ impl DiskAdmin {
         }
     }
 
-    /// The disks as they are now.
+    /// The present state of the disks.
     pub(crate) fn show(&self) -> Vec<DiskUsage> {
         shown(&self.0.store)
     }
 
-    /// Does what a command says, to its end even if nobody waits for it. What takes long goes on
-    /// after the answer.
+    /// Executes a command to its end even if the caller goes away. Long work continues after the
+    /// response.
     pub(crate) async fn act(&self, command: DiskCommand) -> Result<Vec<DiskUsage>> {
         let disk_admin = self.clone();
         let acted = self.0.lifecycle.spawn(async move { disk_admin.act_now(command).await });
@@ -140,14 +139,14 @@ impl DiskAdmin {
         self.0.store.enable_disk(path).await
     }
 
-    /// Takes a disk out of use with what is on it.
+    /// Takes a disk out of use with the objects on it.
     async fn give_up(&self, path: &Path, action: DiskAction) -> Result<()> {
         let state = self.0.store.state(path)?;
         let emptied = matches!(state, DiskState::Disabled { emptied: true });
         self.go(path, action, emptied).await
     }
 
-    /// Empties a disk and takes it out of use: soon, or after the answer.
+    /// Empties a disk and takes it out of use: soon, or after the response.
     async fn leave(&self, path: &Path, action: DiskAction) -> Result<()> {
         match self.0.store.state(path)? {
             DiskState::Disabled { .. } if action == DiskAction::Disable => return Ok(()),
@@ -186,7 +185,7 @@ impl DiskAdmin {
         let (disk_admin, path, stop) = (self.clone(), path.to_owned(), self.0.lifecycle.token());
         Ok(self.0.lifecycle.spawn(async move {
             tokio::select! {
-                // Goes on after the restart.
+                // Continues after the restart.
                 () = stop.cancelled() => Ok(()),
                 ended = disk_admin.empty_and_go(&volume, &path, action) => ended,
             }
@@ -217,7 +216,7 @@ impl DiskAdmin {
         emptied
     }
 
-    /// Takes a disk out of use, for good over restarts.
+    /// Takes a disk out of use, also after restarts.
     async fn go(&self, path: &Path, action: DiskAction, emptied: bool) -> Result<()> {
         let mut notes = self.0.notes.lock().await;
         let mut next = notes.clone();
@@ -234,7 +233,7 @@ impl DiskAdmin {
     }
 }
 
-/// The disks of a store for who looks at the node.
+/// The disks of a store, for status reports.
 pub(crate) fn shown(store: &Store) -> Vec<DiskUsage> {
     let shown = store.disk_report().into_iter().map(|disk| {
         let (state, why) = match disk.state {
@@ -265,7 +264,7 @@ fn text_of(path: &Path) -> String {
     path.display().to_string()
 }
 
-/// A new disk is a folder of its own, with nothing in it that is not ours.
+/// Checks that a new disk is a folder of its own, and contains only files of Forebay.
 fn check_folder(path: &Path, disks: Vec<PathBuf>) -> Result<()> {
     let look = |e: std::io::Error| {
         Error::invalid(format!("{} cannot be a disk: {e}", path.display()))

@@ -1,5 +1,5 @@
-//! What commands made of the disks, as a file in the node's folder: the configuration file is the
-//! operator's, and is not written.
+//! Changes of the disks by commands, as a file in the node's folder: the configuration file belongs
+//! to the operator, and is not written.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -16,7 +16,7 @@ use crate::store::{Disabled, DiskSettings, blocking};
 /// File in the node's folder.
 const FILE: &str = "disks.json";
 
-/// By how much the disks differ from the configuration.
+/// Differences of the disks from the configuration.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Notes {
@@ -26,7 +26,7 @@ pub(crate) struct Notes {
     detached: BTreeSet<String>,
     /// Disks out of use, and whether they were emptied before.
     pub(super) disabled: BTreeMap<String, bool>,
-    /// Disks that are being emptied, and what comes after.
+    /// Disks that are being emptied, and the action that follows.
     pub(super) leaving: BTreeMap<String, DiskAction>,
 }
 
@@ -47,7 +47,7 @@ impl Notes {
         .await
     }
 
-    /// Keeps the notes over restarts and power cuts.
+    /// Stores the record durably.
     pub(super) async fn save(&self, folder: &Path) -> Result<()> {
         if folder.as_os_str().is_empty() {
             return Err(Error::unsupported("this target has no folder to note its disks in")
@@ -59,7 +59,7 @@ impl Notes {
         blocking(move || replace(&path, &text).map_err(|e| failed("write", &path, &e))).await
     }
 
-    /// The disks of the node, as the configuration and commands have it.
+    /// The disks of the node, from the configuration and commands.
     pub(crate) fn apply(&self, configured: &[DiskConfig]) -> Vec<DiskSettings> {
         let replaced = |disk: &&DiskConfig| !self.attached.iter().any(|a| a.path == disk.path);
         let kept = configured.iter().filter(|disk| !self.detached.contains(&disk.path));
@@ -79,7 +79,7 @@ impl Notes {
         paths.filter(|path| self.detached.contains(*path)).collect()
     }
 
-    /// `configured`: as the configuration has it, if it does.
+    /// Records an attached disk. `configured`: its entry in the configuration, if there is one.
     pub(super) fn attach(&mut self, disk: DiskConfig, configured: Option<&DiskConfig>) {
         self.forget(&disk.path);
         let is_same = |c: &DiskConfig| (c.size, c.mount) == (disk.size, disk.mount);
@@ -146,7 +146,7 @@ mod tests {
         let have = |notes: &Notes| paths(notes, &configured);
         assert_eq!(have(&notes), [("/b".into(), Some(true)), ("/c".into(), None)]);
         assert_eq!(notes.left_out(&configured), ["/a"]);
-        // Back as it was, and with another size.
+        // As before, and with another size.
         notes.attach(disk("/a", Some(1)), Some(&configured[0]));
         notes.detach("/c".into(), &configured);
         notes.attach(disk("/b", Some(9)), Some(&configured[1]));

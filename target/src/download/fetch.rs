@@ -1,4 +1,4 @@
-//! One object of a download: a request to the web, written as it comes.
+//! Fetches one object of a download from the web, and writes it as it arrives.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,15 +19,15 @@ use crate::egress::{Guarded, failed, innermost};
 use crate::object::{ObjectService, PutRequest};
 use crate::pace::Pace;
 
-/// Tries of one object while its server fails.
+/// Attempts for one object while its server fails.
 const TRIES: u32 = 5;
 const PAUSE: Duration = Duration::from_millis(500);
-/// Custom metadata of a downloaded object: that it came from the web, from where, and as what.
+/// Custom metadata of a downloaded object: that it came from the web, the link, and the version.
 const SOURCE: (&str, &str) = ("source", "web");
 const ORIGIN: &str = "orig_url";
 const KNOWN_AS: &str = "ETag";
 
-/// What all objects of a job are fetched with.
+/// The parameters of a job that all its objects share.
 pub(super) struct Fetcher {
     pub(super) objects: ObjectService,
     pub(super) client: Guarded,
@@ -37,7 +37,7 @@ pub(super) struct Fetcher {
 }
 
 impl Fetcher {
-    /// Brings one object, with the bytes that came.
+    /// Fetches one object. Returns it with the number of bytes received.
     pub(super) async fn fetch(
         &self,
         name: &str,
@@ -67,7 +67,7 @@ impl Fetcher {
         }
     }
 
-    /// `None`: the object is here already.
+    /// One attempt. `None`: the object is present already.
     async fn once(&self, name: &str, link: &str, current: &Arc<Current>) -> Result<Option<u64>> {
         if link.is_empty() {
             return self.objects.prefetch(&self.info, name).await;
@@ -77,7 +77,7 @@ impl Fetcher {
         for (header, value) in &self.spec.headers {
             request = request.header(header, value);
         }
-        // The object is what the server has, not what it packs for the way.
+        // The server's original content, without compression for transfer.
         request = request.header(ACCEPT_ENCODING, "identity");
         if let Some(etag) = self.known(name, link).await {
             request = request.header(IF_NONE_MATCH, etag);
@@ -132,7 +132,7 @@ impl Fetcher {
             .boxed()
     }
 
-    /// By what the server knows the version that is here, when it came from the same link.
+    /// The server's identifier of the present version, if it came from the same link.
     async fn known(&self, name: &str, link: &str) -> Option<String> {
         let meta = self.objects.head_local(&self.info, name).await.ok()?;
         let same = meta.custom.get(ORIGIN).is_some_and(|origin| *origin == kept(link));
@@ -148,7 +148,7 @@ fn put_request(
     PutRequest { len, custom: Some(custom), ..PutRequest::new(body) }
 }
 
-/// A link as metadata keeps it: clients part the lines of several keys at commas.
+/// A link as stored in metadata: clients split the lines of several keys at commas.
 fn kept(link: &str) -> String {
     link.replace(',', "%2C")
 }

@@ -1,5 +1,5 @@
-//! Downloads of web objects on this target: each target fetches the objects that it owns, straight
-//! into its store. A job is seen and stopped as any other; its objects are watched here.
+//! Downloads of web objects on this target: each target fetches the objects that it owns into its
+//! store. A download is shown and stopped like any other job; its objects are tracked here.
 
 mod fetch;
 mod progress;
@@ -30,11 +30,11 @@ use crate::job::{Jobs, Registration, RequestJob};
 use crate::object::ObjectService;
 use crate::pace::Pace;
 
-/// Jobs that are remembered; the oldest finished ones go first.
+/// Most jobs that are kept; the oldest finished ones are removed first.
 const REMEMBERED: usize = 1000;
 /// Names taken from a listing at once.
 const PAGE: usize = 1000;
-/// How long an abort waits for the job to be over.
+/// How long an abort waits for the end of the job.
 const OVER_WITHIN: Duration = Duration::from_secs(2);
 
 /// All downloads of this target; cheap to clone.
@@ -117,11 +117,11 @@ impl Downloads {
         self.find(id).map(|d| d.progress.status())
     }
 
-    /// Ends a job; what it has fetched stays.
+    /// Ends a job; objects fetched so far stay.
     pub(crate) async fn abort(&self, id: &str) -> Result<()> {
         let download = self.find(id)?;
         download.stop.cancel();
-        // It ends at its next step, so that whoever asks next sees it over.
+        // It ends at its next step, so that the next status request finds it ended.
         let over = async {
             while !download.progress.is_over() {
                 tokio::time::sleep(Duration::from_millis(5)).await;
@@ -131,7 +131,7 @@ impl Downloads {
         Ok(())
     }
 
-    /// Forgets a job that is over.
+    /// Removes a job that is over.
     pub(crate) fn remove(&self, id: &str) -> Result<()> {
         if !self.find(id)?.progress.is_over() {
             return Err(still_running(id));
@@ -173,7 +173,7 @@ impl Downloads {
             What::Range { template, subdir } => {
                 let (range, dir) = (links(template)?, subdir.clone());
                 run.expect(count(range.clone(), dir.clone(), mine.clone()).await?);
-                // Made as they are needed: there may be ten million.
+                // Generated on demand: there may be ten million.
                 let named =
                     range.names().filter_map(|link| Some((range_name(&dir, &link).ok()?, link)));
                 run.each(named.filter(|(name, _)| mine.owns(name))).await;
@@ -203,7 +203,7 @@ impl Downloads {
     }
 }
 
-/// Which objects are this target's.
+/// Decides which objects this target owns.
 #[derive(Clone)]
 struct Mine {
     state: Arc<ClusterState>,
@@ -217,7 +217,7 @@ impl Mine {
     }
 }
 
-/// How many objects of a range are this target's.
+/// How many objects of a range this target owns.
 async fn count(range: forebay_core::template::Ranges, dir: String, mine: Mine) -> Result<u64> {
     let counting = tokio::task::spawn_blocking(move || {
         let names = range.names().filter_map(|link| range_name(&dir, &link).ok());
@@ -226,7 +226,7 @@ async fn count(range: forebay_core::template::Ranges, dir: String, mine: Mine) -
     counting.await.map_err(|e| Error::internal(format!("counting links: {e}")))
 }
 
-/// A job under way.
+/// A running job.
 struct Run<'a> {
     downloads: &'a Downloads,
     download: &'a Arc<Download>,
@@ -258,7 +258,8 @@ impl Run<'_> {
             .await;
     }
 
-    /// Everything under a prefix that the backend has; with `sync`, what it has no more goes here.
+    /// Fetches everything under a prefix that the backend has; with `sync`, removes objects that
+    /// the backend does not have any more.
     async fn backend(&self, mine: &Mine, prefix: &str, suffix: &str, sync: bool) -> Result<()> {
         let objects = &self.downloads.0.objects;
         let mut after = String::new();
@@ -290,7 +291,7 @@ impl Run<'_> {
             let page = objects.page_here(&request).await?;
             let Some(last) = page.entries.last().map(|e| e.name.clone()) else { return Ok(()) };
             for entry in page.entries.iter().filter(|entry| entry.name.ends_with(suffix)) {
-                // A copy whose object is gone is dropped by the look.
+                // `head` drops a copy whose object is gone.
                 let _ = objects.head(&self.fetcher.info, &entry.name).await;
             }
             if !page.more {

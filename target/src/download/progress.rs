@@ -1,4 +1,4 @@
-//! How far a download is, object by object; what is over is remembered to a bound.
+//! The progress of a download, object by object; a bounded number of finished ones is kept.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,7 +17,7 @@ struct State {
     current: BTreeMap<String, Arc<Current>>,
 }
 
-/// An object on its way.
+/// An object that is being fetched.
 pub(super) struct Current {
     started_ns: u64,
     bytes: AtomicU64,
@@ -29,7 +29,7 @@ impl Current {
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// A try begins: nothing is here yet, of so many bytes if that is known.
+    /// Starts an attempt: nothing has arrived yet, of `total` bytes if that is known.
     pub(super) fn begin(&self, total: Option<u64>) {
         self.bytes.store(0, Ordering::Relaxed);
         self.total.store(total.unwrap_or(0), Ordering::Relaxed);
@@ -46,10 +46,10 @@ impl Current {
     }
 }
 
-/// What came of one object.
+/// The result of one object.
 pub(super) enum Outcome {
     Fetched,
-    /// It was there already.
+    /// It was present already.
     Skipped,
     Failed(Error),
 }
@@ -103,7 +103,7 @@ impl Progress {
         }
     }
 
-    /// All objects are known and begun.
+    /// All objects are known and started.
     pub(super) fn all_started(&self) {
         let mut state = self.state();
         state.status.all_dispatched = true;
@@ -119,14 +119,14 @@ impl Progress {
         state.current.clear();
     }
 
-    /// Notes a failure that is no object's.
+    /// Records a failure that concerns no object.
     pub(super) fn broken(&self, name: &str, e: &Error) {
         let mut state = self.state();
         state.status.errors += 1;
         state.status.failures.push((name.to_owned(), e.to_string()));
     }
 
-    /// Counters alone.
+    /// Only the counters.
     pub(super) fn summary(&self) -> DownloadStatus {
         let state = self.state();
         let status = &state.status;

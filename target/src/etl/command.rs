@@ -1,5 +1,5 @@
-//! Transforms by a command of the node's configuration: the object on its standard input, the
-//! transformed object on its standard output, words for people on its standard error.
+//! Transforms by a command of the node's configuration: it reads the object on standard input,
+//! writes the transformed object to standard output, and messages to standard error.
 
 use std::io::ErrorKind;
 use std::process::Stdio;
@@ -19,16 +19,16 @@ use tokio_util::io::ReaderStream;
 use super::notes::Note;
 use super::piece::Transformed;
 
-/// What is read of the output at once.
+/// Bytes of the output that are read at once.
 const READ_CHUNK_BYTES: usize = 64 << 10;
-/// Words of a failed command that are passed on, in bytes.
+/// Bytes of a failed command's messages that are passed on.
 const WORDS: usize = 2 << 10;
-/// Where programs are looked for when the node has no `PATH`.
+/// Folders of programs if the node has no `PATH`.
 const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
-/// Wait for the last words of a command that has ended: a child of it may keep them open.
+/// Wait for the last messages of a command that has ended: a child of it may keep the pipe open.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
-/// What a command is told by its environment. Nothing else of the node's own goes there.
+/// The environment variables of a command. None of the node's own are passed.
 pub(super) struct CommandInput<'a> {
     pub(super) bucket: &'a Bucket,
     pub(super) object: &'a str,
@@ -62,7 +62,7 @@ pub(super) fn run(
         .kill_on_drop(true)
         .spawn();
     let cannot = |e: std::io::Error| match e.kind() {
-        // A NUL among the arguments, or more of them than a process may have.
+        // A NUL among the arguments, or too many of them.
         ErrorKind::InvalidInput | ErrorKind::ArgumentListTooLong => {
             Error::invalid(format!("etl_args cannot be given to a command: {e}"))
         }
@@ -108,7 +108,7 @@ impl Drop for Running {
 }
 
 impl Running {
-    /// The next part of the output. Its end is believed only when the command says that all went well.
+    /// The next part of the output. Its end is valid only if the command exits successfully.
     async fn next(&mut self) -> Result<Option<Bytes>> {
         let lost = |e: std::io::Error| Error::internal(format!("pipe of a command: {e}"));
         if let Some(chunk) = self.output.try_next().await.map_err(lost)? {
@@ -132,7 +132,7 @@ impl Running {
     }
 }
 
-/// Writes the object to the command. One that does not want to read all of it is no failure.
+/// Writes the object to the command. A command that does not read all of it is no failure.
 async fn feed(
     mut stdin: ChildStdin,
     mut body: BoxStream<'static, Result<Bytes>>,
@@ -147,7 +147,7 @@ async fn feed(
             }
             Ok(None) => return,
             Err(e) => {
-                // Before the pipe closes, so that its end is not taken for the object's.
+                // Before the pipe closes, so that its end is not taken for the object's end.
                 *broken.lock().unwrap_or_else(PoisonError::into_inner) = Some(e);
                 return;
             }
@@ -155,7 +155,7 @@ async fn feed(
     }
 }
 
-/// Logs what the command says; returns the last of it.
+/// Logs the messages of the command. Returns the last of them.
 async fn listen(mut stderr: ChildStderr, note: Arc<Note>) -> String {
     let (mut last, mut buffer) = (Vec::new(), vec![0; 4 << 10]);
     while let Ok(read @ 1..) = stderr.read(&mut buffer).await {
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn nothing_of_the_nodes_environment_is_told() {
+    async fn the_environment_of_the_node_is_not_passed_to_commands() {
         let names = ran("env | cut -d= -f1 | sort | tr '\\n' ' '", vec![]).await.unwrap();
         for name in names.split_whitespace() {
             let known = [

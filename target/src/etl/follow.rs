@@ -1,4 +1,4 @@
-//! A transform that runs is a job on every target, for as long as the cluster's state says so.
+//! A running transform is a job on every target, as long as it is in the cluster's state.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -25,7 +25,7 @@ impl Running {
         }
     }
 
-    /// Starts and ends jobs as the state has it.
+    /// Starts and ends jobs according to the state.
     fn adopt(&self, state: &ClusterState, jobs: &Jobs) {
         let runs =
             |id: &str| state.etls.values().any(|etl| etl.job == id && etl.stage == Stage::Running);
@@ -46,7 +46,7 @@ impl Running {
     }
 }
 
-/// Keeps the jobs as the state has them, until `stop`.
+/// Keeps the jobs in accordance with the state, until `stop`.
 pub(crate) async fn follow(etls: Etls, jobs: Jobs, maps: Maps, stop: CancellationToken) {
     let mut versions = maps.subscribe();
     loop {

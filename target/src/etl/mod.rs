@@ -1,5 +1,5 @@
-//! Transforms of objects on this target: an object, or what the stage before made of it, goes
-//! through an HTTP service or a command, and what comes back goes on. Nothing is held as a whole.
+//! Transforms of objects on this target: an object, or the output of the stage before, passes
+//! through an HTTP service or a command, and the result is passed on. Nothing is held as a whole.
 
 mod command;
 mod follow;
@@ -35,15 +35,16 @@ use crate::object::{Delivery, ObjectService, read_first_chunk};
 pub(crate) use self::follow::follow;
 pub(crate) use self::piece::Transformed;
 
-/// A reader whose turn does not come within this time is told to try again later.
+/// A reader that gets no permit within this time gets an error that allows a retry.
 const TURN_WITHIN: Duration = Duration::from_secs(15);
-/// Tries of one object while its service does not answer.
+/// Attempts for one object while its service does not respond.
 const TRIES: u32 = 3;
 const PAUSE: Duration = Duration::from_millis(300);
-/// Longest wait for a service at its registration, whatever that asks for: the client waits too.
+/// Longest wait for a service at its registration, whatever the registration requests: the client
+/// waits too.
 const CHECK_WITHIN: Duration = Duration::from_secs(10);
 const CHECK_EVERY: Duration = Duration::from_millis(250);
-/// One look at whether a service is there.
+/// Timeout of one check of a service.
 const LOOK: Duration = Duration::from_secs(2);
 
 /// The transforms of this target; cheap to clone.
@@ -73,8 +74,8 @@ impl Etls {
         })))
     }
 
-    /// An object as the transforms of `call` make it. `job` is the job that asks, if one does: it
-    /// waits for its turn however long, and failures are kept under its id.
+    /// Transforms an object with `call`. `job` is the calling job, if there is one: it waits for a
+    /// permit without a timeout, and failures are kept under its id.
     pub(crate) async fn transform(
         &self,
         info: &BucketInfo,
@@ -101,7 +102,7 @@ impl Etls {
         }
     }
 
-    /// Writes an object, transformed, at the owner of its copy. The bytes written.
+    /// Writes a transformed object at the owner of its copy. Returns the bytes written.
     pub(crate) async fn copy(
         &self,
         from: (&BucketInfo, &str),
@@ -115,7 +116,7 @@ impl Etls {
         self.0.objects.deliver(to.0, to.1, delivery).await
     }
 
-    /// Transforms an object and keeps nothing of what comes out. Its bytes.
+    /// Transforms an object and drops the output. Returns its length in bytes.
     pub(crate) async fn inspect(
         &self,
         info: &BucketInfo,
@@ -127,7 +128,8 @@ impl Etls {
         made.body.try_fold(0, |sum, chunk| async move { Ok(sum + chunk.len() as u64) }).await
     }
 
-    /// Whether a transform can be used from here; waits a little for a service that is starting.
+    /// Whether a transform can be used from this target; waits a little for a service that is
+    /// starting.
     pub(crate) async fn check(&self, etl: &Etl) -> Result<()> {
         let until = Instant::now() + Duration::from_millis(etl.init_timeout_ms).min(CHECK_WITHIN);
         loop {
@@ -136,7 +138,7 @@ impl Etls {
                     sleep(CHECK_EVERY).await
                 }
                 Err(e) if e.code.is_transient() => {
-                    // Whoever gave the address is to mend it; a later try of the same will fail too.
+                    // The address in the request is wrong; a retry will fail too.
                     return Err(Error::new(ErrorCode::InvalidArgument, e.message)
                         .hint("start the service first, where all targets can reach it"));
                 }
@@ -154,7 +156,7 @@ impl Etls {
         }
     }
 
-    /// What there is to tell of a transform: its failures on behalf of `job`, or of readers.
+    /// The status of a transform: its failures in `job`, or for readers.
     pub(crate) async fn part(&self, etl: &Etl, job: Option<&str>, look: bool) -> EtlPart {
         let mut part = self.0.notes.part(&self.0.maps.load(), &etl.job, job.unwrap_or(&etl.job));
         if look && let Err(e) = self.look(etl).await {
@@ -163,7 +165,7 @@ impl Etls {
         part
     }
 
-    /// The service behind `url`, if this target's configuration lets it be called.
+    /// The service behind `url`, if this target's configuration allows it.
     fn service<'a>(
         &'a self,
         etl: &Etl,
@@ -191,7 +193,7 @@ impl Etls {
         })
     }
 
-    /// The object itself, wherever it lies: for services that read it and follow no redirect.
+    /// The object itself, wherever it is stored: for services that read it and follow no redirect.
     pub(crate) async fn plain(&self, info: &BucketInfo, name: &str) -> Result<Transformed> {
         let state = self.0.maps.load();
         let owner = placement::owner(&state, info, name)?;
@@ -242,7 +244,8 @@ impl Etls {
     }
 }
 
-/// Whether a URL begins as an allowed one does, at a border: of its host, or of a part of its path.
+/// Whether an allowed URL is a prefix of a URL, at a boundary: of its host, or of a part of its
+/// path.
 fn is_under(url: &Url, begin: &str) -> bool {
     let Ok(begin) = begin.parse::<Url>() else { return false };
     let path = begin.path().trim_end_matches('/');
@@ -251,20 +254,20 @@ fn is_under(url: &Url, begin: &str) -> bool {
         && rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-/// One object's way through its stages.
+/// The pipeline of one object through its stages.
 struct Path {
     etls: Etls,
     stages: Vec<Etl>,
     /// One for each stage.
     notes: Vec<Arc<Note>>,
-    /// Under which job a failure is kept.
+    /// The job under which a failure is kept.
     reported_to: String,
     uri: String,
 }
 
 impl Path {
-    /// Starts the object on its way. A service that does not answer is tried again from the start,
-    /// as the object can be read again.
+    /// Starts the pipeline of the object. If a service does not respond it is retried from the
+    /// start, because the object can be read again.
     async fn through(
         &self,
         info: &BucketInfo,
@@ -272,7 +275,7 @@ impl Path {
         call: &EtlCall,
         patient: bool,
     ) -> Result<Transformed> {
-        // One for the whole way: stages that waited for each other's turns would wait for ever.
+        // One permit for all stages: stages that wait for each other's permits would deadlock.
         let turn = self.etls.turn(patient).await?;
         let mut tries = 1;
         let made = loop {
@@ -348,7 +351,7 @@ impl Path {
         made.ok_or_else(|| Error::internal("a transform without stages"))
     }
 
-    /// What comes out; a failure on the way is noted too.
+    /// Adds recording of failures while the output is read.
     fn followed(self, made: Transformed) -> Transformed {
         let body = made.body.inspect_err(move |e| self.failed(e));
         Transformed { body: body.boxed(), ..made }

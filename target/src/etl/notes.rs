@@ -1,5 +1,5 @@
-//! What a target remembers of its transforms: counters, the last failures, and what was logged.
-//! All of it is bounded, and all of it is lost with the process.
+//! A target's records of its transforms: counters, the last failures, and the log. All of it is
+//! bounded, and all of it is lost with the process.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,13 +9,13 @@ use forebay_core::Error;
 use forebay_core::etl::{EtlFailure, EtlPart};
 use forebay_core::state::ClusterState;
 
-/// Jobs whose failures are remembered; the oldest go first.
+/// Most jobs whose failures are kept; the oldest are removed first.
 const JOBS: usize = 64;
-/// Failures remembered of one job.
+/// Most failures of one job that are kept.
 const FAILURES: usize = 100;
 /// Longest text of one failure, in bytes.
 const MESSAGE: usize = 1 << 10;
-/// Bytes of log kept of one transform; the oldest lines go first.
+/// Bytes of log kept of one transform; the oldest lines are removed first.
 const LOG: usize = 64 << 10;
 
 /// Counters and log of one transform since it was started.
@@ -57,7 +57,7 @@ struct Inner {
 }
 
 impl Notes {
-    /// The note of a transform's job; what no transform runs as any more is forgotten.
+    /// The record of a transform's job; records without a running transform are removed.
     pub(super) fn of(&self, state: &ClusterState, job: &str) -> Arc<Note> {
         let mut notes = lock(&self.0.notes);
         if let Some(note) = notes.get(job) {
@@ -67,7 +67,7 @@ impl Notes {
         notes.entry(job.to_owned()).or_default().clone()
     }
 
-    /// Remembers an object that could not be transformed.
+    /// Records an object that could not be transformed.
     pub(super) fn failed(&self, job: &str, object: String, error: &Error) {
         let mut message = error.message.clone();
         if message.len() > MESSAGE {
@@ -93,7 +93,7 @@ impl Notes {
         list.push_back(failure);
     }
 
-    /// What there is to tell of a transform; failures of `job`, which may be another one.
+    /// The status of a transform; failures of `job`, which may be another one.
     pub(super) fn part(&self, state: &ClusterState, etl_job: &str, job: &str) -> EtlPart {
         let note = self.of(state, etl_job);
         let jobs = lock(&self.0.failures);

@@ -1,4 +1,4 @@
-//! Bytes on their way from one stage of a transform to the next.
+//! Streams of bytes between the stages of a transform.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -8,11 +8,11 @@ use forebay_core::{Error, ErrorCode, Result};
 use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt};
 
-/// What a stage makes is gathered up to so many bytes before it goes on, so that the failure of a
-/// small object is an answer of its own, and its length is known.
+/// Output of a stage up to this many bytes is gathered before it is passed on, so that the failure
+/// of a small object is a response of its own, and its length is known.
 const GATHERED: usize = 256 << 10;
 
-/// An object, or what became of it.
+/// An object, or its transformed form.
 pub(crate) struct Transformed {
     /// When it is known before the end.
     pub(crate) len: Option<u64>,
@@ -21,13 +21,13 @@ pub(crate) struct Transformed {
 }
 
 impl Transformed {
-    /// Adds the bytes that pass to a counter.
+    /// Adds the passing bytes to a counter.
     pub(super) fn counted(self, counter: impl Fn(u64) + Send + 'static) -> Self {
         let body = self.body.inspect_ok(move |chunk| counter(chunk.len() as u64)).boxed();
         Self { body, ..self }
     }
 
-    /// Fails where the next part takes longer than `timeout` to come.
+    /// Fails if the next chunk takes longer than `timeout`.
     pub(super) fn within(self, timeout: Duration, who: String) -> Self {
         let body = futures::stream::try_unfold(self.body, move |mut body| {
             let who = who.clone();
@@ -43,7 +43,7 @@ impl Transformed {
         Self { body: body.boxed(), ..self }
     }
 
-    /// Takes the first part, or all of it when it is small.
+    /// Reads the first chunk, or all of a small object.
     pub(super) async fn first_chunk(mut self) -> Result<Self> {
         let (mut first, mut size) = (VecDeque::new(), 0);
         while size < GATHERED {
@@ -62,7 +62,7 @@ impl Transformed {
     }
 }
 
-/// The failure of a transform that takes too long. It will again, so nobody should retry at once.
+/// The error of a transform that takes too long. It would again, so a retry is not suggested.
 pub(super) fn late(who: &str, timeout: Duration) -> Error {
     Error::new(ErrorCode::Unprocessable, format!("{who} took longer than {timeout:?}"))
         .hint("obj_timeout of the etl sets the limit")

@@ -1,5 +1,5 @@
-//! Transforms by an HTTP service: the object goes there by PUT (push), or the service is asked by
-//! GET and reads the object from the cluster itself (pull). Its answer is the transformed object.
+//! Transforms by an HTTP service: the object is sent to it by PUT (push), or the service gets a GET
+//! and reads the object from the cluster itself (pull). Its response is the transformed object.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -13,22 +13,22 @@ use reqwest::{Method, RequestBuilder, Response, StatusCode, Url};
 use super::piece::{Transformed, late};
 use crate::egress::{Guarded, failed, innermost};
 
-/// Text of a service's refusal that is passed on, in bytes.
+/// Bytes of a service's error response that are passed on.
 const REFUSAL: usize = 4 << 10;
 
-/// A service, and how one object is given to it.
+/// A service, and the method by which it gets one object.
 pub(super) struct Service<'a> {
     pub(super) client: &'a Guarded,
     pub(super) url: Url,
-    /// For people.
+    /// Its name in messages.
     pub(super) who: String,
     pub(super) args: &'a str,
-    /// To the head of the answer.
+    /// Until the head of the response.
     pub(super) timeout: Duration,
 }
 
 impl Service<'_> {
-    /// Sends the object there.
+    /// Sends the object to the service.
     pub(super) async fn push(
         &self,
         bucket: &Bucket,
@@ -36,7 +36,7 @@ impl Service<'_> {
         input: Transformed,
     ) -> Result<Transformed> {
         let url = self.address(&[&bucket.name, name]);
-        // The client's error would say only that the body ended.
+        // The client's error would contain only that the body ended.
         let broken = Arc::new(Mutex::new(None::<Error>));
         let noted = broken.clone();
         let body = input.body.map_err(move |e| {
@@ -46,7 +46,7 @@ impl Service<'_> {
         });
         let mut request = self.client.request(Method::PUT, url);
         request = match input.len {
-            // It costs nothing to be plain about it.
+            // An explicit length costs nothing.
             Some(0) => request.header(CONTENT_LENGTH, HeaderValue::from(0)),
             Some(len) => {
                 let body = reqwest::Body::wrap_stream(body);
@@ -60,15 +60,15 @@ impl Service<'_> {
             .map_err(|e| broken.lock().unwrap_or_else(PoisonError::into_inner).take().unwrap_or(e))
     }
 
-    /// Has the service read the object itself.
+    /// Makes the service read the object itself.
     pub(super) async fn pull(&self, bucket: &Bucket, name: &str) -> Result<Transformed> {
         let uname = format!("{}{name}", bucket.uname());
         let url = self.address(&[&uname.replace('/', "\0")]);
         self.ask(self.client.request(Method::GET, url)).await
     }
 
-    /// The service's URL with a path behind it, each part encoded for itself. A NUL, which no name
-    /// has, stands for a slash that is not to part anything.
+    /// The service's URL with a path behind it, each part encoded separately. A NUL, which is in no
+    /// name, stands for a slash that does not separate parts.
     fn address(&self, parts: &[&str]) -> Url {
         let mut url = self.url.clone();
         let parts: Vec<String> =
@@ -109,7 +109,7 @@ impl Service<'_> {
         }
     }
 
-    /// A service that cannot serve now may later; whatever else it says is about the object.
+    /// A service that is unavailable may succeed later; any other response concerns the object.
     async fn refused(&self, status: StatusCode, answer: Response) -> Error {
         let mut text = Vec::new();
         let mut body = answer.bytes_stream();
@@ -133,7 +133,7 @@ impl Service<'_> {
         }
     }
 
-    /// Whether it answers at all, whatever it says.
+    /// Whether it responds at all, with any status.
     pub(super) async fn check(&self) -> Result<()> {
         let mut url = self.url.clone();
         url.set_path(&format!("{}/health", url.path().trim_end_matches('/')));

@@ -1,6 +1,5 @@
 //! Copies of native objects between targets: sends them to where they belong, accepts them, and
 //! returns that a newer version exists.
-//! that it was overtaken.
 
 use axum::Json;
 use axum::body::Body;

@@ -71,7 +71,7 @@ impl Call {
     fn new_rights(&self, context: &Context) -> S3Result<ObjectRights> {
         let door = &context.s3.door;
         let acl = door.acl_of_headers(&self.parts.headers)?.unwrap_or_default();
-        // All callers with a key of the bucket's owner count as that owner.
+        // Objects of a bucket without an owner belong to all key holders together.
         let bucket_owner = self.info.s3.owner.as_ref();
         let owner = bucket_owner.and_then(|of| door.new_owner(&self.who).filter(|me| me != of));
         let acl = acl.without(owner.as_ref().or(bucket_owner).map_or("", String::as_str));

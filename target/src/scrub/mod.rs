@@ -1,8 +1,8 @@
-//! The scrub: every stored block is read and compared with its checksum from time to time, so that
+//! The scrub: reads every stored block from time to time and compares it with its checksum, so that
 //! damage is found while another copy still exists.
 //!
-//! One task a disk walks its objects in the order of buckets and names, at an agreed pace and without
-//! pushing anything out of the page cache. It goes on after a restart where it was.
+//! One task per disk walks its objects in the order of buckets and names, at a configured rate and
+//! without evicting pages from the page cache. After a restart it continues where it was.
 
 mod orphans;
 mod pace;
@@ -24,20 +24,20 @@ use self::progress::Progress;
 use crate::object::{CheckedParts, ObjectService, Verdict};
 use crate::store::{Record, blocking};
 
-/// Quiet time after a start: other work comes first then.
+/// Wait after a start: other work has precedence then.
 const AFTER_START: Duration = Duration::from_secs(5 * 60);
 /// Records taken from the index at once.
 const PAGE: usize = 256;
-/// How often it is looked whether a pass is due.
+/// How often to check whether a pass is due.
 const LOOK_EVERY: Duration = Duration::from_secs(10 * 60);
-/// How often the place is written down.
+/// How often the position is saved.
 const SAVE_EVERY: Duration = Duration::from_secs(30);
-/// Pause after a pass that could not go on.
+/// Pause after a pass that failed.
 const AFTER_FAILURE: Duration = Duration::from_secs(10 * 60);
-/// A file that no record names for so long belongs to no write under way.
+/// A file that no record names for this time belongs to no write in progress.
 const ORPHAN_AFTER: Duration = Duration::from_secs(60);
 
-/// Scrubs each disk, those that come later too, until the node stops.
+/// Scrubs each disk, including those attached later, until the node stops.
 pub(crate) fn start(objects: &ObjectService, config: &ScrubConfig, lifecycle: &Lifecycle) {
     let (objects, config, mine) = (objects.clone(), config.clone(), lifecycle.clone());
     lifecycle.spawn(async move {
@@ -74,7 +74,8 @@ fn start_one(objects: &ObjectService, number: usize, config: &ScrubConfig, lifec
     });
 }
 
-/// The scrub of one disk. It holds none between two steps, so that a disk can go.
+/// The scrub of one disk. It holds no reference to the disk between two steps, so that the disk can
+/// be removed.
 struct Scrub {
     objects: ObjectService,
     number: usize,
@@ -101,7 +102,7 @@ impl Scrub {
         }
     }
 
-    /// Waits until a pass is due, and does it. What was noted is read each time: the disk may be
+    /// Waits until a pass is due, and runs it. Reads the saved progress each time: the disk may be
     /// another one by now.
     async fn turn(&mut self, pause: Duration) -> Result<()> {
         let mut progress = self.load().await?;
@@ -123,7 +124,7 @@ impl Scrub {
         Ok(Progress::load(&self.disk()?).await)
     }
 
-    /// Begins a pass, or goes on with the one under way, to its end.
+    /// Starts a pass, or continues an unfinished one, to its end.
     async fn pass(&mut self, progress: &mut Progress) -> Result<()> {
         progress.begin(unix_ns());
         let started = Instant::now();
@@ -165,7 +166,7 @@ impl Scrub {
             })
             .await?;
         }
-        // A disk that went away in the middle was not walked to its end.
+        // A disk that left in the middle was not scanned completely.
         let disk = self.disk()?;
         progress.end(unix_ns());
         self.save(progress).await?;
@@ -175,7 +176,7 @@ impl Scrub {
         Ok(())
     }
 
-    /// What the disk has in part of objects of backends. Too little to be worth a place in the notes.
+    /// Checks the partial objects of the disk. They are so few that their position is not saved.
     async fn check_parts(&mut self, progress: &mut Progress) -> Result<()> {
         for head in self.objects.parts_on(self.number)? {
             let pace = &mut self.pace;
@@ -198,7 +199,7 @@ impl Scrub {
         blocking(move || orphans::find(&volume)).await
     }
 
-    /// One object. Its failure is no reason to leave out the others.
+    /// Checks one object. A failure does not stop the check of the others.
     async fn check(&mut self, record: &Record, progress: &mut Progress) {
         let pace = &mut self.pace;
         let rest = |bytes, took, full| pace.rest(bytes, took, full);
@@ -216,7 +217,7 @@ impl Scrub {
         }
     }
 
-    /// Writes down where the pass is, and what is known to be lost.
+    /// Saves the position of the pass, and the objects known to be lost.
     async fn save(&self, progress: &mut Progress) -> Result<()> {
         progress.lost = self.objects.lost();
         progress.save(&self.disk()?).await

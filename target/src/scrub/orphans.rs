@@ -1,4 +1,4 @@
-//! Files below `objects/` that no record names: what a crash or a mistake left behind.
+//! Files below `objects/` that no record names: left by a crash or a mistake.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -12,15 +12,15 @@ fn files_of(record: &Record) -> impl Iterator<Item = u64> + '_ {
     record.extents().iter().map(|extent| extent.id)
 }
 
-/// Ids of files that are there while no record names them. A write under way may be among them:
-/// only what is found twice, with time for any write in between, is nobody's.
+/// Ids of files that no record names. A write in progress may be among them: only files found
+/// twice, with time for any write in between, are orphans.
 pub(crate) fn find(volume: &Volume) -> Result<BTreeSet<u64>> {
-    // Files first: what a record names by the time that it is read was there before.
+    // Files first: a file that a record names by the time the record is read was there before.
     let mut ids = BTreeSet::new();
     let objects = volume.path().join("objects");
     for dir in list(volume, &objects)? {
         for name in list(volume, &objects.join(dir))? {
-            // Other names are not ours.
+            // Other names do not belong to the store.
             if let Some(id) = (name.len() == 16).then(|| u64::from_str_radix(&name, 16).ok()) {
                 ids.extend(id);
             }
@@ -34,7 +34,7 @@ pub(crate) fn find(volume: &Volume) -> Result<BTreeSet<u64>> {
     Ok(ids)
 }
 
-/// Removes files that [`find`] named twice. Returns how many went.
+/// Removes files that [`find`] returned twice. Returns how many were removed.
 pub(crate) fn remove(volume: &Volume, ids: impl IntoIterator<Item = u64>) -> Result<u64> {
     let mut removed = 0;
     for id in ids {

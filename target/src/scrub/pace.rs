@@ -1,26 +1,28 @@
-//! How fast to read: as agreed while the disk is at ease, little while others wait for it.
+//! Limits the read rate of the scrub: as configured while the disk is idle, little while others
+//! wait for it.
 
 use std::time::Duration;
 
-/// A read slower than this many usual ones means that the disk is busy,
+/// A read slower than this many typical ones means that the disk is busy,
 const BUSY: u32 = 4;
-/// unless it is as quick as this anyway.
+/// unless it is faster than this anyway.
 const QUICK: Duration = Duration::from_millis(10);
-/// Rest after a read of a busy disk, as a multiple of that read: at most a tenth of its time is ours.
+/// Rest after a read of a busy disk, as a multiple of that read: the scrub takes at most a tenth of
+/// its time.
 const STEP_BACK: u32 = 9;
 const LONGEST: Duration = Duration::from_secs(5);
-/// Part of a MiB that counts as one: an object costs more than its bytes.
+/// Least bytes that an object counts as: an object costs more than its bytes.
 const MIN_CHARGED_BYTES: u64 = 4096;
-/// Rests shorter than this are saved up.
+/// Rests shorter than this are accumulated.
 const SHORTEST: Duration = Duration::from_millis(5);
 
-/// The pace of one disk.
+/// The rate of one disk.
 #[derive(Debug)]
 pub(super) struct Pace {
     bytes_per_second: u64,
-    /// How long a full read usually takes.
+    /// Duration of a typical full read.
     usual: Option<Duration>,
-    /// Time that is still to be rested; negative when reads were slower than agreed.
+    /// Accumulated time to rest; negative if reads were slower than configured.
     owed_s: f64,
 }
 
@@ -37,7 +39,7 @@ impl Pace {
             return (took * STEP_BACK).min(LONGEST);
         }
         let due = bytes.max(MIN_CHARGED_BYTES) as f64 / self.bytes_per_second as f64;
-        // What was missed is not caught up with.
+        // Missed time is not caught up with.
         self.owed_s = (self.owed_s + due - took.as_secs_f64()).max(-1.0);
         if self.owed_s < SHORTEST.as_secs_f64() {
             return Duration::ZERO;
@@ -86,7 +88,7 @@ mod tests {
         let time = time_for(&mut pace, 100, MIB, slow);
         assert!(slow * 100 < time / 9, "{time:?}");
         assert!(pace.rest(MIB, Duration::from_secs(3), true) <= LONGEST);
-        // Quiet again, the agreed rate is kept again.
+        // When the disk is idle again, the configured rate is used again.
         let time = time_for(&mut pace, 160, MIB, Duration::from_millis(4));
         assert!((9.0..11.0).contains(&time.as_secs_f64()), "{time:?}");
     }

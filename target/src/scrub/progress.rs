@@ -1,4 +1,4 @@
-//! How far the scrub of a disk is: kept on the disk, so that a restart goes on there.
+//! The progress of the scrub of a disk: saved on the disk, so that a restart continues there.
 
 use std::path::{Path, PathBuf};
 
@@ -7,16 +7,16 @@ use serde::{Deserialize, Serialize};
 
 use crate::store::blocking;
 
-/// Where a pass is and what it found. A file that is missing or not readable is a fresh start.
+/// The position of a pass and its findings. A missing or unreadable file means a fresh start.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(super) struct Progress {
     /// The object checked last.
     pub(super) bucket_id: u64,
     pub(super) name: String,
-    /// Unix nanoseconds; 0 when no pass is under way.
+    /// Unix nanoseconds; 0 if no pass is in progress.
     pub(super) started_ns: u64,
-    /// When the last whole pass ended; 0 before the first.
+    /// When the last complete pass ended; 0 before the first.
     pub(super) ended_ns: u64,
     pub(super) objects: u64,
     pub(super) bytes: u64,
@@ -27,7 +27,7 @@ pub(super) struct Progress {
 }
 
 impl Progress {
-    /// Begins a pass, unless one is under way.
+    /// Starts a pass, unless one is in progress.
     pub(super) fn begin(&mut self, now_ns: u64) {
         if self.started_ns == 0 {
             let (ended_ns, lost) = (self.ended_ns, std::mem::take(&mut self.lost));
@@ -52,7 +52,7 @@ impl Progress {
         }
     }
 
-    /// Replaces what is on the disk, as a whole.
+    /// Replaces the file on the disk as a whole.
     pub(super) async fn save(&self, disk: &Path) -> Result<()> {
         let path = file(disk);
         let bytes = serde_json::to_vec(self)

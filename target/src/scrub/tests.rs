@@ -1,4 +1,4 @@
-//! Promises of the scrub, over a real store.
+//! Guarantees of the scrub, over a real store.
 #![allow(clippy::unwrap_used)]
 
 use bytes::Bytes;
@@ -57,7 +57,8 @@ async fn damage_that_nobody_reads_is_found_and_healed_or_reported() {
     assert_eq!(result, "miss");
     assert_eq!(bench.read(&own, "o2").await.unwrap_err().code, ErrorCode::Corrupt);
 
-    // After a restart what is lost is known again, and forgotten once it was written anew.
+    // After a restart the lost objects are known again, and removed from the list once they are
+    // written anew.
     let kept = Progress::load(&disk(&bench)).await;
     assert_eq!(kept, progress);
     put_native(&bench, &own, "o2", b"new").await;
@@ -85,7 +86,7 @@ async fn a_pass_goes_on_where_it_was() {
     scrub(&bench).pass(&mut progress).await.unwrap();
     assert_eq!(progress.objects, 580 + 20 + 300);
     assert!(progress.ended_ns > 5 && progress.started_ns == 0);
-    // The next one begins at the beginning.
+    // The next one starts at the beginning.
     scrub(&bench).pass(&mut progress).await.unwrap();
     assert_eq!(progress.objects, 900);
     std::fs::write(disk(&bench).join(".forebay/scrub.json"), b"{\"objects\":").unwrap();
@@ -107,7 +108,7 @@ async fn files_that_no_record_names_go_and_others_stay() {
     assert_eq!(progress.orphans, 1);
     assert!(!orphan.exists() && foreign.exists());
     assert!(bench.read(&info, "o").await.unwrap().0 == data);
-    // One that appears in the middle of a pass may be of a write under way.
+    // A file that appears in the middle of a pass may belong to a write in progress.
     let volume = bench.service.volume(0).unwrap();
     let before = orphans::find(&volume).unwrap();
     std::fs::write(&orphan, b"bytes").unwrap();

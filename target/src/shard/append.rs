@@ -1,7 +1,7 @@
-//! Writing a member to a shard that is there. A plain TAR is copied up to its end marker, so that
-//! what only it knows (owners, links) stays; others are packed anew, and of their members times and
-//! modes stay. A member of the same name is replaced: an acknowledged write is what the next reader
-//! gets.
+//! Writes a member to an existing shard. A plain TAR is copied up to its end marker, so that
+//! metadata which only a TAR has (owners, links) stays. Other formats are packed again, and times
+//! and modes of their members stay. A member of the same name is replaced: the next reader gets the
+//! acknowledged write.
 
 use bytes::Bytes;
 use forebay_core::archive::{ArchiveFormat, Member, ShardIndex, Stat};
@@ -19,7 +19,7 @@ use crate::batch::output::{Output, Sink};
 use crate::object::{ObjectService, PutRequest, Spool, Stored};
 
 const BLOCK: u64 = 512;
-/// Entries that are no files and are looked at one by one behind the last file.
+/// Entries behind the last file, other than files, that are examined one by one.
 const MAX_TRAILING_ENTRIES: usize = 10_000;
 
 /// A member to be written.
@@ -29,20 +29,20 @@ pub(crate) struct NewMember {
     pub(crate) body: BoxStream<'static, Result<Bytes>>,
     pub(crate) len: Option<u64>,
     pub(crate) on: OnArchive,
-    /// Overrules what the shard's name says of its format.
+    /// Overrides the format that the shard's name implies.
     pub(crate) mime: Option<ArchiveFormat>,
 }
 
-/// What comes before the new member.
+/// The content before the new member.
 enum Before {
     Nothing,
     /// The first bytes of a TAR, as they are.
     Raw(Stored, u64),
-    /// These members, packed anew.
+    /// These members, packed again.
     Members(Vec<Member>),
 }
 
-/// A shard on its way to its new content.
+/// A shard that is being rewritten.
 struct Rewrite {
     shards: Shards,
     info: BucketInfo,
@@ -54,7 +54,7 @@ struct Rewrite {
 }
 
 impl Shards {
-    /// Writes a member to a shard, or makes a shard of one member.
+    /// Writes a member to a shard, or creates a shard with one member.
     pub(crate) async fn write_member(
         &self,
         info: &BucketInfo,
@@ -65,7 +65,7 @@ impl Shards {
         let uri = info.bucket.object_uri(name);
         let member = member_name(name, &new.path, self.0.limits.name_bytes)?;
         if new.on == OnArchive::Append {
-            // Before all the bytes are taken in for nothing.
+            // Before the body is received for nothing.
             objects.head(info, name).await?;
         }
         let known = new.mime.or_else(|| ArchiveFormat::from_name(name));
@@ -73,7 +73,7 @@ impl Shards {
         if spool.is_empty() {
             return Err(Error::invalid(format!("failed to archive {uri}: the member is empty")));
         }
-        // Who writes another member to the same shard waits, and nobody's member is lost.
+        // Writers of members of one shard are serialized, so that no member is lost.
         let _turn = objects.shard_turn(info, name).await;
         let opened = match new.on {
             OnArchive::Replace => None,
@@ -114,7 +114,7 @@ impl Shards {
 }
 
 impl Rewrite {
-    /// The new bytes of the shard, made while they are read.
+    /// The new bytes of the shard, generated while they are read.
     fn start(self) -> BoxStream<'static, Result<Bytes>> {
         let (sender, receiver) = mpsc::channel(4);
         let lifecycle = self.shards.0.lifecycle.clone();
@@ -173,7 +173,7 @@ async fn copy(
     output.end().await
 }
 
-/// What of a shard stays when `member` is written to it.
+/// The content of a shard that stays when `member` is written to it.
 async fn keep(opened: Opened, member: &str) -> Result<Before> {
     let Opened { stored, index, .. } = opened;
     let is_new = index.get(member).is_none();
@@ -187,7 +187,7 @@ async fn keep(opened: Opened, member: &str) -> Result<Before> {
     Ok(Before::Members(others.cloned().collect()))
 }
 
-/// Where the end marker of a plain TAR begins. `None`: what lies there cannot be told from outside.
+/// Offset of the end marker of a plain TAR. `None` if it cannot be determined.
 async fn end_of_tar(stored: &Stored, index: &ShardIndex) -> Result<Option<u64>> {
     let size = stored.record().size;
     let ends = index.members.iter().map(|m| (m.offset + m.size).next_multiple_of(BLOCK));
@@ -206,14 +206,14 @@ async fn end_of_tar(stored: &Stored, index: &ShardIndex) -> Result<Option<u64>> 
     Ok(None)
 }
 
-/// A number as headers of TAR have it.
+/// A number in the format of TAR headers.
 fn octal(field: &[u8]) -> Option<u64> {
     let text = std::str::from_utf8(field).ok()?;
     let digits = text.trim_matches(|c| c == ' ' || c == '\0');
     if digits.is_empty() { Some(0) } else { u64::from_str_radix(digits, 8).ok() }
 }
 
-/// The member's name: without the shard's own, and with nothing that no archive can hold.
+/// The member's name: without the shard's own, and without parts that no archive supports.
 fn member_name(shard: &str, path: &str, most: usize) -> Result<String> {
     let within = path.strip_prefix(shard).and_then(|rest| rest.strip_prefix('/'));
     let name = within.unwrap_or(path).trim_start_matches('/');

@@ -1,4 +1,4 @@
-//! Many small members of one shard, by one opening of it, in the archive's order.
+//! Reads many small members of one shard, with one opening of it, in the archive's order.
 
 use bytes::Bytes;
 use forebay_core::archive::{ArchiveFormat, Member};
@@ -12,19 +12,19 @@ use super::{Opened, Shards, find, in_shard, missing};
 use crate::object::Stored;
 use crate::store::blocking;
 
-/// Members closer to each other than a block of the store come by one read.
+/// Members closer to each other than a block of the store are read at once.
 const NEAR: u64 = 64 << 10;
-/// Bytes of one read.
+/// Most bytes of one read.
 const SPAN: u64 = 1 << 20;
 /// Runs of members that are read, and their blocks checked, at the same time,
 const RUNS: usize = 4;
-/// of so many members at least.
+/// of this many members at least.
 const LEAST_RUN: usize = 64;
 
-/// What became of each member: its bytes, why there are none, or `None`: it is to be read by itself.
+/// The result of each member: its bytes, an error, or `None`: it has to be read individually.
 pub(crate) struct Bulk {
     pub(crate) members: Vec<Option<Result<Bytes>>>,
-    /// How the shard was found, as the metrics call it.
+    /// How the shard was found, as in the metrics.
     pub(crate) result: &'static str,
 }
 
@@ -42,8 +42,8 @@ impl Shards {
         let opened = match self.open(info, name, None).await {
             Ok(opened) => opened,
             Err(e) => {
-                // What is wrong with a shard is wrong for each of its members; looking again for
-                // each would read a bad archive as often.
+                // A failure of the shard concerns each of its members; individual reads would read
+                // a bad archive as often.
                 let is_passing = e.code.is_transient() || e.code == ErrorCode::ObjectChanged;
                 let answer = (!is_passing).then_some(Err(e));
                 return Bulk { members: vec![answer; entries.len()], result: "miss" };
@@ -91,7 +91,7 @@ impl Shards {
             });
             let places: Vec<_> = places.collect();
             let run = places.len().div_ceil(RUNS).max(LEAST_RUN);
-            // Of a run that fails nothing comes: its members are read by themselves.
+            // A run that fails returns nothing: its members are read individually.
             let runs = places.chunks(run).map(|run| {
                 let (stored, run) = (stored.clone(), run.to_vec());
                 blocking(move || Ok(read_merged(&stored, &run)))
@@ -112,7 +112,7 @@ impl Shards {
     }
 }
 
-/// Reads places of an object, sorted by their start. Blocks.
+/// Reads ranges of an object, sorted by their start. Blocks.
 fn read_merged(stored: &Stored, places: &[(usize, ByteRange)]) -> Vec<(usize, Option<Bytes>)> {
     let mut all = Vec::with_capacity(places.len());
     let mut rest = places;
@@ -140,7 +140,7 @@ fn read_merged(stored: &Stored, places: &[(usize, ByteRange)]) -> Vec<(usize, Op
         for (at, range) in &rest[..count] {
             let part = read.as_ref().map(|read| {
                 let part = read.slice((range.start - start) as usize..(range.end - start) as usize);
-                // A part would keep all of the read in memory.
+                // A slice would keep all of the read in memory.
                 if useful * 2 < end - start { Bytes::copy_from_slice(&part) } else { part }
             });
             all.push((*at, part));

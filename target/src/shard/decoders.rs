@@ -1,5 +1,5 @@
-//! Readers of compressed TARs that stand where the last member ended, so that members which are read
-//! one after another are unpacked once.
+//! Readers of compressed TARs, parked where the last member ended, so that a shard whose members
+//! are read in sequence is decompressed once.
 
 use std::collections::{HashMap, VecDeque};
 use std::io::Read;
@@ -13,20 +13,20 @@ use tokio::sync::OwnedMutexGuard;
 
 use super::ShardKey;
 
-/// Decoders that wait for a next member; each holds its file open and some MiB of memory.
+/// Most parked decoders; each holds its file open and some MiB of memory.
 const PARKED: usize = 8;
-/// How long one waits.
+/// How long one stays parked.
 pub(super) const IDLE: Duration = Duration::from_secs(20);
-/// Those of one shard.
+/// Most parked decoders of one shard.
 const PER_SHARD: usize = 2;
-/// Bytes unpacked at once,
+/// Bytes decompressed at once,
 const UNPACK_CHUNK_BYTES: usize = 256 << 10;
-/// and kept of what was unpacked last.
+/// and kept of the last decompressed bytes.
 const HISTORY: u64 = 4 << 20;
 
 type Turn = tokio::sync::Mutex<()>;
 
-/// The decoders that wait, and whose turn it is at which shard.
+/// The parked decoders, and the permits of each shard.
 #[derive(Default)]
 pub(super) struct Decoders {
     parked: Mutex<Lot>,
@@ -36,7 +36,7 @@ pub(super) struct Decoders {
 #[derive(Default)]
 struct Lot {
     waiting: Vec<Parked>,
-    /// Somebody looks after those that wait too long.
+    /// A task removes those that are parked for too long.
     watched: bool,
 }
 
@@ -46,15 +46,15 @@ struct Parked {
     since: Instant,
 }
 
-/// The unpacked bytes of a shard, as far as they were asked for. What it unpacked last it still
-/// has: members that are asked for together rarely come in quite the archive's order.
+/// The decompressed bytes of a shard, as far as they were requested. The last bytes are still held,
+/// because members that are requested together rarely arrive exactly in the archive's order.
 pub(super) struct Decoder {
     input: Box<dyn Read + Send>,
-    /// Bytes unpacked so far.
+    /// Bytes decompressed so far.
     end: u64,
-    /// The last of them, in pieces,
+    /// The last of them, in chunks,
     pieces: VecDeque<Bytes>,
-    /// and how many they are.
+    /// and their number.
     held: u64,
 }
 
@@ -63,7 +63,7 @@ impl Decoder {
         Self { input, end: 0, pieces: VecDeque::new(), held: 0 }
     }
 
-    /// The first byte that it can still give.
+    /// Offset of the first byte that is still held.
     fn start(&self) -> u64 {
         self.end - self.held
     }
@@ -124,7 +124,7 @@ impl Decoders {
         self.lot().waiting.len()
     }
 
-    /// The waiting decoder of this shard that has the shortest way to `offset`.
+    /// The parked decoder of this shard with the shortest distance to `offset`.
     pub(super) fn take(&self, key: ShardKey, offset: u64) -> Option<Decoder> {
         let mut lot = self.lot();
         let (best, _) = lot
@@ -136,8 +136,8 @@ impl Decoders {
         Some(lot.waiting.swap_remove(best).decoder)
     }
 
-    /// Keeps a decoder for the next member. True when the caller must see to it that
-    /// [`Self::expire`] is called from now on.
+    /// Parks a decoder for the next member. Returns true if the caller must call [`Self::expire`]
+    /// regularly from now on.
     pub(super) fn park(&self, key: ShardKey, decoder: Decoder) -> bool {
         let mut lot = self.lot();
         let same = lot.waiting.iter().filter(|p| p.key == key).count();
@@ -152,7 +152,8 @@ impl Decoders {
         !std::mem::replace(&mut lot.watched, true)
     }
 
-    /// Drops those that waited long enough. False when none is left, and so nobody need call again.
+    /// Drops those that were parked for long enough. False if none is left, so that no further call
+    /// is needed.
     pub(super) fn expire(&self) -> bool {
         let mut lot = self.lot();
         lot.waiting.retain(|p| p.since.elapsed() < IDLE);
@@ -160,8 +161,8 @@ impl Decoders {
         lot.watched
     }
 
-    /// Waits until nobody else unpacks small members of this shard: they come in the order asked
-    /// for, which is the archive's more often than not.
+    /// Waits until no other reader decompresses small members of this shard. Readers are served in
+    /// the order of their requests, which is mostly the archive's.
     pub(super) async fn turn(&self, key: ShardKey) -> OwnedMutexGuard<()> {
         let turn = {
             let mut turns = self.turns.lock().unwrap_or_else(PoisonError::into_inner);

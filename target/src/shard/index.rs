@@ -1,5 +1,5 @@
-//! Indexes of shards: each built once however many ask, kept beside its shard and, within bounds,
-//! in memory.
+//! Indexes of shards: each is built once for any number of concurrent readers, kept as a sidecar of
+//! its shard and, within bounds, in memory.
 
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
@@ -20,23 +20,23 @@ use super::{Inner, Opened, ShardKey, Shards, in_shard};
 use crate::object::{Stored, Turns};
 use crate::store::blocking;
 
-/// Memory for indexes of shards that were read lately.
+/// Memory for indexes of recently read shards.
 const MEMORY: u64 = 64 << 20;
-/// Indexes made at once; each may take a core and the memory of its limits.
+/// Indexes built at once; each may take a core and the memory of its limits.
 const BUILDS: usize = 4;
-/// Bytes that tell a format whose name does not.
+/// Bytes from which the format is detected if the name does not imply it.
 const HEAD: u64 = 512;
 
 type Flight = Shared<BoxFuture<'static, Result<Arc<ShardIndex>>>>;
 
-/// The indexes at hand, and those on their way.
+/// The indexes in memory, and those being built.
 pub(super) struct Indexes {
     kept: Mutex<Kept>,
     flights: Mutex<HashMap<ShardKey, Flight>>,
     builds: Semaphore,
 }
 
-/// Indexes in memory, the least recently used first out.
+/// Indexes in memory, evicted by least recent use.
 struct Kept {
     by_key: LruCache<ShardKey, (Arc<ShardIndex>, u64)>,
     memory: u64,
@@ -85,7 +85,7 @@ impl Indexes {
 }
 
 impl Shards {
-    /// Opens a shard as it is now, with the index of that very commit.
+    /// Opens the current shard, with the index of exactly that commit.
     pub(super) async fn open(
         &self,
         info: &BucketInfo,
@@ -114,7 +114,7 @@ impl Shards {
         };
         let key = ShardKey::of(stored.record(), format);
         let index = self.index_of(key, &stored).await.map_err(|e| in_shard(info, name, e))?;
-        // The name may say another format than the content.
+        // The name may imply another format than the content.
         Ok(Opened { key: ShardKey { format: index.format, ..key }, stored, index })
     }
 
@@ -127,7 +127,7 @@ impl Shards {
             match flights.get(&key) {
                 Some(flight) => flight.clone(),
                 None => {
-                    // A flight may have landed between the look above and this one.
+                    // A build may have finished between the check above and this one.
                     if let Some(index) = self.0.indexes.get(&key) {
                         return Ok(index);
                     }
@@ -142,7 +142,7 @@ impl Shards {
 }
 
 impl Inner {
-    /// Starts making an index. It goes on when who asked goes away: others may have joined.
+    /// Starts to build an index. It continues if the caller goes away: others may have joined.
     fn start(self: Arc<Self>, key: ShardKey, stored: Stored) -> Flight {
         let lifecycle = self.lifecycle.clone();
         let task = lifecycle.spawn(async move {
@@ -163,7 +163,7 @@ impl Inner {
         let stopping = |_| Error::unavailable("this target is stopping");
         let _permit = self.indexes.builds.acquire().await.map_err(stopping)?;
         let kept = self.kept_beside(&stored).await;
-        // Somebody asked for another format than the shard's own: no reason to forget that one.
+        // Another format than the shard's own was requested: the own index is kept.
         let keep = kept.is_none();
         let (format, other) = formats(key.format, &stored).await?;
         if let Some(index) = kept.filter(|i| i.format == format || Some(i.format) == other) {
@@ -189,7 +189,7 @@ impl Inner {
         Ok(index)
     }
 
-    /// The index that lies beside the shard, if one does.
+    /// The index that is stored beside the shard, if there is one.
     async fn kept_beside(&self, stored: &Stored) -> Option<ShardIndex> {
         let bytes = self.objects.sidecar(stored.record()).await?;
         let decoded = blocking(move || {
@@ -203,13 +203,13 @@ impl Inner {
     }
 }
 
-/// The format that a shard's first bytes tell.
+/// Detects the format from a shard's first bytes.
 async fn by_content(stored: &Stored) -> Result<ArchiveFormat> {
     ArchiveFormat::detect(None, &head(stored).await?)
 }
 
-/// As which format a shard is read, and as which other one where that fails. A format that its name
-/// says is compared with its first bytes; one that a client says is not.
+/// The format to try first, and another one if that fails. A format that the name implies is
+/// compared with the first bytes; one that a client gives is not.
 async fn formats(
     format: ArchiveFormat,
     stored: &Stored,
@@ -252,7 +252,7 @@ mod tests {
         kept.insert(key(3), &sized(third - 1000));
         let there: Vec<_> = (0..4).filter(|g| kept.by_key.contains(&key(*g))).collect();
         assert_eq!(there, [0, 2, 3]);
-        // The same again counts once, and one that is too large is not kept at all.
+        // A repeated insert counts once, and an index that is too large is not kept at all.
         kept.insert(key(3), &sized(third - 1000));
         kept.insert(key(9), &sized(MEMORY as usize));
         assert_eq!(kept.by_key.len(), 3);

@@ -1,7 +1,8 @@
-//! Listings that open shards: what is held here, and behind each shard its members, in name order.
+//! Listings that open shards: the objects on this target, and behind each shard its members, in
+//! name order.
 //!
-//! A page costs what it shows: of a shard with a hundred thousand members only those of the page
-//! are sorted, and a name inside a shard is where the next page begins.
+//! A page costs only its rows: of a shard with a hundred thousand members only those of the page
+//! are sorted, and the next page may begin at a name inside a shard.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeSet, VecDeque};
@@ -19,15 +20,15 @@ use forebay_node::off_worker;
 use super::Shards;
 use crate::object::ObjectService;
 
-/// A page that has something ends before it opens another shard after this time: shards that were
-/// never read before are read now, and the asker waits only so long.
+/// A page with rows ends before it opens another shard after this time: shards that were never read
+/// before are read now, and the caller waits only this long.
 const PAGE_TIMEOUT: Duration = Duration::from_secs(4);
 
-/// What a listing reads.
+/// The source of a listing.
 trait Source: Sync {
-    /// A page of the objects held here.
+    /// A page of the objects on this target.
     fn held(&self, request: &ListRequest) -> impl Future<Output = Result<ListPage>> + Send;
-    /// The members of an object; `None` when it is not here.
+    /// The members of an object; `None` if it is not on this target.
     fn members(&self, name: &str) -> impl Future<Output = Result<Option<Arc<ShardIndex>>>> + Send;
 }
 
@@ -56,7 +57,7 @@ impl Source for Here<'_> {
 }
 
 impl Shards {
-    /// A page of what is held here, with the members of shards behind them.
+    /// A page of the objects on this target, with the members of shards behind them.
     pub(crate) async fn page_here(
         &self,
         objects: &ObjectService,
@@ -67,7 +68,7 @@ impl Shards {
     }
 }
 
-/// A shard whose members lie ahead.
+/// A shard with members to be listed.
 struct Open {
     /// The next members by their full names, in order.
     rows: std::vec::IntoIter<(String, u64)>,
@@ -101,7 +102,7 @@ async fn page(source: &impl Source, request: &ListRequest) -> Result<ListPage> {
             page.more = true;
             return Ok(page);
         }
-        // An object that is named like a member hides it.
+        // An object that has the name of a member hides it.
         if let (Ordering::Equal | Ordering::Greater, Some(first)) = (order, first) {
             let shard = &mut open[first];
             let ((name, size), end) = match shard.rows.next() {
@@ -136,14 +137,14 @@ async fn page(source: &impl Source, request: &ListRequest) -> Result<ListPage> {
     }
 }
 
-/// [`Open::new`], which looks at every member of the shard.
+/// [`Open::new`], which examines every member of the shard.
 fn opened(shard: &str, index: &ShardIndex, request: &ListRequest, limit: usize) -> Option<Open> {
     let memory = usize::try_from(index.memory()).unwrap_or(usize::MAX);
     off_worker(memory, || Open::new(shard, index, request, limit))
 }
 
-/// Names of shards that come before the page and have members in it: those on the way to where it
-/// begins. All others come with the objects.
+/// Names of shards before the page that have members in it: prefixes of the page's start. All
+/// others are found among the objects.
 fn shards_behind(request: &ListRequest) -> BTreeSet<&str> {
     let mut found = BTreeSet::new();
     for (text, by_prefix) in [(request.after.as_str(), false), (request.prefix.as_str(), true)] {
@@ -162,7 +163,7 @@ fn shards_behind(request: &ListRequest) -> BTreeSet<&str> {
     found
 }
 
-/// Which names of a shard's members are asked for, given a bound on full names.
+/// The requested names of a shard's members, for a bound on full names.
 enum Bound<'a> {
     All,
     None,
@@ -199,8 +200,8 @@ impl<'a> Bound<'a> {
 }
 
 impl Open {
-    /// The members of `shard` that the request asks for, at most one more than fits its page;
-    /// `None` when there are none. Of members of one name the first counts.
+    /// The members of `shard` that the request selects, at most one more than fits its page; `None`
+    /// if there are none. Of members with one name the first counts.
     fn new(shard: &str, index: &ShardIndex, request: &ListRequest, limit: usize) -> Option<Self> {
         let folder = format!("{shard}/");
         let above = Bound::above(&folder, &request.after);
@@ -232,10 +233,10 @@ impl Open {
     }
 }
 
-/// The objects held here, page by page.
+/// The objects on this target, page by page.
 struct Records {
     rows: VecDeque<ListEntry>,
-    /// What to ask when `rows` is empty.
+    /// The next request when `rows` is empty.
     next: Option<ListRequest>,
 }
 
@@ -266,7 +267,7 @@ mod tests {
 
     use super::*;
 
-    /// Objects by name; those that are shards with the names of their members.
+    /// Objects by name; shards with the names of their members.
     type World = BTreeMap<String, Vec<String>>;
 
     impl Source for World {
@@ -308,7 +309,7 @@ mod tests {
     }
 
     fn ask(world: &World, request: &ListRequest) -> ListPage {
-        // Nothing in a map makes it wait.
+        // A map never makes it wait.
         page(world, request).now_or_never().unwrap().unwrap()
     }
 
@@ -333,7 +334,7 @@ mod tests {
         }
     }
 
-    /// The same by the shortest way.
+    /// The same by the simplest implementation.
     fn naive(world: &World, prefix: &str, until: Option<&str>) -> Vec<(String, RowKind, u64)> {
         let mut rows: BTreeMap<String, (RowKind, u64)> = BTreeMap::new();
         for (name, members) in world {

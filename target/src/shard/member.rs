@@ -1,4 +1,4 @@
-//! Reading one member: by its place in a plain TAR, unpacked elsewhere.
+//! Reads one member: by its offset in a plain TAR, decompressed in other formats.
 
 use std::io::Read;
 use std::sync::Arc;
@@ -17,9 +17,9 @@ use super::{Inner, Opened, ShardKey, Shards};
 use crate::object::{Scratch, Stored};
 use crate::store::blocking;
 
-/// Members up to this many bytes are unpacked whole in one step.
+/// Members up to this many bytes are decompressed as a whole.
 const INLINE_MEMBER_BYTES: u64 = 1 << 20;
-/// Bytes of a piece of an unpacked stream.
+/// Bytes of a chunk of a decompressed stream.
 const PIECE: u64 = 256 << 10;
 
 /// A member that can be read now.
@@ -32,14 +32,14 @@ pub(crate) struct MemberData {
 
 enum Source {
     Memory(Bytes),
-    /// As it stands in the shard, from this byte on.
+    /// In the shard itself, from this byte on.
     Plain(Stored, u64),
-    /// The same in what a compressed shard was unpacked to.
+    /// The same in the file to which a compressed shard was decompressed.
     Unpacked(Arc<Scratch>, u64),
     Packed(Box<Unpacking>),
 }
 
-/// A member that must be unpacked.
+/// A member that must be decompressed.
 struct Unpacking {
     shards: Arc<Inner>,
     key: ShardKey,
@@ -49,7 +49,7 @@ struct Unpacking {
 }
 
 impl MemberData {
-    /// How the shard was found, as the metrics call it. Who sends the bytes counts them, as for
+    /// How the shard was found, as in the metrics. The sender of the bytes counts them, as for
     /// whole objects.
     pub(crate) fn result(&self) -> &'static str {
         self.result
@@ -74,7 +74,7 @@ impl MemberData {
         }
     }
 
-    /// The bytes in `range`, which must lie within the member, in pieces of at most a MiB.
+    /// The bytes in `range`, which must be within the member, in chunks of at most a MiB.
     pub(crate) fn stream(self, range: ByteRange) -> BoxStream<'static, Result<Bytes>> {
         match self.source {
             Source::Memory(bytes) => {
@@ -106,8 +106,8 @@ impl MemberData {
 }
 
 impl Shards {
-    /// The usual case in one step: a small member of a plain TAR that is here, its index in memory.
-    /// `None` when it is any other case.
+    /// The usual case in one step: a small member of a plain TAR on this target, whose index is in
+    /// memory. `None` in any other case.
     pub(super) async fn small_member(
         &self,
         info: &BucketInfo,
@@ -120,7 +120,7 @@ impl Shards {
         }
         let Some(record) = self.0.objects.present(info, name).await? else { return Ok(None) };
         let key = ShardKey::of(&record, ArchiveFormat::Tar);
-        // The index may say that the shard is something else than its name says.
+        // The content may have another format than the name implies.
         let index = self.0.indexes.get(&key).filter(|index| index.format == ArchiveFormat::Tar);
         let Some((offset, size)) = index.and_then(|index| place(&index)) else {
             return Ok(None);
@@ -159,7 +159,7 @@ impl Shards {
             None => Some(self.0.decoders.turn(key).await),
         };
         let bytes = blocking(move || {
-            // Held to the end of the work, also when nobody waits for it any more.
+            // Held until the work ends, even if the caller has gone away.
             let _turn = turn;
             unpacking.whole()
         })
@@ -180,7 +180,8 @@ impl Unpacking {
         Ok(all.into())
     }
 
-    /// The bytes in `range`, each piece unpacked when it is asked for: a slow reader holds no thread.
+    /// The bytes in `range`. Each chunk is decompressed when it is requested: a slow reader holds
+    /// no thread.
     fn stream(self: Box<Self>, range: ByteRange) -> BoxStream<'static, Result<Bytes>> {
         futures::stream::try_unfold(Unpacker::new(self, range), |mut unpacker| {
             blocking(move || Ok(unpacker.step()?.map(|piece| (piece, unpacker))))
@@ -193,12 +194,12 @@ impl Unpacking {
     }
 }
 
-/// A member on its way out of its archive. Its steps block.
+/// Reads a member from its archive. Its steps block.
 struct Unpacker {
     what: Box<Unpacking>,
-    /// What is wanted of the member,
+    /// The requested range of the member,
     range: ByteRange,
-    /// and how far that has gone.
+    /// and the current position.
     at: u64,
     input: Option<Input>,
 }
@@ -234,7 +235,7 @@ impl Unpacker {
                 Ok(Some(piece))
             }
             Input::Zip(mut data) if left == 0 => {
-                // The end of a whole member is where it is compared with its checksum.
+                // At the end of a whole member its checksum is compared.
                 if self.is_whole() && data.read(&mut [0]).map_err(from_io)? > 0 {
                     return Err(Error::invalid("a member is longer than the directory says"));
                 }
@@ -267,7 +268,7 @@ impl Unpacker {
         };
         let source = Anywhere::new(what.stored.clone(), what.shards.lifecycle.token());
         let place = zip::data_range(&source, &what.member, &packed)?;
-        // The store checks these bytes; for the archive's own checksum all must be read.
+        // The store checks these bytes; the archive's own checksum requires all of them to be read.
         if zip::is_stored(&packed) && !self.is_whole() {
             let ByteRange { start, end } = self.range;
             let part = ByteRange { start: place.start + start, end: place.start + end };
@@ -281,7 +282,7 @@ impl Unpacker {
 }
 
 impl Inner {
-    /// Sees to it that waiting decoders go away some day.
+    /// Starts the removal of parked decoders after their time.
     fn expire_decoders(self: Arc<Self>) {
         let stop = self.lifecycle.token();
         let lifecycle = self.lifecycle.clone();

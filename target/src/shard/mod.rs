@@ -1,9 +1,9 @@
 //! Shards: archives whose members are read one by one.
 //!
-//! [`index`] finds a shard's members once and keeps what it found; [`member`] reads them, by offset
-//! where the format allows it, else through [`decoders`] that go on where the one before stopped.
-//! Every answer comes from one commit of the shard: it is opened first, and its index is looked up
-//! under that commit's own number.
+//! [`index`] finds a shard's members once and keeps the result. [`member`] reads them, by offset
+//! where the format allows it, else through [`decoders`] that continue where the one before
+//! stopped. Every response comes from one commit of the shard: it is opened first, and its index is
+//! looked up by that commit's generation.
 
 mod append;
 mod bulk;
@@ -85,8 +85,8 @@ impl Shards {
         }))
     }
 
-    /// The members of a shard. The object is fetched first when it is not here; `mime` overrules
-    /// what its name and its first bytes say of the format.
+    /// The members of a shard. The object is fetched first if it is not on this target; `mime`
+    /// overrides the format that its name and its first bytes imply.
     pub(crate) async fn index(
         &self,
         info: &BucketInfo,
@@ -96,7 +96,7 @@ impl Shards {
         Ok(self.open(info, name, mime).await?.index)
     }
 
-    /// As [`Self::index`], with the metadata of the very commit it is the index of.
+    /// As [`Self::index`], with the metadata of the commit that the index is of.
     pub(crate) async fn described(
         &self,
         info: &BucketInfo,
@@ -107,8 +107,8 @@ impl Shards {
         Ok((opened.stored.meta(), opened.index))
     }
 
-    /// The member of this name. As clients may write it: a slash at the beginning does not count,
-    /// nor do the shard's own name and a slash.
+    /// The member of this name. A leading slash is ignored, and so are the shard's own name and a
+    /// slash.
     pub(crate) async fn member(
         &self,
         info: &BucketInfo,
@@ -155,14 +155,14 @@ impl Shards {
     ) -> Result<Vec<Member>> {
         let index = self.index(info, name, mime).await?;
         let matcher = matcher.clone();
-        // An expression over a hundred thousand names takes its time.
+        // An expression over a hundred thousand names takes long.
         blocking(move || {
             Ok(index.members.iter().filter(|m| matcher.matches(&m.name)).cloned().collect())
         })
         .await
     }
 
-    /// The data of a member that [`Self::index`] or [`Self::matching`] named. When the shard was
+    /// The data of a member that [`Self::index`] or [`Self::matching`] returned. If the shard was
     /// replaced since, this is an error, not some other bytes.
     pub(crate) async fn data(
         &self,
@@ -188,7 +188,7 @@ impl Shards {
     }
 }
 
-/// Finds a member as clients name it.
+/// Finds a member by the name that a client gives.
 fn find<'a>(index: &'a ShardIndex, shard: &str, archpath: &str) -> Option<&'a Member> {
     let plain = archpath.trim_start_matches('/');
     let within = plain.strip_prefix(shard).and_then(|rest| rest.strip_prefix('/'));
@@ -205,7 +205,7 @@ fn missing(info: &BucketInfo, name: &str, archpath: &str) -> Error {
     Error::new(ErrorCode::MemberNotFound, text)
 }
 
-/// Puts the shard's name in front of what is wrong with it.
+/// Adds the shard's name to an error.
 fn in_shard(info: &BucketInfo, name: &str, error: Error) -> Error {
     let uri = info.bucket.object_uri(name);
     if error.code.is_transient() || error.message.contains(&uri) {

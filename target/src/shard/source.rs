@@ -1,4 +1,4 @@
-//! A stored object as the archive readers want it: at any place, or from its start on. Blocks; used
+//! A stored object for the archive readers: read at any offset, or from its start on. Blocks; used
 //! on the blocking pool only.
 
 use std::io::{self, Read};
@@ -12,16 +12,16 @@ use tokio_util::sync::CancellationToken;
 
 use crate::object::Stored;
 
-/// Bytes of one checked block of the store: no less is ever read.
+/// Bytes of one checked block of the store: the least that is read.
 const BLOCK: u64 = 64 << 10;
-/// Bytes read at once by who goes from header to header over small members.
+/// Bytes read at once when scanning headers of small members.
 const HEADER_READ_BYTES: u64 = 8 * BLOCK;
-/// Headers up to this far apart are cheaper to reach by reading on.
+/// Headers up to this distance are cheaper to reach by reading on.
 const NEAR: u64 = 2 * BLOCK;
-/// Bytes read at once by who reads everything.
+/// Bytes read at once when everything is read.
 const READ_CHUNK_BYTES: u64 = 8 * BLOCK;
 
-/// A stored object, read here and there.
+/// Random reads of a stored object.
 pub(super) struct Anywhere {
     stored: Stored,
     stop: CancellationToken,
@@ -57,7 +57,7 @@ impl ReadAt for Anywhere {
             let is_near = window_end > 0 && (window.start..=window_end + NEAR).contains(&offset);
             let ahead = if is_near { HEADER_READ_BYTES } else { BLOCK };
             let start = offset / BLOCK * BLOCK;
-            // Beyond the object's end the reader refuses.
+            // Beyond the object's end the reader rejects.
             let stop = (start + ahead).min(self.size()).max(end);
             let bytes = self.stored.read_blocking(ByteRange { start, end: stop })?;
             *window = Window { start, bytes };
@@ -68,7 +68,7 @@ impl ReadAt for Anywhere {
     }
 }
 
-/// A stretch of a stored object, read from its start to its end.
+/// A range of a stored object, read from its start to its end.
 pub(super) struct Forward {
     stored: Stored,
     stop: CancellationToken,

@@ -1,4 +1,4 @@
-//! Promises of member reads, over a real store and real archives.
+//! Guarantees of member reads, over a real store and real archives.
 #![allow(clippy::unwrap_used)]
 
 use std::io::Write;
@@ -49,7 +49,7 @@ impl Bench {
     async fn open(dir: tempfile::TempDir) -> Self {
         std::fs::create_dir_all(dir.path().join("folder")).unwrap();
         let settings = DiskSettings::new(dir.path().join("disk"), Some(1 << 30));
-        // What was dropped before may be held by a task that ends a little later.
+        // A task that ends a little later may still hold the dropped store.
         let mut tries = 0..200;
         let store = loop {
             match Store::open(vec![settings.clone()], Arc::new(RealDisk)).await {
@@ -218,7 +218,7 @@ async fn members_are_found_as_clients_write_them() {
     let info = bench.bucket("b", false);
     let members = [("a/1.txt", "one"), ("./b.txt", "two"), ("/abs", "three"), ("a/1.txt", "again")];
     let members = members.map(|(n, d)| (n.to_owned(), d.as_bytes().to_vec()));
-    // The tar crate would tidy such names up.
+    // The tar crate would normalize such names.
     let mut tar = Vec::new();
     for (name, data) in &members {
         let mut header = tar::Header::new_ustar();
@@ -278,7 +278,7 @@ async fn what_is_no_archive_is_refused_with_the_shards_name() {
         assert!(error.message.starts_with(&format!("ais://b/{name}: ")), "{error}");
         assert!(error.message.contains(says), "{error}");
     }
-    // Content and wish decide where the name does not.
+    // Content and request decide where the name implies no format.
     bench.put(&info, "noext", archive(ArchiveFormat::TarGz, &samples())).await;
     assert_eq!(bench.read(&info, "noext", "s/001.bin").await.unwrap().len(), 1);
     bench.put(&info, "odd.zip", whole).await;
@@ -306,7 +306,7 @@ impl Bench {
         self.shards.0.built.load(std::sync::atomic::Ordering::Relaxed)
     }
 
-    /// Waits until an index lies beside the object.
+    /// Waits until an index is stored beside the object.
     async fn learned(&self, info: &BucketInfo, name: &str) {
         for _ in 0..2000 {
             let record = self.store.get(info.id, name).await.unwrap().unwrap();
@@ -363,7 +363,7 @@ async fn a_plain_tar_is_indexed_while_it_is_written_or_fetched() {
         bench.learned(info, "s.tar").await;
         assert!(bench.read(info, "s.tar", "s/006.bin").await.unwrap() == members[6].1);
     }
-    // What is not a TAR is stored like anything else, and what is none by name is not looked at.
+    // A file that is not a TAR is stored like any other, and a name of no archive is not examined.
     bench.put(&native, "lie.tar", vec![1; 100_000]).await;
     bench.put(&native, "plain.bin", archive(ArchiveFormat::Tar, &members)).await;
     assert_eq!(bench.built(), 0);
@@ -427,7 +427,7 @@ async fn a_damaged_index_file_is_made_again() {
         assert_eq!(bench.built(), 1);
         bench.learned(&info, "s.tar").await;
     }
-    // Sound as a file, but of a later layout.
+    // A valid file, but of a later layout.
     let record = bench.store.get(info.id, "s.tar").await.unwrap().unwrap();
     assert!(bench.store.keep_sidecar(&record, b"FBSHARDX\x09\0....".to_vec()).await.unwrap());
     bench = bench.again().await;
@@ -460,13 +460,13 @@ async fn members_read_one_after_another_are_unpacked_by_one_decoder() {
         assert!(bench.read(&info, "s.tar.zst", name).await.unwrap() == data);
     }
     assert_eq!(bench.shards.0.decoders.waiting(), 1);
-    // Asked for all at once, as a batch does, they take turns, in whatever order.
+    // Requested all at once, as a batch does, they are served one by one, in any order.
     let reads = members.iter().map(|(name, _)| bench.read(&info, "s.tar.zst", name));
     for (data, (_, want)) in futures::future::join_all(reads).await.into_iter().zip(&members) {
         assert!(data.unwrap() == want);
     }
     assert_eq!(bench.shards.0.decoders.waiting(), 1);
-    // Far back is another matter, and a shard never holds many decoders.
+    // Far back is another case, and a shard never holds many decoders.
     let large: Vec<_> = (0..40).map(|i| (format!("{i:03}"), body(i, 400_000))).collect();
     bench.put(&info, "l.tar.lz4", archive(ArchiveFormat::TarLz4, &large)).await;
     for (name, data) in large.iter().rev().chain(&large) {

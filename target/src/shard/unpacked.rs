@@ -1,5 +1,6 @@
-//! Compressed TARs unpacked once, for a job whose order jumps in them: in a file that nobody else
-//! sees, on the disk that the shard's name falls to, for as long as the job says that it needs it.
+//! Compressed TARs that are decompressed once, for a job that reads their members in random order:
+//! into an invisible file, on the disk where the shard's name belongs, for as long as the job holds
+//! it.
 
 use std::collections::HashMap;
 use std::io::Read;
@@ -17,9 +18,9 @@ use super::{ShardKey, Shards};
 use crate::object::Scratch;
 use crate::store::blocking;
 
-/// What nobody asked to keep for so long goes.
+/// A file that no job renewed for this time is removed.
 const LEASE: Duration = Duration::from_secs(30);
-/// Bytes unpacked at once.
+/// Bytes decompressed at once.
 const UNPACK_CHUNK_BYTES: usize = 1 << 20;
 
 /// The unpacked shards of this target.
@@ -27,7 +28,7 @@ const UNPACK_CHUNK_BYTES: usize = 1 << 20;
 pub(super) struct UnpackedShards(Mutex<HashMap<ShardKey, Held>>);
 
 struct Held {
-    /// `None` while it is being unpacked.
+    /// `None` while it is being decompressed.
     scratch: Option<Arc<Scratch>>,
     job: String,
     kept: Instant,
@@ -38,12 +39,12 @@ impl UnpackedShards {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The TAR in a compressed shard, when it is unpacked.
+    /// The TAR of a compressed shard, if it is decompressed.
     pub(super) fn get(&self, key: &ShardKey) -> Option<Arc<Scratch>> {
         self.table().get(key)?.scratch.clone()
     }
 
-    /// Whether nobody has it yet; then who asks is to unpack it.
+    /// Whether there was no entry yet; the caller then has to decompress the shard.
     fn claim(&self, key: ShardKey, job: &str) -> bool {
         let mut table = self.table();
         if table.contains_key(&key) {
@@ -64,8 +65,8 @@ impl UnpackedShards {
 }
 
 impl Shards {
-    /// Unpacks a compressed TAR, so that its members are read by their places until `job` does not
-    /// need it any more. Other shards stay as they are.
+    /// Decompresses a compressed TAR, so that its members are read by their offsets until `job`
+    /// releases it. Other shards are left as they are.
     pub(crate) async fn unpack(&self, info: &BucketInfo, name: &str, job: &str) -> Result<()> {
         let opened = self.open(info, name, None).await?;
         let key = opened.key;
@@ -81,7 +82,7 @@ impl Shards {
                 let (rest, bytes) = blocking(move || {
                     let mut bytes = Vec::with_capacity(UNPACK_CHUNK_BYTES);
                     match reader.by_ref().take(UNPACK_CHUNK_BYTES as u64).read_to_end(&mut bytes) {
-                        // The index was made: the archive itself is whole.
+                        // The index was built, so the archive itself is complete.
                         Err(e) if !is_behind_end(&e) => return Err(from_io(e)),
                         _ => {}
                     }
@@ -97,7 +98,7 @@ impl Shards {
         };
         match filled.await {
             Ok(scratch) => {
-                // Given up meanwhile, it goes right away.
+                // If it was released meanwhile, it is removed at once.
                 if let Some(held) = self.0.unpacked.table().get_mut(&key) {
                     (held.scratch, held.kept) = (Some(Arc::new(scratch)), Instant::now());
                 }
@@ -110,7 +111,7 @@ impl Shards {
         let inner = self.0.clone();
         self.0.lifecycle.spawn(async move {
             let stop = inner.lifecycle.token();
-            // A job that died says nothing any more.
+            // A job that ended abnormally does not renew it any more.
             while inner.unpacked.table().get(&key).is_some_and(|h| h.kept.elapsed() < LEASE) {
                 tokio::select! {
                     () = tokio::time::sleep(LEASE / 4) => {}
@@ -122,7 +123,7 @@ impl Shards {
         Ok(())
     }
 
-    /// Keeps or gives up what was unpacked for a job.
+    /// Renews or releases the decompressed shards of a job.
     pub(crate) fn hold_unpacked(&self, job: &str, keep: bool) {
         self.0.unpacked.hold(job, keep);
     }

@@ -1,9 +1,8 @@
-//! Archives as they go out, member by member, into memory that the caller drains.
+//! Writes archives, member by member, into memory that the caller drains.
 //!
-//! Of a member that is made of an object the bytes depend on its name and content alone: time 1970
-//! (zip: 1980, its first), no owner, mode 0644. One that comes out of another archive keeps the time
-//! and the mode that it has there. Names go in as they are, as often as they come: a member's name is
-//! a key here, not a path.
+//! For a member made of an object the bytes depend on its name and content alone: time 1970 (zip:
+//! 1980, its first), no owner, mode 0644. A member of another archive keeps its time and mode.
+//! Names are written unchanged and may repeat: a member's name is a key here, not a path.
 
 mod tar;
 #[cfg(test)]
@@ -22,11 +21,11 @@ use zstd::stream::write::Encoder as ZstdEncoder;
 
 use self::zip::ZipWriter;
 
-/// Fast above small: archives are mostly of data that is compressed already.
+/// Speed over size: archives mostly contain data that is compressed already.
 const GZIP_LEVEL: u32 = 1;
 const ZSTD_LEVEL: i32 = 1;
 
-/// Room made at once for a tar: growing step by step would copy it as often.
+/// Capacity allocated at once for a tar: growing step by step would copy it as often.
 const ROOM: usize = 288 << 10;
 
 /// Writes one archive.
@@ -66,13 +65,13 @@ impl ArchiveWriter {
         Ok(Self { packing, member: None })
     }
 
-    /// Whether writing costs time beyond a copy.
+    /// Whether writing costs CPU time beyond a copy.
     pub(crate) fn compresses(&self) -> bool {
         matches!(self.packing, Packing::Gzip(_) | Packing::Lz4(_) | Packing::Zstd(_))
     }
 
-    /// Starts a member of exactly `size` bytes; `stat` is what another archive says of it, if it comes
-    /// out of one.
+    /// Starts a member of exactly `size` bytes; `stat` is its entry in another archive, if it is
+    /// from one.
     pub(crate) fn begin(&mut self, name: &str, size: u64, stat: Option<Stat>) -> Result<()> {
         if let Some(open) = &self.member {
             return Err(Error::internal(format!("member \"{}\" is not ended", open.name)));
@@ -85,8 +84,8 @@ impl ArchiveWriter {
         Ok(())
     }
 
-    /// Whether the next `len` bytes of the member begun are in the archive as they are. Then they are
-    /// the caller's to write, behind what [`Self::take`] gives now.
+    /// Whether the archive contains the next `len` bytes of the current member unchanged. Then the
+    /// caller sends them itself, behind the result of [`Self::take`].
     pub(crate) fn pass(&mut self, len: u64) -> Result<bool> {
         let passes = matches!(self.packing, Packing::Tar(_));
         if passes {
@@ -107,7 +106,7 @@ impl ArchiveWriter {
         Ok(())
     }
 
-    /// Adds to the member begun.
+    /// Adds bytes to the current member.
     pub(crate) fn data(&mut self, bytes: &[u8]) -> Result<()> {
         self.advance(bytes.len() as u64)?;
         match &mut self.packing {
@@ -119,7 +118,7 @@ impl ArchiveWriter {
         }
     }
 
-    /// Ends the member begun, which must have all its bytes.
+    /// Ends the current member, which must be complete.
     pub(crate) fn end(&mut self) -> Result<()> {
         let open = self.member.take().ok_or_else(|| Error::internal("no member is begun"))?;
         if open.left > 0 {
@@ -137,7 +136,7 @@ impl ArchiveWriter {
         }
     }
 
-    /// What is ready to go out.
+    /// Takes the bytes that are ready to be sent.
     pub(crate) fn take(&mut self) -> Bytes {
         match &mut self.packing {
             Packing::Tar(out) => out.split().freeze(),
@@ -148,7 +147,7 @@ impl ArchiveWriter {
         }
     }
 
-    /// How many bytes [`Self::take`] would give now.
+    /// How many bytes [`Self::take`] would return now.
     pub(crate) fn ready(&self) -> usize {
         match &self.packing {
             Packing::Tar(out) => out.len(),
@@ -159,7 +158,7 @@ impl ArchiveWriter {
         }
     }
 
-    /// The end of the archive, with what was not taken yet.
+    /// The end of the archive, with the bytes not taken yet.
     pub(crate) fn finish(mut self) -> Result<Bytes> {
         if let Some(open) = &self.member {
             return Err(Error::internal(format!("member \"{}\" is not ended", open.name)));

@@ -1,14 +1,15 @@
-//! Hit density: keeps what brings most hits for the time it must be kept.
+//! Hit density: keeps the objects with most hits for the time that they must be kept.
 //!
-//! How long objects of a bucket take to come back is measured on a sample of all names, cached or
-//! not, so that what the cache drops does not hide what keeping it would have brought. On an epoch
-//! the measure says that what was just read comes back last: the newest go, and the rest bring a
-//! hit each per epoch, which no policy can better. On reads of a few favourites it says the
-//! opposite. What nobody reads any more outlives all measured intervals and goes first.
+//! The time until objects of a bucket are read again is measured on a sample of all names, cached
+//! or not, so that evictions do not hide the hits that keeping would have brought. On epochs the
+//! measure shows that the objects read last are read again last. The newest are evicted, and the
+//! rest bring a hit each per epoch, which no policy can better. On reads of a few favourites it
+//! shows the opposite. Objects that are not read any more outlive all measured intervals and are
+//! evicted first.
 //!
-//! After Beckmann et al., "LHD: Improving Cache Hit Rate by Maximizing Hit Density", NSDI 2018, with
-//! the sampling of Waldspurger et al., "SHARDS", FAST 2015; the aim for epochs is that of CoorDL
-//! (Mohan et al., "Analyzing and Mitigating Data Stalls in DNN Training", VLDB 2021).
+//! After Beckmann et al., "LHD: Improving Cache Hit Rate by Maximizing Hit Density", NSDI 2018,
+//! with the sampling of Waldspurger et al., "SHARDS", FAST 2015; the aim for epochs is that of
+//! CoorDL (Mohan et al., "Analyzing and Mitigating Data Stalls in DNN Training", VLDB 2021).
 
 use std::collections::HashMap;
 
@@ -16,23 +17,24 @@ use super::reuse::{Histogram, bin, worth};
 use super::sample::draw;
 use super::{Dice, Policy, Slot, Verdict, reach};
 
-/// Names whose accesses are followed, at most.
+/// Most names whose accesses are sampled.
 const FOLLOWED: usize = 32 << 10;
-/// A followed name that was not seen for this many times as many accesses as there are residents
-/// makes room for another: a data set as many times larger than the cache can still be measured.
+/// A sampled name that was not read for this many times as many accesses as there are residents is
+/// replaced: a data set as many times larger than the cache can still be measured.
 const HORIZON: u64 = 64;
-/// Residents compared for the first victim of a pass, and how many join them for each further one.
+/// Residents compared for the first victim of a pass; the next constant: how many are added for
+/// each further one.
 const FIRST_DRAWS: usize = 32;
 const MORE_DRAWS: usize = 16;
 /// How the last interval of an object splits its bucket: 0 is unknown, then by powers of four.
 const KINDS: usize = 17;
-/// Intervals of the whole bucket that count as if they were of a kind.
+/// Weight of the whole bucket's intervals in those of a kind.
 const PRIOR: f32 = 32.0;
-/// Worth of what nobody can judge yet, by age: below all that was measured.
+/// Worth of unmeasured residents, by age: below everything measured.
 const UNKNOWN: f32 = 1e-30;
 const NOBODY: u8 = u8::MAX;
 
-/// Drops what brings the fewest hits for the time until them.
+/// Evicts the residents with the fewest expected hits for the time until them.
 #[derive(Debug, Default)]
 pub struct Density {
     seats: Vec<Seat>,
@@ -41,13 +43,13 @@ pub struct Density {
     /// Accesses of all buckets.
     clock: u64,
     followed: Followed,
-    /// Residents whose name is followed.
+    /// Residents whose name is sampled.
     names: HashMap<Slot, u64>,
     judged_at: Option<u64>,
     dice: Dice,
 }
 
-/// What is known of one resident: 8 bytes.
+/// The policy's entry of one resident: 8 bytes.
 #[derive(Clone, Copy, Debug)]
 struct Seat {
     /// Clock of its class at the last access.
@@ -63,7 +65,7 @@ struct Seat {
 struct Class {
     /// Accesses of this bucket; wraps.
     clock: u32,
-    /// Accesses of late, older ones counting less, as of `rated_at`.
+    /// Recent accesses, with less weight for older ones, as of `rated_at`.
     recent: f64,
     rated_at: u64,
     ended: Vec<Histogram>,
@@ -91,7 +93,7 @@ impl Class {
 /// The sample of names.
 #[derive(Debug, Default)]
 struct Followed {
-    /// One in 2^`shift` names is followed.
+    /// One in 2^`shift` names is sampled.
     shift: u32,
     at: HashMap<u64, usize>,
     list: Vec<Name>,
@@ -120,7 +122,7 @@ impl Followed {
         }
     }
 
-    /// Makes room: an old name goes if there is one, else half of all.
+    /// Removes entries: an old name if there is one, else half of all.
     fn make_room(&mut self, dice: &mut Dice, oldest_wanted: u64) {
         let drawn = (0..16).map(|_| dice.below(self.list.len() as u64) as usize);
         match drawn.min_by_key(|at| self.list[*at].seen_at) {
@@ -142,7 +144,7 @@ fn kind_of(interval: u32) -> u8 {
 }
 
 impl Density {
-    /// Accesses over which a bucket's share in all of them is measured.
+    /// Number of accesses over which a bucket's share of all accesses is measured.
     fn window(&self) -> f64 {
         (2 * self.len).max(1024) as f64
     }
@@ -161,7 +163,7 @@ impl Density {
         class.clock
     }
 
-    /// Notes an access of a followed name; `kind` is what it is known as from now on.
+    /// Notes an access of a sampled name; `kind` is its kind from now on.
     fn follow(&mut self, key: u64, class: u16, now: u32, is_hit: bool) -> bool {
         if !self.followed.wants(key) {
             return false;
@@ -201,7 +203,7 @@ impl Density {
         true
     }
 
-    /// Makes the tables of worth again, when enough has happened.
+    /// Recomputes the tables of worth, after enough accesses.
     fn judge(&mut self) {
         let due = (self.len as u64 / 16).clamp(256, 1 << 20);
         if self.judged_at.is_some_and(|at| self.clock - at < due) {
@@ -235,16 +237,17 @@ impl Density {
         }
     }
 
-    /// What a resident is worth; the lowest goes.
+    /// The worth of a resident; the lowest is evicted.
     fn score(&self, seat: Seat, rates: &[f32]) -> f32 {
         let class = &self.classes[usize::from(seat.class)];
         let age = class.clock.wrapping_sub(seat.seen);
         let Some(worth) = class.worth.get(usize::from(seat.kind)) else {
-            // Nothing came back in this bucket yet. It may be the first epoch: keep what is there.
+            // Nothing was read again in this bucket yet. It may be the first epoch: keep the
+            // present residents.
             return UNKNOWN * age as f32;
         };
         match worth[bin(age)] {
-            // Longer away than anything that came back: the longest goes first.
+            // Not read for longer than any measured interval: the longest is evicted first.
             0.0 => -(age as f32),
             worth => worth * rates[usize::from(seat.class)],
         }
@@ -294,7 +297,7 @@ impl Policy for Density {
         self.judge();
         let (now, window) = (self.clock, self.window());
         let rates: Vec<f32> = self.classes.iter().map(|c| c.rate(now, window) as f32).collect();
-        // Those drawn and not taken yet, the least worth last.
+        // Drawn residents that were not taken yet, the least worth last.
         let mut drawn: Vec<(f32, Slot)> = Vec::new();
         let mut draws = FIRST_DRAWS;
         let mut skipped = 0;

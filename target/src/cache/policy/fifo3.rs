@@ -1,5 +1,5 @@
-//! S3-FIFO: a small queue for the new, a main one for what was read again, and a memory of what
-//! went.
+//! S3-FIFO: a small queue for new residents, a main queue for those that were read again, and a
+//! history of evicted ones.
 //!
 //! Yang et al., "FIFO queues are all you need for cache eviction", SOSP 2023.
 
@@ -9,10 +9,11 @@ use super::{Policy, Slot, Verdict, reach};
 
 /// One in this many residents is in the small queue.
 const SMALL_SHARE: usize = 10;
-/// Reads that are counted at most.
+/// Most reads that are counted.
 const MAX_COUNTED_READS: u8 = 3;
 
-/// Drops what was not read while it was new, and what has been read least otherwise.
+/// Evicts residents that were not read while they were new, and otherwise those with the fewest
+/// reads.
 #[derive(Debug, Default)]
 pub struct S3Fifo {
     links: Links,
@@ -63,7 +64,8 @@ impl Policy for S3Fifo {
     }
 
     fn evict(&mut self, of: Option<u16>, judge: &mut dyn FnMut(Slot) -> Verdict) {
-        // Each step moves one resident; one of the main queue comes by once per read and once more.
+        // Each step moves one resident; one of the main queue is visited once per read and once
+        // more.
         let steps = (usize::from(MAX_COUNTED_READS) + 2) * (self.small.len + self.main.len);
         // For one bucket: once through the small queue, then through the main one.
         let small = self.small.len;
@@ -79,8 +81,8 @@ impl Policy for S3Fifo {
             }
             let cell = &mut self.cells[slot as usize];
             let wanted = of.is_none_or(|b| b == cell.bucket);
-            // The original asks for two reads of the small queue's; with one read an epoch that
-            // would be none ever.
+            // The original requires two reads in the small queue; with one read per epoch no
+            // resident would ever qualify.
             if cell.reads > 0 && wanted {
                 cell.reads = if from_small { 0 } else { cell.reads - 1 };
                 self.take(slot);

@@ -1,7 +1,7 @@
-//! A memory of what was dropped lately: digests in order, forgotten first in, first out.
+//! A history of recently evicted residents: digests, removed first in, first out.
 
-/// Four bytes of digest and four of time in a table without chains: what falls on a taken cell
-/// overwrites it, which costs a little memory of the oldest.
+/// Four bytes of digest and four of time in a table without chains: an entry in a taken cell
+/// overwrites it, which loses a little of the oldest history.
 #[derive(Debug, Default)]
 pub(super) struct Ghost {
     cells: Vec<(u32, u32)>,
@@ -13,7 +13,7 @@ pub(super) struct Ghost {
 const SMALLEST: usize = 1 << 10;
 
 impl Ghost {
-    /// Remembers a digest among the last `reach` ones.
+    /// Adds a digest to the last `reach` ones.
     pub(super) fn put(&mut self, key: u32, reach: usize) {
         self.reach = reach.try_into().unwrap_or(u32::MAX);
         let want = (2 * reach).next_power_of_two().max(SMALLEST);
@@ -30,7 +30,7 @@ impl Ghost {
         self.cells[at] = (key, self.now);
     }
 
-    /// Whether the digest is remembered; forgets it.
+    /// Whether the digest is in the history; removes it.
     pub(super) fn take(&mut self, key: u32) -> bool {
         if self.cells.is_empty() {
             return false;

@@ -1,9 +1,9 @@
-//! The two extremes of one list: the least recently used goes, or nothing that is there does.
+//! The two extremes of one list: evicts the least recently used resident, or never an old one.
 
 use super::list::{Links, List, NONE};
 use super::{Policy, Slot, Verdict, reach};
 
-/// Slots in the order of a policy, and whose they are.
+/// Slots in the order of a policy, with their buckets.
 #[derive(Debug, Default)]
 struct Queue {
     links: Links,
@@ -22,7 +22,7 @@ impl Queue {
         self.links.unlink(&mut self.list, slot);
     }
 
-    /// Offers the slots from `at` on, each followed by what `next` says.
+    /// Offers the slots from `at` on, each followed by the result of `next`.
     fn evict(
         &mut self,
         mut at: Slot,
@@ -44,8 +44,8 @@ impl Queue {
     }
 }
 
-/// Drops what was not used for the longest time. Its hits on an epoch larger than the cache are
-/// few: each object is dropped shortly before it is wanted again.
+/// Evicts the least recently used resident. Its hits on an epoch larger than the cache are few:
+/// each object is evicted shortly before it is read again.
 #[derive(Debug, Default)]
 pub struct Lru(Queue);
 
@@ -69,8 +69,8 @@ impl Policy for Lru {
     }
 }
 
-/// Keeps what came first and drops the newest. No policy has more hits on one data set read in
-/// epochs, and none is worse once another one is read: here as the yardstick for both.
+/// Keeps the first residents and evicts the newest. No policy has more hits on one data set read in
+/// epochs, and none is worse once another one is read: here as the baseline for both.
 #[derive(Debug, Default)]
 pub struct NoReplacement(Queue);
 

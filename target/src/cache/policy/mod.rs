@@ -1,8 +1,8 @@
-//! Which cached copies go first: one interface, several policies.
+//! Eviction policies: one interface, several implementations.
 //!
-//! A policy knows residents by their [`Slot`], a small number that the table of
-//! [residents](crate::cache::Residents) hands out; sizes, ids and times are the table's matter. No
-//! policy does I/O or reads a clock, so a trace gives the same victims every time.
+//! A policy identifies residents by their [`Slot`], a small number that the table of
+//! [residents](crate::cache::Residents) assigns; sizes, ids and times are in that table. No policy
+//! does I/O or reads a clock, so a trace gives the same victims every time.
 
 mod density;
 mod fifo3;
@@ -24,13 +24,13 @@ pub use lru::{Lru, NoReplacement};
 pub use sample::Sampled;
 pub use sieve::Sieve;
 
-/// Place of a resident in the tables of its disk.
+/// Index of a resident in the tables of its disk.
 pub type Slot = u32;
 
-/// What becomes of a resident that a policy offers.
+/// The decision about a resident that a policy offers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It goes: the policy forgets it.
+    /// It is evicted: the policy removes it.
     Take,
     /// It stays, this time.
     Skip,
@@ -38,24 +38,24 @@ pub enum Verdict {
     Enough,
 }
 
-/// An order in which residents go.
+/// An order of eviction.
 pub trait Policy: Send {
-    /// A copy came to `slot`, which was empty. `bucket` is a small number of its bucket; `key` is a
-    /// digest of bucket and name, by which an object that comes back is known.
+    /// A copy was added in `slot`, which was empty. `bucket` is a small number of its bucket; `key`
+    /// is a digest of bucket and name, which identifies an object that is added again.
     fn insert(&mut self, slot: Slot, bucket: u16, key: u64);
 
     /// The copy in `slot` was read.
     fn access(&mut self, slot: Slot);
 
-    /// The copy in `slot` is gone, for another reason than eviction.
+    /// The copy in `slot` was removed, for another reason than eviction.
     fn remove(&mut self, slot: Slot);
 
-    /// Offers residents (of one bucket only, if `of` names it), those that should go first in
-    /// front, until `judge` has enough or all that can be offered were.
+    /// Offers residents (of one bucket only, if `of` names it) in the order of eviction, until
+    /// `judge` has enough or all were offered.
     fn evict(&mut self, of: Option<u16>, judge: &mut dyn FnMut(Slot) -> Verdict);
 }
 
-/// The policy of a configuration.
+/// Creates the policy of a configuration.
 pub fn build(policy: CachePolicy) -> Box<dyn Policy> {
     match policy {
         CachePolicy::Density => Box::<Density>::default(),

@@ -1,5 +1,5 @@
-//! When objects of one kind come back: measured intervals, and what they say about one that has
-//! waited for some time already.
+//! Intervals until objects of one kind are read again: measured, and estimated for a resident of a
+//! given age.
 
 /// Bins per doubling of an age: 19 % wide each.
 const FINE: u32 = 4;
@@ -19,7 +19,7 @@ fn start(bin: usize) -> f64 {
     f64::from(octave).exp2() * (1.0 + f64::from(within) / f64::from(FINE)) - 1.0
 }
 
-/// Weights by age: intervals that ended with an access, or that go on still.
+/// Weights by age: intervals that ended with an access, or that are still open.
 #[derive(Clone, Debug)]
 pub(super) struct Histogram {
     pub(super) weights: Vec<f32>,
@@ -56,12 +56,13 @@ impl Histogram {
     }
 }
 
-/// What keeping a resident is worth, by its age: hits to come per access of its bucket for which it
-/// would have to stay, if it stays for the best time. 0: nothing of that age was seen to come back.
+/// The worth of keeping a resident, by its age: expected hits per access of its bucket for which it
+/// would have to stay, if it stays for the best time. 0: nothing of that age was seen to be read
+/// again.
 pub(super) fn worth(ended: &Histogram, open: &Histogram) -> Vec<f32> {
     let last = ended.weights.iter().rposition(|w| *w > 0.0).map_or(0, |b| b + 1);
-    // The share that is still waiting at the beginning of each bin (Kaplan and Meier's estimate:
-    // an interval that goes on says only that it is no shorter).
+    // The share that is still open at the start of each bin (the Kaplan-Meier estimate: an open
+    // interval is a lower bound).
     let mut waiting = vec![1.0f64; last + 1];
     let mut at_risk: f64 = f64::from(ended.total) + f64::from(open.total);
     for b in 0..last {

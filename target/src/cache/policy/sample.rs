@@ -1,16 +1,16 @@
-//! Random victims, and the older of two random ones: yardsticks for policies that know more.
+//! Random victims, and the older of two random ones: baselines for better policies.
 
 use super::{Dice, Policy, Slot, Verdict, reach};
 
-/// Looks for an occupied cell: at random, then onward from a random place.
+/// Attempts to draw an occupied cell: at random, then onward from a random cell.
 const TRIES: usize = 8;
 
-/// Drops the least recently used of `size` residents drawn at random.
+/// Evicts the least recently used of `size` residents drawn at random.
 #[derive(Debug)]
 pub struct Sampled {
     size: usize,
     clock: u32,
-    /// Time of the last access and bucket; 0: nobody is there.
+    /// Time of the last access, and bucket; 0: the cell is empty.
     cells: Vec<(u32, u16)>,
     len: usize,
     dice: Dice,
@@ -27,7 +27,7 @@ impl Sampled {
     }
 }
 
-/// A place for which `is_there` holds, if any.
+/// A cell for which `is_there` is true, if any.
 pub(super) fn draw(
     dice: &mut Dice,
     cells: usize,

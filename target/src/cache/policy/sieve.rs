@@ -1,11 +1,11 @@
-//! SIEVE: one queue and a hand that spares what was read since it last came by.
+//! SIEVE: one queue, and a hand that spares residents that were read since its last visit.
 //!
 //! Zhang et al., "SIEVE is Simpler than LRU", NSDI 2024.
 
 use super::list::{Links, List, NONE};
 use super::{Policy, Slot, Verdict, reach};
 
-/// Drops, in order of arrival, what was not read since the hand's last round.
+/// Evicts, in order of arrival, residents that were not read since the hand's last round.
 #[derive(Debug)]
 pub struct Sieve {
     links: Links,
@@ -51,7 +51,7 @@ impl Policy for Sieve {
     }
 
     fn evict(&mut self, of: Option<u16>, judge: &mut dyn FnMut(Slot) -> Verdict) {
-        // The first round clears the marks, the second finds what has none.
+        // The first round clears the marks, the second finds residents without one.
         for _ in 0..2 * self.list.len {
             if self.hand == NONE {
                 self.hand = self.list.oldest;

@@ -1,4 +1,4 @@
-//! What holds for every policy, and the orderings on which the choice of the default rests.
+//! Rules that hold for every policy, and the orderings on which the choice of the default rests.
 #![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeSet;

@@ -1,4 +1,4 @@
-//! Traces of reads, and what a policy makes of them: for choosing the default, and for its test.
+//! Traces of reads, and the hits of a policy on them: for choosing the default, and for its test.
 
 use std::collections::HashMap;
 
@@ -7,7 +7,7 @@ use super::{Dice, Policy, Slot, Verdict, mix};
 /// One read: bucket and number of the object.
 pub type Read = (u16, u32);
 
-/// A trace, and from which read on hits count.
+/// A trace, and the index of the first read whose hits count.
 #[derive(Debug)]
 pub struct Trace {
     pub name: &'static str,
@@ -106,7 +106,7 @@ pub fn two_jobs(n: u32, count: usize) -> Trace {
     Trace { name: "two jobs", reads, counted_from: n as usize }
 }
 
-/// Some objects far more often than others: the k-th with weight 1/k^0.9.
+/// Some objects are read far more often than others: the k-th with weight 1/k^0.9.
 pub fn zipf(n: u32, rounds: usize) -> Trace {
     let mut dice = Dice::new(3);
     let reads = zipf_reads(&mut dice, 0, n, rounds * n as usize);

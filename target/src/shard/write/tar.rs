@@ -1,17 +1,17 @@
-//! TAR's frame: headers before members, padding behind them, two empty blocks at the end.
+//! Structure of TAR: headers before members, padding behind them, two empty blocks at the end.
 
 use bytes::{Bytes, BytesMut};
 use forebay_core::archive::{Stat, names};
 
 const BLOCK: usize = 512;
-/// Longest name that the header itself holds.
+/// Longest name that fits the header itself.
 const NAME_FIELD: usize = 100;
 
 /// The end of an archive.
 pub(super) static END: [u8; 2 * BLOCK] = [0; 2 * BLOCK];
 
-/// Header of a regular file (ustar); names that do not fit get a PAX header before it. A name that is
-/// not UTF-8 in another archive has the same bytes here.
+/// Header of a regular file (ustar); names that do not fit get a PAX header before it. A name of
+/// another archive that is not UTF-8 keeps its bytes.
 pub(super) fn header(name: &str, size: u64, stat: Stat) -> Bytes {
     let name = names::raw(name);
     let mut out = BytesMut::with_capacity(BLOCK);

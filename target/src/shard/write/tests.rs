@@ -1,4 +1,4 @@
-//! Promises of the writers of archives, with other people's readers as the other opinion.
+//! Guarantees of the archive writers, checked by independent readers.
 #![allow(clippy::unwrap_used)]
 
 use std::io::{Cursor, Read};
@@ -33,7 +33,7 @@ fn write(format: ArchiveFormat, members: &Members, step: usize) -> Vec<u8> {
     out
 }
 
-/// Read back by other people's readers.
+/// Reads an archive with independent readers.
 fn read(format: ArchiveFormat, bytes: Vec<u8>) -> Members {
     let mut plain = Vec::new();
     match format {
@@ -156,7 +156,8 @@ fn a_member_of_another_archive_keeps_its_time_and_mode_in_every_format() {
             assert_eq!(read_stats(format, &bytes), stats, "{format:?}");
         }
     }
-    // Beyond what the extended timestamp can tell the time of DOS goes on, every other second.
+    // Beyond the range of the extended timestamp the time of DOS is used, with a resolution of two
+    // seconds.
     let late = [exact((1 << 31) + 1, 0o600), exact(u32::MAX, 0o600)];
     for format in ALL {
         let read = read_stats(format, &write_stats(format, &late, false));
@@ -212,7 +213,7 @@ fn a_name_twice_is_two_members() {
     for format in ALL {
         let archive = write(format, &vec![("x".into(), vec![1]), ("x".into(), vec![2; 5])], 9);
         if format == ArchiveFormat::Zip {
-            // Readers that keep one name once still find both in the directory.
+            // Readers that keep a repeated name once still find both in the directory.
             let headers = archive.windows(4).filter(|w| *w == b"PK\x01\x02").count();
             assert_eq!(headers, 2);
         } else {

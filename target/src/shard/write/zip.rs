@@ -8,7 +8,7 @@ use crc_fast::{CrcAlgorithm, Digest};
 use forebay_core::archive::Stat;
 use forebay_core::{Error, Result};
 
-/// Members up to this size wait for their checksum, so that it stands in front of them; the
+/// Members up to this size are held until their checksum is known, so that it precedes them; the
 /// checksum of larger ones follows their data.
 const HELD: u64 = 1 << 20;
 const MAX32: u64 = u32::MAX as u64;
@@ -24,12 +24,12 @@ const UTF8_NAME: u16 = 1 << 11;
 const CHECKSUM_BEHIND: u16 = 1 << 3;
 /// Extra field with numbers of 64 bits.
 const EXTRA_64: u16 = 1;
-/// Extra field with the time of change in seconds since 1970 (Info-ZIP's extended timestamp), which
-/// its flag says, and the length of the whole field.
+/// Extra field with the modification time in seconds since 1970 (Info-ZIP's extended timestamp), as
+/// its flag indicates, and the length of the whole field.
 const EXTRA_TIMES: u16 = 0x5455;
 const CHANGED: u8 = 1;
 const TIMES_LEN: u16 = 9;
-/// What a reader must understand: folders, or ZIP64.
+/// Version that a reader needs: for folders, or ZIP64.
 const VERSION: u16 = 20;
 const VERSION64: u16 = 45;
 /// Attributes are those of Unix.
@@ -51,7 +51,7 @@ struct Open {
     name: Vec<u8>,
     size: u64,
     offset: u64,
-    /// What another archive says of the member.
+    /// The member's entry in another archive.
     stat: Option<Stat>,
     crc: Digest,
     /// Data of a member that is held until its end.
@@ -63,8 +63,8 @@ impl Open {
         self.stat.unwrap_or_default()
     }
 
-    /// The time that goes into an extra field of its own: DOS has every other second only. None where
-    /// no more than the time of DOS is known, or where the field's 31 bits end (2038).
+    /// The time for an extra field of its own: DOS has a resolution of two seconds. `None` if only
+    /// the time of DOS is known, or beyond the field's 31 bits (2038).
     fn changed(&self) -> Option<i32> {
         let stat = self.stat.filter(|stat| !stat.local)?;
         i32::try_from(stat.mtime).ok()
@@ -107,7 +107,7 @@ impl ZipWriter {
             None => {
                 self.out.put_u32_le(DESCRIPTOR);
                 self.out.put_u32_le(crc);
-                // Compressed and not: a stored member's sizes are the same.
+                // Compressed and uncompressed: a stored member's sizes are equal.
                 for _ in 0..2 {
                     if open.size >= MAX32 {
                         self.out.put_u64_le(open.size);
@@ -180,7 +180,7 @@ impl ZipWriter {
         out.put_u16_le(if large { 20 } else { 0 } + changed.map_or(0, |_| TIMES_LEN));
         out.extend_from_slice(&open.name);
         if large {
-            // Its presence says that the sizes behind the data have 64 bits.
+            // Its presence means that the sizes behind the data have 64 bits.
             out.put_u16_le(EXTRA_64);
             out.put_u16_le(16);
             out.put_u64_le(size);
@@ -242,7 +242,7 @@ fn put_common(out: &mut BytesMut, large: bool, streamed: bool, stat: Stat) {
     out.put_u16_le(date);
 }
 
-/// A number of at most 32 bits, or the mark that the ZIP64 field has it.
+/// A number of at most 32 bits, or the mark for the ZIP64 field.
 fn low(n: u64) -> u32 {
     u32::try_from(n).unwrap_or(u32::MAX)
 }
@@ -269,7 +269,7 @@ mod tests {
         assert_eq!(last, [69_999_u32 as u8]);
     }
 
-    /// An archive whose middle is zeroes that nobody keeps.
+    /// An archive whose middle is zeroes that are not kept.
     struct Sparse {
         head: Bytes,
         zeroes: u64,
@@ -312,7 +312,7 @@ mod tests {
         let zeroes = vec![0; 16 << 20];
         let size: u64 = (4 << 30) + (16 << 20);
         let mut writer = ZipWriter::default();
-        // With a time, so that both extra fields stand beside each other.
+        // With a time, so that there are both extra fields.
         let stat = Some(Stat::new(1_700_000_001, 0o600));
         writer.begin("huge", size, stat).unwrap();
         let head = writer.take();
