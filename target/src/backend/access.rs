@@ -133,7 +133,7 @@ async fn get(backend: &dyn Backend, listed: &Access, name: &str) -> Access {
     }
 }
 
-/// Returns the value of an environment variable that may be shown.
+/// The value of an environment variable that is not secret; `None` if it is empty.
 pub(super) fn set(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
 }

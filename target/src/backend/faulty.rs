@@ -22,11 +22,11 @@ pub enum Fault {
     LoseAnswer(Error),
     /// The call starts this much later.
     Delay(Duration),
-    /// The body ends cleanly after so many bytes.
+    /// The body ends cleanly after this many bytes.
     Truncate(u64),
-    /// The body fails after so many bytes.
+    /// The body fails after this many bytes.
     Break(u64),
-    /// The body stops after so many bytes and never ends.
+    /// The body stops after this many bytes and never ends.
     Stall(u64),
 }
 

@@ -189,7 +189,7 @@ pub struct RemotePage {
 /// The start of a page.
 #[derive(Clone, Copy, Debug)]
 pub struct After<'a> {
-    /// Names come after this one.
+    /// The page has names after this one.
     pub name: &'a str,
     /// [`RemotePage::token`] of the page that ended with this name. The following page may be as
     /// old as that page.

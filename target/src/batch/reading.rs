@@ -21,7 +21,7 @@ use crate::backend::Announced;
 use crate::object::DiskOrder;
 use crate::store::{Located, Record};
 
-/// Entries looked up in one group: few at first, so that something is sent soon,
+/// Entries looked up in one group: few at first, so that the first bytes are sent soon,
 const FIRST_GROUP: usize = 128;
 /// then more and more, so that neighbours are read together,
 const GROWTH: usize = 4;

@@ -138,7 +138,7 @@ impl Etls {
                     sleep(CHECK_EVERY).await
                 }
                 Err(e) if e.code.is_transient() => {
-                    // The address in the request is wrong; a retry will fail too.
+                    // The caller has to start the service or correct its address.
                     return Err(Error::new(ErrorCode::InvalidArgument, e.message)
                         .hint("start the service first, where all targets can reach it"));
                 }

@@ -214,7 +214,7 @@ impl Unpacker {
         Self { what, range, at: range.start, input: None }
     }
 
-    /// The next piece; `None` after the last one.
+    /// The next chunk; `None` after the last one.
     fn step(&mut self) -> Result<Option<Bytes>> {
         let input = match self.input.take() {
             Some(input) => input,

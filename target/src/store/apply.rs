@@ -89,13 +89,13 @@ impl<'a> Applier<'a> {
         Ok(Some(record))
     }
 
-    /// Keeps a segment that cannot be read, and the removals that may hide what is in it.
+    /// Keeps a segment that cannot be read, and the removals that may hide its records.
     pub(crate) fn keep_segment(&mut self, segment: u64) {
         self.pass(Position { segment, offset: 0 }, 0);
         self.usage_counters.shift(segment, Shift::Sequence(0));
     }
 
-    /// Forgets a segment whose live records were all moved.
+    /// Drops the accounts of a segment whose live records were all moved.
     pub(crate) fn forget_segment(&mut self, segment: u64) {
         self.touched.insert(segment);
         self.usage_counters.forget(segment);

@@ -1,4 +1,4 @@
-//! Objects made of several files: uploads in parts, and appending, without rewriting what is there.
+//! Objects made of several files: multipart uploads and appends, without rewriting existing bytes.
 
 use std::sync::Arc;
 
@@ -86,7 +86,7 @@ impl Store {
         self.append_work(record, work, meta).await
     }
 
-    /// Starts writing what is to be appended to an object, on its disk.
+    /// Starts writing bytes that will be appended to an object, on its disk.
     pub(crate) async fn begin_behind(
         &self,
         record: &Record,
@@ -150,7 +150,7 @@ impl Store {
     }
 }
 
-/// Writes what is in one file behind what is in another.
+/// Appends the bytes of one file to another.
 async fn copy(from: &WorkFile, to: &mut WorkFile) -> Result<()> {
     let (file, end) = (from.file(), from.written());
     let mut at = 0;

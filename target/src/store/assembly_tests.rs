@@ -1,4 +1,4 @@
-//! Promises about objects in several files.
+//! Guarantees of objects in several files.
 #![allow(clippy::unwrap_used)]
 
 use super::crash_tests::{FAULTS, NAME, at_every_step, old};

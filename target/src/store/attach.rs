@@ -1,4 +1,4 @@
-//! Disks that come and go by command, while the store goes on.
+//! Attaches and detaches disks by command, while the store runs.
 //!
 //! A disk that leaves takes no new objects, and its objects move to the other disks; then it is
 //! detached: [`Store::begin_leaving`], [`Store::empty`], [`Store::take_out`]. The disk stays as
@@ -226,7 +226,7 @@ impl Store {
         }
     }
 
-    /// Moves one object to the best disk that has room. One that changed meanwhile may stay: the
+    /// Moves one object to the best disk that has space. One that changed meanwhile may stay: the
     /// next pass finds it.
     async fn move_off(&self, from: &Arc<Volume>, record: Record, lock: &ObjectLock) -> Result<()> {
         let newest = self.disks.find(&format::key(record.bucket_id, &record.name))?;

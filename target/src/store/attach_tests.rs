@@ -1,4 +1,4 @@
-//! Disks that come and go by command, and an index that is damaged, while the store goes on.
+//! Disks that are attached and detached by command, and a damaged index, while the store runs.
 #![allow(clippy::unwrap_used)]
 
 use std::path::Path;
@@ -26,7 +26,7 @@ async fn all_there(store: &Store) {
     }
 }
 
-/// Empties a disk and takes it out, as a command does.
+/// Empties a disk and detaches it, as a command does.
 async fn take_out(store: &Store, path: &Path, state: DiskState) -> Result<()> {
     let volume = store.begin_leaving(path)?;
     match store.empty(&volume, &no_lock()).await {
@@ -66,7 +66,7 @@ async fn a_disk_is_attached_filled_detached_and_attached_again() {
     assert!(store.check_absent(1, "never there").is_ok());
     assert_eq!(store.disk_report().len(), 1);
 
-    // It is empty: nothing of an earlier time comes back with it.
+    // It is empty: no outdated objects are on it.
     store.attach_disk(b, false).await.unwrap();
     assert_eq!(store.volumes()[1].room().usage().objects, 0);
 }

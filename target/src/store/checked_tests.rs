@@ -111,7 +111,7 @@ async fn what_left_the_page_cache_is_checked_again() {
     opened.read(PART).await.unwrap();
     page_cache::forget_cached(&file);
     if opened.read_recent(PART).is_some() {
-        // A file system that lives in memory.
+        // A file system in memory.
         return;
     }
     // When another process brings the pages back, the check before does not count any more.

@@ -105,7 +105,7 @@ pub trait Disk: Send + Sync {
     /// Makes names created, renamed or removed in `dir` survive a power cut.
     fn sync_dir(&self, dir: &Path) -> io::Result<()>;
 
-    /// Names in `dir`, in no order; names that are not UTF-8 come with replacement characters.
+    /// Names in `dir`, in no order; names that are not UTF-8 have replacement characters.
     fn list(&self, dir: &Path) -> io::Result<Vec<String>>;
 
     /// Creates a folder and those above it; an existing one is fine.
@@ -303,7 +303,7 @@ pub(crate) fn shut_down(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Most parts that one call takes.
+/// Most parts of one call.
 const MAX_PARTS: usize = 1024;
 
 #[allow(unsafe_code)]
@@ -387,7 +387,7 @@ mod tests {
         advise(&file.0, 0, 0, libc::POSIX_FADV_RANDOM);
         advise(&file.0, 0, 0, libc::POSIX_FADV_DONTNEED);
         if is_cached(&file.0, 700_000) {
-            // A file system that lives in memory.
+            // A file system in memory.
             return;
         }
         let hot = 4 * UNCACHED as usize..5 * UNCACHED as usize;

@@ -60,7 +60,7 @@ impl FaultyDisk {
         }
     }
 
-    /// Plans `fault` for the `n`-th step from now (0 is the next one) and forgets the log.
+    /// Plans `fault` for the `n`-th step from now (0 is the next one) and clears the log.
     pub(crate) fn plan(&self, n: u64, fault: Fault) {
         *self.state.fault.lock().unwrap() = fault;
         self.state.log.lock().unwrap().clear();

@@ -287,7 +287,7 @@ async fn read(store: &Store, name: &str) -> Result<Option<Bytes>> {
 }
 
 /// Whether everything could be read. `index_hit`: errors are excused, wrong answers are not.
-/// `rebuilt`: with a log that was hit, older values of what was hit may come back.
+/// `rebuilt`: if the log was damaged, older values of the damaged objects may come back.
 async fn check(
     store: &Store,
     base: &Base,

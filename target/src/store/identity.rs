@@ -125,7 +125,7 @@ pub(crate) fn lock(io: &dyn Disk, root: &Path, folder: &Path) -> Result<DiskLock
     })
 }
 
-/// Turns an I/O error into one that says what was attempted and where.
+/// Converts an I/O error into one with the attempted operation and its path.
 pub(crate) fn failed(verb: &'static str, path: &Path) -> impl Fn(io::Error) -> Error {
     move |e| {
         if is_out_of_descriptors(&e) {

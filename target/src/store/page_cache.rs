@@ -93,7 +93,7 @@ mod tests {
         assert!(!is_here(1 << 20, 1) && !is_here(0, 0), "nothing is there");
         advise(&file, 1 << 19, 0, libc::POSIX_FADV_DONTNEED);
         if is_cached(&file, (1 << 20) - 1) {
-            // A file system that lives in memory.
+            // A file system in memory.
             return;
         }
         assert!(is_here(0, 1 << 18) && !is_here(0, 1 << 20));

@@ -438,7 +438,7 @@ fn is_named(shared: &Shared, id: u64) -> Result<Option<u64>> {
 /// The result of inspecting one file.
 enum Finding {
     Object(Box<Record>),
-    /// Never finished: a power cut took what was not synced.
+    /// Never finished: a power cut lost the bytes that were not synced.
     Torn,
     /// Not readable as an object, for another reason than a power cut.
     Damaged(Error),

@@ -26,7 +26,7 @@ const EMPTY_MD5: &str = "d41d8cd98f00b204e9800998ecf8427e";
 /// Most attempts of a put whose folder is removed meanwhile.
 pub(super) const MAX_PUT_ATTEMPTS: usize = 64;
 
-/// The name of the folder that a key stands for, if the key ends in a slash.
+/// The name of the folder of a key, if the key ends in a slash.
 pub(super) fn folder_name(key: &str) -> Option<&str> {
     key.strip_suffix('/')
 }

@@ -190,7 +190,7 @@ impl Builds {
         }
     }
 
-    /// The status of a build. Waits a moment if a change is to be expected.
+    /// The status of a build. Waits up to 500 ms for the end of the build.
     pub(crate) async fn wait(&self, id: &str) -> Result<BuildStatus> {
         let build = self.find(id)?;
         build.touch();
@@ -198,7 +198,7 @@ impl Builds {
         Ok(build.status())
     }
 
-    /// Stops a build. When this returns it has ended: its shard is complete, or does not exist.
+    /// Stops a build and waits for its end, at most 30 s: its shard is complete, or does not exist.
     pub(crate) async fn stop(&self, id: &str) -> Result<BuildStatus> {
         let build = self.find(id)?;
         build.stop.cancel();

@@ -7,7 +7,7 @@
 //!          zeros to a multiple of 8
 //! ```
 //! `head` counts the bytes before the payload. The checksum covers salt, segment u64, offset u32,
-//! the fixed fields before it, record and block table: a frame inside somebody's payload, one that
+//! the fixed fields before it, record and block table: a frame inside a payload, one that
 //! was moved and one that stood there before cannot pass.
 
 use crc_fast::{CrcAlgorithm, Digest};
@@ -61,7 +61,7 @@ impl SegmentHeader {
 
     /// Reads the header of the segment that should be `segment` of disk `disk_id`.
     ///
-    /// All but the salt is known, and the salt stands there twice: one sound salt and one sound
+    /// All but the salt is known, and the salt is stored twice: one sound salt and one sound
     /// checksum are enough. `Unsupported`: another version wrote it.
     pub(crate) fn decode(
         bytes: &[u8; SEGMENT_HEADER as usize],

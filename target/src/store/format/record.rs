@@ -1,4 +1,4 @@
-//! Records of format 2: what the log says of one object, in few bytes.
+//! Records of format 2: compact entries of the log, each about one object.
 //!
 //! ```text
 //! put:     kind 1 (payload behind it) or 2 (in files), flags u8, bucket id, name, sequence,
@@ -82,7 +82,7 @@ pub(super) fn encode_entry(out: &mut Vec<u8>, entry: &Entry) -> Result<()> {
     check_len(out.len() - start, entry.name())
 }
 
-/// Refuses an entry whose record is too long or contradicts itself.
+/// Rejects an entry whose record is too long or contradicts itself.
 pub(crate) fn check_entry(entry: &Entry) -> Result<()> {
     if entry_bound(entry) > MAX_RECORD {
         return encode_entry(&mut Vec::new(), entry);

@@ -19,7 +19,7 @@ use crate::store::record::{Place, Record, Spot};
 pub(super) const RECORD_MAGIC: &[u8; 8] = b"FBRECORD";
 const FOOTER_MAGIC: &[u8; 8] = b"FBFOOTER";
 
-/// The record that stands behind an object's payload and its block table, with its footer.
+/// Encodes the record behind an object's payload and its block table, with its footer.
 pub(crate) fn encode_trailer(record: &Record) -> Result<Vec<u8>> {
     if !matches!(record.place, Place::Files(..)) {
         let name = &record.name;
@@ -47,7 +47,7 @@ pub(super) fn push_footer(out: &mut Vec<u8>, format: u16) {
 
 /// Finds the record in the end of an object file. `None`: there is no footer at all.
 ///
-/// A record of format 1 comes with its generation as sequence and as id of its one file.
+/// A record of format 1 gets its generation as sequence and as id of its one file.
 pub(crate) fn decode_tail(tail: &[u8]) -> Result<Option<Record>> {
     let mut problem = None;
     let mut end = tail.len();

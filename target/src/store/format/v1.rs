@@ -1,4 +1,4 @@
-//! Records of format 1, which stand in object files only. They are read, not written.
+//! Records of format 1, which are in object files only. They are read, not written.
 //!
 //! ```text
 //! record:  magic "FBRECORD", format u16, flags u16 (1 backed, 2 dirty), class u8 (1 owned,

@@ -42,11 +42,11 @@ pub(crate) use self::scan::Found;
 pub(crate) use super::format::Entry;
 use super::format::{FIXED, SEGMENT_HEADER};
 
-/// Positions in a segment fit 32 bits with room to spare.
+/// Positions in a segment fit 32 bits with a margin.
 const MAX_SEGMENT: u64 = 2 << 30;
 /// Files of segments that are kept open for readers: this part of what the process may open,
 const OPEN_SHARE: u64 = 16;
-/// and at most so many.
+/// and at most this many.
 const MAX_OPEN: u64 = 4096;
 
 /// A place between two frames, or before the first or behind the last one.
@@ -67,7 +67,7 @@ impl From<Spot> for Position {
 #[derive(Clone, Debug)]
 pub(crate) struct Item {
     pub(crate) entry: Entry,
-    /// Empty unless the record's place is the log; which spot it names does not matter.
+    /// Empty unless the record's place is the log. The spot in the record is ignored.
     pub(crate) payload: Bytes,
 }
 
@@ -292,7 +292,7 @@ impl Log {
     }
 }
 
-/// The id that a segment's name stands for.
+/// Parses the id in a segment's file name.
 fn parse_name(name: &str) -> Option<u64> {
     let id = u64::from_str_radix(name, 16).ok()?;
     (format!("{id:016x}") == name && id < u64::MAX).then_some(id)

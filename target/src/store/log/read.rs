@@ -14,9 +14,9 @@ use crate::store::format::{self, ALIGN, Commit, Entry, FIXED, Fixed, MAX_HEAD, M
 use crate::store::identity::failed;
 use crate::store::record::{Place, Record, Spot};
 
-/// Frames closer to each other come by one read, which costs less than two,
+/// Frames closer to each other are read at once, which costs less than two reads,
 const NEAR: u64 = 4 << 10;
-/// of so many bytes.
+/// up to this many bytes.
 const SPAN: u64 = 256 << 10;
 
 /// A frame to be read, with its payload, and the object that it has to belong to.

@@ -77,7 +77,7 @@ pub(super) fn len_over_old(len: u64) -> u64 {
 /// The preallocated space behind the last frame of the active segment.
 #[derive(Default)]
 pub(super) struct Room {
-    /// Where the file ends; 0 while no room is in use.
+    /// End of the file; 0 while no preallocated space is in use.
     end: u64,
     streak: u32,
     /// The space has bytes of a recycled segment, not zeros.

@@ -12,7 +12,7 @@
 //!         CRC-32C u32 of the id and all before it
 //! ```
 //! Numbers are little-endian. The head never changes. A granule's bytes are written first, then its
-//! entry at the end of the map: what a crash tears is a granule that is not here. Of several entries
+//! entry at the end of the map: a granule torn by a crash is missing. Of several entries
 //! of one granule the last counts.
 
 use std::collections::BTreeMap;
