@@ -3,9 +3,9 @@
 //!
 //! A GET passes [`http`] → [`object`] → [`store`], and on a miss `object::cold` → [`backend`].
 //! Members of archives are handled by [`shard`], through `object`. [`scrub`] checks stored bytes in
-//! the background. Dependencies go one way: `http → {object, shard, batch, job, scrub} → {store,
-//! backend, cache}`; only `object` joins the store with the backends, and only `wiring` uses all
-//! parts.
+//! the background. Dependencies go one way:
+//! `http → {object, shard, batch, job, scrub} → {store, backend, cache}`; only `object` joins the
+//! store with the backends, and only `wiring` uses all parts.
 
 pub mod backend;
 mod batch;

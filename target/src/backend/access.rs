@@ -1,5 +1,5 @@
-//! Checks what this node may do with a bucket's backend, and with which identity: for `forebay
-//! doctor URI`.
+//! Checks the access of this node to a bucket's backend, and its identity: for
+//! `forebay doctor URI`.
 
 use std::time::Duration;
 

@@ -56,7 +56,7 @@ pub(crate) struct Shared {
     /// A file that no record names could not be removed: a rebuild would take it for an object if
     /// its removal were dropped from the log.
     pub(crate) stale_index: AtomicBool,
-    /// Some other disk is not in use: an object written or removed here may have an older copy there.
+    /// Some other disk is not in use. It may have older copies of objects written or removed here.
     pub(crate) degraded: Arc<AtomicBool>,
     /// Counts the times that objects were lost.
     pub(crate) losses: Arc<watch::Sender<u64>>,

@@ -12,8 +12,8 @@
 //!         CRC-32C u32 of the id and all before it
 //! ```
 //! Numbers are little-endian. The head never changes. A granule's bytes are written first, then its
-//! entry at the end of the map: a granule torn by a crash is missing. Of several entries
-//! of one granule the last counts.
+//! entry at the end of the map: a granule torn by a crash is missing. Of several entries of one
+//! granule the last counts.
 
 use std::collections::BTreeMap;
 
