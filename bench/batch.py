@@ -321,7 +321,7 @@ def crowd(server: Server, bucket: str, names: list[str], folder: Path) -> Row:
 
 
 def long_batches(server: Server, rounds: int, folder: Path) -> Row:
-    """What only Forebay is asked: its own stream."""
+    """Measures long batches of Forebay's own stream, which no peer has."""
     load = Load("long", LONG_BATCH_OBJECTS, 16 * KIB)
     fill(server, load)
     names = names_of(load)

@@ -1,4 +1,4 @@
-"""What clients that do nothing cost one that works: its latency with and without such a crowd.
+"""Measures how idle clients slow down an active one: its latency with and without such a crowd.
 
     python bench/crowd.py --bin build/dist/forebay
 

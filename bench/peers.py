@@ -291,7 +291,7 @@ class Minio(Server):
 
     def fill_with_empty(self, bucket: str, names: Iterable[str]) -> None:
         """Objects without bytes, written as the server writes them: each is a folder with one small
-        file, which does not tell the name. Many times faster than so many PUTs."""
+        file, which does not contain the name. Many times faster than so many PUTs."""
         client = minio_client(int(self.address.rpartition(":")[2]))
         client.put_object(Bucket=bucket, Key="first", Body=b"")
         assert self.folder is not None

@@ -1,4 +1,4 @@
-"""What a machine allows: the least that each reader of batches has to do, in the same run.
+"""Upper bounds of a machine: the least work that a server of batches has to do, in the same run.
 
 A *bare* server does one `pread` for each item and nothing else; a *ready* one sends an answer that
 it has in memory. Both are processes of their own, so that their CPU time counts as a server's.

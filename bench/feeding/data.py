@@ -1,4 +1,4 @@
-"""What is read: made once, and written to every server that has a reader of it."""
+"""Test data of the readers, made once and written to every server that has a reader of it."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 SAMPLE_S = 0.01
 LOADED = ["torch.utils.data", "numpy", "PIL.Image", "forebay_torch", "aistore.pytorch"]
 LOADED += ["google.cloud.storage", "requests"]
-"""What readers need and what may be forked is loaded once: a process would take a second for it."""
+"""Modules that are imported once, before readers fork: importing them takes a process a second."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Spec:
             again and again.
         server: The peer that it reads from, by the key in the bench.
         options: Of `make`, beside the place of the data.
-        bucket: What it reads, where that is not its row's.
+        bucket: The bucket that it reads, where that is not its row's.
     """
 
     name: str
@@ -57,7 +57,7 @@ class Spec:
 
 @dataclass
 class Pass:
-    """What one pass of a reader came to.
+    """Figures of one pass of a reader.
 
     Attributes:
         wait_s: Seconds that the loop waited for batches; the rest of `seconds` it had for itself.

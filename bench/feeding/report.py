@@ -1,4 +1,4 @@
-"""What was measured, as tables, a document and plots."""
+"""Reports of the measurements, as tables, a document and plots."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the machine and the loaders can do at best: no reader can be faster than these."""
+"""Upper bounds of the machine and of the loaders: no reader can be faster than these."""
 
 from __future__ import annotations
 

@@ -18,9 +18,9 @@ class Row:
     """A workload. The first reader is the one whose figures are judged.
 
     Attributes:
-        bucket: What is read.
+        bucket: The bucket that is read.
         goals: Peer's name, or `BEST` -> how many times as fast as that we are to be.
-        compute_s: What the loop does for each batch; what counts is then how long it waits.
+        compute_s: Seconds that the loop computes for each batch; then the time that it waits counts.
         length: Of its passes, as a multiple of the others'.
         cold: Whether every pass finds the page cache empty.
         memory: Most bytes that the first reader may take; None: no limit is set.

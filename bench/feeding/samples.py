@@ -1,4 +1,4 @@
-"""What all readers do with samples: batch them, decode them, count them."""
+"""Functions that all readers share: they batch, decode and count samples."""
 
 from __future__ import annotations
 
