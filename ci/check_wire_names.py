@@ -33,7 +33,7 @@ def without_comments(text: str) -> str:
 
 
 def block(text: str, start: int) -> str:
-    """What stands between the bracket at `start` and the one that closes it."""
+    """Returns the text between the bracket at `start` and the one that closes it."""
     depth, opening = 0, text[start]
     closing = CLOSING[OPENING.index(opening)]
     position = start

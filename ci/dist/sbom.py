@@ -56,9 +56,9 @@ def crate_component(crate: Crate) -> Component:
 
 
 def python_components(root: Path = ROOT) -> tuple[list[Component], dict[str, set[str]]]:
-    """Both Python packages with what they require, and who requires what.
+    """Both Python packages and their requirements, and the requirements of each component.
 
-    What only an extra requires is optional. None of the packages that are required is shipped: their
+    A requirement of an extra alone is optional. None of the packages that are required is shipped: their
     versions are those that pip chooses, so that they have ranges here.
     """
     version = workspace_version(root)
@@ -107,7 +107,7 @@ def python_components(root: Path = ROOT) -> tuple[list[Component], dict[str, set
 
 
 def toolchain_components() -> list[Component]:
-    """What rustc links into the program besides crates."""
+    """Components that rustc links into the program besides crates."""
     listed = (
         ("rust-std", "MIT OR Apache-2.0", "https://github.com/rust-lang/rust"),
         ("glibc", "LGPL-2.1-or-later", "https://sourceware.org/git/glibc.git"),
