@@ -60,7 +60,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Release:
-    """What the image says of itself.
+    """Metadata of the release that the image contains.
 
     Attributes:
         name: The image's name without a tag.
