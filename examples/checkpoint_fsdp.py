@@ -29,7 +29,7 @@ FEATURES = 64
 
 
 def batch(seed: int, size: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """What is learned: the sum of the features."""
+    """Returns random features, and their sums as the labels to learn."""
     values = torch.randn(size, FEATURES, generator=torch.Generator().manual_seed(seed))
     return values, values.sum(1, keepdim=True)
 

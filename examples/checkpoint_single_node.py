@@ -21,7 +21,7 @@ FEATURES = 64
 
 
 def batch(step: int, size: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """What is learned at a step: the sum of the features."""
+    """Returns the random features of a step, and their sums as the labels to learn."""
     values = torch.randn(size, FEATURES, generator=torch.Generator().manual_seed(step))
     return values, values.sum(1, keepdim=True)
 

@@ -4,7 +4,7 @@ epochs of training, each in a Python process of its own. The first finds the clu
 second finds everything there. Then the cluster packs the images into shards, and the third epoch
 reads those.
 
-`make demo` and `make demo-s3` run it. Whatever it starts, it stops again.
+`make demo` and `make demo-s3` run it. It stops all processes that it starts.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _LABEL = re.compile(r'([a-z_]+)="([^"]*)"')
 
 
 class DemoFailed(Exception):
-    """What went wrong, in a sentence for the user."""
+    """Failure of the demo; its message is a sentence for the user."""
 
 
 class Stopped(Exception):
@@ -117,7 +117,7 @@ def metrics(url: str) -> list[tuple[str, dict[str, str], float]]:
 
 
 def counts(info: Mapping[str, Any]) -> dict[str, float]:
-    """What the cluster has counted so far, summed over its targets."""
+    """Returns the counters of the cluster, summed over its targets."""
     total: dict[str, float] = dict.fromkeys(
         ("hits", "misses", "hit_bytes", "miss_bytes", "backend_gets", "requests"), 0
     )

@@ -73,7 +73,7 @@ def from_objects(arguments: argparse.Namespace, epoch: int) -> Epoch:
 
 
 def pixels_of_jpg(key: str, parts: dict[str, bytes]) -> torch.Tensor:
-    """What a sample of a shard becomes."""
+    """Decodes a sample of a shard into a tensor."""
     return decode(parts["jpg"])
 
 

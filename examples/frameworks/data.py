@@ -1,4 +1,4 @@
-"""What the examples of frameworks train with: objects whose contents are numbers."""
+"""Samples of the examples of frameworks: objects whose contents are numbers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def number(content: bytes) -> torch.Tensor:
 
 
 def seen_by_all(seen: list[int]) -> list[int]:
-    """What all ranks have seen, on every rank."""
+    """Returns the numbers that all ranks have seen, on every rank."""
     distributed = torch.distributed
     if not distributed.is_initialized():
         return seen

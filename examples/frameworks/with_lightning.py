@@ -3,7 +3,7 @@
 
     torchrun --nproc-per-node 2 with_lightning.py ais://numbers --workers 4
 
-Lightning leaves the sampler as it is, tells it each epoch, and the ranks share the samples.
+Lightning does not replace the sampler, and sets its epoch; the ranks share the samples.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from forebay_torch import IterableDataset, MapDataset
 
 
 def sample(content: bytes) -> dict[str, torch.Tensor]:
-    """What the model takes, by name."""
+    """Returns the arguments of the model, by name."""
     value = int(content)
     return {"x": torch.tensor([float(value)]), "labels": torch.tensor(value)}
 
