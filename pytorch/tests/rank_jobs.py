@@ -1,4 +1,4 @@
-"""What the ranks of the tests of distributed checkpoints do, each in a process of its own.
+"""Jobs of the ranks in the tests of distributed checkpoints, each in a process of its own.
 
     python rank_jobs.py JOB RANK WORLD FOLDER ENDPOINT URI
 """

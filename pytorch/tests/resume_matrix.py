@@ -46,7 +46,7 @@ WAYS = ("new", "same", "copy", "deepcopy", "pickle", "fork", "spawn")
 
 
 class Case(NamedTuple):
-    """What is read, by what, how often it is left, and how it goes on."""
+    """A case: the dataset, its loader, where passes are interrupted, and how they resume."""
 
     kind: str
     loader: str
@@ -254,12 +254,12 @@ def _names(case: Case, batch: Any) -> list[str]:
 
 
 def whole(case: Case, endpoint: str, prefix: str) -> list[str]:
-    """What one run gives."""
+    """Returns the samples of one run without an interruption."""
     return Run(case, made(case.kind, endpoint, prefix), None).read(None)[0]
 
 
 def resumed(case: Case, endpoint: str, prefix: str) -> list[str]:
-    """What the runs of a case give together."""
+    """Returns the samples of all runs of a case together."""
     given: list[str] = []
     state: Any = None
     objects = made(case.kind, endpoint, prefix)

@@ -307,7 +307,7 @@ def test_half_a_model_costs_less_than_a_tenth_more_than_its_bytes(
 
 
 class Runs:
-    """What runs a function when it is unpickled."""
+    """An object that runs a function when it is unpickled."""
 
     def __init__(self, function: Any, *arguments: Any) -> None:
         self.call = (function, arguments)

@@ -1,4 +1,4 @@
-"""What a pass is keeps to itself: copies, other ranks, passes side by side, and what was chosen since."""
+"""Passes are independent of copies, other ranks, passes side by side, and settings chosen since."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What datasets do about objects that cannot be had, and what they count."""
+"""Datasets apply their policy to objects that cannot be had, and count them."""
 
 from __future__ import annotations
 

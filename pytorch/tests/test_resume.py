@@ -45,7 +45,7 @@ def rank_batches(
 def steps_of(
     total: int, start: int, shape: tuple[int, int], size: int, equal: EqualLength = "none"
 ) -> list[list[list[int]]]:
-    """What each rank gets in each step."""
+    """Returns the positions that each rank gets in each step."""
     world, workers = shape
     ranks = [rank_batches(total, start, r, world, workers, size, equal) for r in range(world)]
     return [list(step) for step in itertools.zip_longest(*ranks, fillvalue=[])]

@@ -173,7 +173,7 @@ def stateful() -> Any:
 
 
 def interrupted(batches: Any, steps: int) -> tuple[list[str], Mapping[str, Any]]:
-    """What the first steps give, and the loader's state then."""
+    """Returns the names of the first steps, and the loader's state after them."""
     iterator = iter(batches)
     return names(next(iterator) for _ in range(steps)), batches.state_dict()
 

@@ -29,7 +29,7 @@ SHAPE = st.tuples(st.integers(1, 4), st.integers(1, 4), st.integers(1, 5), st.in
 def delivered_in(
     items: list[Item], counts: list[int], made: Pass, buffer: int, seed: int
 ) -> list[tuple[int, int]]:
-    """What ranks deliver in a pass: a loader takes a batch of each of its workers in turn."""
+    """Returns the samples that ranks deliver in a pass; a loader takes batches of its workers in turn."""
     taken = []
     for rank in range(made.world_size):
         batches = []

@@ -18,7 +18,7 @@ MB = 1_000_000
 
 
 class Source:
-    """What the sampler needs of a dataset."""
+    """The part of a dataset that the sampler uses."""
 
     def __init__(self, sizes: list[int]) -> None:
         self.objects = Listing.from_pairs((f"object-{i}", size) for i, size in enumerate(sizes))

@@ -56,14 +56,14 @@ class BaseIterDataset(CustomIteration, Resumable, AsyncSamples, TorchIterableDat
         world_size: How many there are; goes with ``rank``.
         shuffle: Whether each epoch has an order of its own; see ``set_epoch``.
         seed: Of the shuffle.
-        equal_length: What makes ranks equally long: ``none`` (they differ by one at most), ``drop``
+        equal_length: How ranks become equally long: ``none`` (they differ by one at most), ``drop``
             (the last few are left out), ``wrap`` or ``pad`` (ranks that are one short repeat the
             first few of the order, or the last one).
         batch_size: Of the DataLoader: with it, workers deliver batches in the epoch's order.
         client: For sources given as URIs; by default one from the environment.
         etl_name: As for BaseMapDataset, with ``snapshot``.
-        warm_ahead: So many of its next objects each worker tells the cluster, which fetches those
-            that are cold before they are due; see ``prefetch_order``.
+        warm_ahead: Number of its next objects that each worker names to the cluster, which fetches
+            those that are cold before they are due; see ``prefetch_order``.
         replication: So many ranks in a row read the same, as parts of one model do.
         allow_empty: Whether a source or prefix may match no object.
 

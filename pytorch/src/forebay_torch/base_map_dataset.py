@@ -44,7 +44,7 @@ class BaseMapDataset(CustomGetItem, AsyncItems, Dataset[Any], ABC):
             appears once.
         client: For sources given as URIs; by default one from the environment.
         etl_name: A transform of the cluster: contents are what it makes of the objects. Each costs
-            a request, 16 at a time, and ``objects`` still tells the sizes of what is stored.
+            a request, 16 at a time, and ``objects`` still has the sizes of what is stored.
         snapshot: Read only what the objects are now: one that is written anew later is
             ``ObjectChanged``, never mixed bytes. Each object costs a request then, 16 at a time.
         allow_empty: Whether a source or prefix may match no object.
@@ -141,14 +141,16 @@ class BaseMapDataset(CustomGetItem, AsyncItems, Dataset[Any], ABC):
         return views(self._fetch(self.rows(indices)))
 
     def stats(self) -> DatasetStats:
-        """What was read in batches so far, over this process and all its workers."""
+        """Counters of the reads of batches so far, over this process and all its workers."""
         return self._counters.total()
 
     def start_prefetcher(
         self, batches: int, together: int = 1, limit: int | None = None
     ) -> Prefetcher:
-        """What fetches batches of rows before this process asks for them, as ``prefetch_order`` and
-        ThreadLoader do; to be closed."""
+        """Returns a prefetcher, which fetches batches of rows before this process requests them.
+
+        ``prefetch_order`` and ThreadLoader use one. The caller closes it.
+        """
         ahead = Prefetcher(self, batches, together, limit)
         self._ahead = (*self._ahead, ahead)
         return ahead
@@ -157,7 +159,7 @@ class BaseMapDataset(CustomGetItem, AsyncItems, Dataset[Any], ABC):
         return {**self.__dict__, "_ahead": ()}
 
     def forget(self, closed: Prefetcher) -> None:
-        """What fetched ahead ended."""
+        """Removes a prefetcher that was closed."""
         self._ahead = tuple(ahead for ahead in self._ahead if ahead is not closed)
 
     def _fetch(self, rows: Sequence[int]) -> Sequence[Answer]:

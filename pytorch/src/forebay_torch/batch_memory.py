@@ -1,6 +1,6 @@
 """Batches of tensors in memory that is used again.
 
-A loop drops each batch when it has the next. What an allocator gives back to the system then has to be had
+A loop drops each batch when it has the next. Memory that an allocator gives back to the system has to be had
 anew, page by page, by the batch after it, which costs more than copying the samples into it.
 """
 

@@ -11,7 +11,7 @@ __all__ = ["BatchCost", "PackedBatches"]
 
 
 class BatchCost:
-    """What the batch in the making costs."""
+    """The cost of the batch that is being filled."""
 
     __slots__ = ("samples", "_padded", "_level")
 
@@ -26,13 +26,13 @@ class BatchCost:
         return self._level * self.samples if self._padded else self._level
 
     def cost_with(self, own: float) -> float:
-        """What it would cost with one more."""
+        """Returns the cost of the batch with one more sample, which costs ``own``."""
         if self._padded:
             return max(self._level, own) * (self.samples + 1)
         return self._level + own
 
     def add(self, own: float) -> None:
-        """Takes one more."""
+        """Adds a sample, which costs ``own``."""
         self._level = max(self._level, own) if self._padded else self._level + own
         self.samples += 1
 

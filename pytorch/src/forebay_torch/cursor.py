@@ -26,7 +26,7 @@ __all__ = ["Cursor"]
 
 
 class Cursor(CursorCells):
-    """What the next pass of a dataset is, and how far the latest one is."""
+    """The parameters of the next pass of a dataset, and the progress of the latest one."""
 
     def __init__(self, owner: str, seed: int, block: int, equal_length: EqualLength) -> None:
         """A cursor at the beginning of epoch 0.
@@ -315,7 +315,7 @@ class Cursor(CursorCells):
         return Position(self._epoch, at, earlier, 0, False, self.block, total)
 
     def part(self, world_size: int) -> dict[str, int] | None:
-        """What this worker process alone knows; None outside of one."""
+        """The part of the state that only this worker process has; None outside of one."""
         worker = dist.worker()
         if not worker.is_process:
             return None
@@ -393,6 +393,6 @@ class Cursor(CursorCells):
         return twin
 
     def _values(self) -> dict[str, Any]:
-        """What a copy has of its own: the next pass, and how far the latest one was."""
+        """The attributes that a copy has of its own: the next pass, and the progress of the latest one."""
         latest = None if self._latest is None else copy.copy(self._latest)
         return {"_latest": latest, "_resume": self._due(), "_started_passes": 0}

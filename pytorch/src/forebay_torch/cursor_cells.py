@@ -139,8 +139,11 @@ class CursorCells(SharedCells):
         cells[_R_VERSION] = self._version
 
     def _reported(self, num_samples: int | None) -> Position | None:
-        """What workers began after everything that this training process did; with samples that
-        somebody took of the pass, also before the next epoch was chosen."""
+        """The pass that workers began after the latest action of this training process, or None.
+
+        If ``num_samples`` of the pass were taken, it may also have started before the next epoch was
+        chosen.
+        """
         if dist.worker().is_process or (cells := self.existing_cells()) is None:
             return None
         version = cells[_R_VERSION]

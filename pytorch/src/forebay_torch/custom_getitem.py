@@ -1,6 +1,6 @@
 """Batches of map-style datasets whose subclasses have a ``__getitem__`` of their own.
 
-Such a batch is made of what that method returns for each index. What it reads was fetched before, for
+Such a batch is made of what that method returns for each index. Its contents were fetched before, for
 the whole batch at once, and is found here by the thread that works on the batch.
 """
 
@@ -20,7 +20,7 @@ _thread = threading.local()
 
 
 class CachedBatch:
-    """What was fetched of the rows of a batch; ``data`` is what the rows are numbers in."""
+    """The fetched contents of the rows of a batch; rows are numbers in ``data``."""
 
     __slots__ = ("data", "answers", "is_used")
 
@@ -31,7 +31,7 @@ class CachedBatch:
 
 
 def cached_content(data: object, row: int) -> Any | None:
-    """What was fetched of this row for the batch that this thread is working on, if anything was."""
+    """Returns the fetched content of this row, if the batch that this thread works on has it; else None."""
     batch: CachedBatch | None = getattr(_thread, "batch", None)
     if batch is None or batch.data is not data or row not in batch.answers:
         return None
@@ -63,11 +63,11 @@ class CustomGetItem:
 
     @abstractmethod
     def _data(self) -> object:
-        """What rows are numbers in."""
+        """Returns the data that rows are numbers in."""
 
     @abstractmethod
     def _answers(self, rows: Sequence[int]) -> dict[int, Any]:
-        """What is read of these rows, fetched together."""
+        """Returns the contents of these rows, fetched together."""
 
     def _each(self, indices: Sequence[Any]) -> list[Any]:
         """``self[index]`` for each index; what they read is fetched together before.

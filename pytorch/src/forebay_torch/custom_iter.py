@@ -84,7 +84,7 @@ def _state_dict(self: Any, num_samples: int | None = None) -> dict[str, Any]:
 
     Raises:
         TypeError: Another process or a thread delivers them: only a StatefulDataLoader, which asks
-            its workers, can tell which samples those were.
+            its workers, can determine which samples those were.
     """
     if num_samples is not None or not _is_delivered_here(self):
         raise TypeError(

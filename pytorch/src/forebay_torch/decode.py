@@ -1,4 +1,4 @@
-"""What the parts of samples are, by the endings of their names."""
+"""Decoders of the parts of samples, chosen by the endings of their names."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class Decoder:
         return fields
 
     def part(self, extension: str, content: bytes) -> Any:
-        """What one part becomes.
+        """Decodes one part.
 
         Args:
             extension: Of its name, or the whole name.

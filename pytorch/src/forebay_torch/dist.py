@@ -1,4 +1,4 @@
-"""Who is asking: which rank of how many, and which worker of a loader."""
+"""The rank of this process, the number of ranks, and the worker of a loader that it is."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ class Splitter(NamedTuple):
     """A wrapper that shares the samples among ranks.
 
     Attributes:
-        name: What it is called, for messages.
+        name: Its name, for messages.
         is_dispatcher: Whether rank 0 reads all samples and sends others theirs.
         block: How many samples the wrapper takes at a time, if it takes them of a dataset.
         collates_plainly: Whether a loader inside makes batches as torch does by default.
@@ -210,11 +210,11 @@ def unloaded_state(
     """A loader and its state that Lightning has restored and never loads, if a pass begins without it.
 
     Lightning loads the states when it makes the loaders. If ``configure_optimizers`` asks how many
-    steps there are, it makes the loaders before it restores the checkpoint. Whoever begins the pass
-    loads the state then. The loaders that nobody finds stay at the beginning, as those of torch do.
+    steps there are, it makes the loaders before it restores the checkpoint. The owner of the
+    pass then loads the state. Loaders that no pass finds stay at the beginning, as those of torch do.
 
     Args:
-        owner: Who begins the pass, for the warning of such a loader.
+        owner: Name of the object that begins the pass, for the warning of such a loader.
         is_mine: Whether a loader is the one of this pass.
     """
     early = None

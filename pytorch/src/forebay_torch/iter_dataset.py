@@ -57,7 +57,7 @@ class IterableDataset(BaseIterDataset):
         storage_client: A ``forebay.Client``; by default one from the environment.
         return_name: As for MapDataset.
         zero_copy: As for MapDataset.
-        on_error: What to do about an object that cannot be had, or that ``data_format_fn`` fails
+        on_error: How to treat an object that cannot be had, or that ``data_format_fn`` fails
             on: ``raise``; ``skip`` it with a warning; or a function of its name and the exception,
             whose result takes the sample's place. That the cluster does not answer, or refuses,
             is never skipped. ``retry:N`` reads it up to N times more, then raises.
@@ -212,7 +212,7 @@ class IterableDataset(BaseIterDataset):
         self._keep(view)
 
     def stats(self) -> DatasetStats:
-        """What was read so far, over this process and all its workers."""
+        """Counters of the reads so far, over this process and all its workers."""
         return self._counters.total()
 
     def _fetched(self, made: Pass) -> Iterator[tuple[Sequence[int], list[str], Iterable[Answer]]]:

@@ -49,7 +49,7 @@ class MapDataset(BaseMapDataset):
         zero_copy: Hand out ``memoryview`` instead of ``bytes``. A view that a worker process hands
             over is copied: it saves a copy with ``num_workers=0``, a ThreadLoader, or a
             ``data_format_fn`` or ``collate_fn``.
-        on_error: What to do about an object that cannot be had, or that ``data_format_fn`` fails
+        on_error: How to treat an object that cannot be had, or that ``data_format_fn`` fails
             on: ``raise``; ``replace`` it by the next object of the dataset that can be had, so
             that batches keep their lengths; or a function of its name and the exception, whose
             result takes the sample's place. That the cluster does not answer, or refuses, is

@@ -33,7 +33,7 @@ class MixedDataset(Resumable, AsyncSamples, TorchIterableDataset[Any]):
 
     Args:
         datasets: Map-style datasets, such as MapDataset or ShardMapDataset.
-        weights: What share of the samples each gives, in any unit; by default as many as it has.
+        weights: The share of the samples that each gives, in any unit; by default as many as it has.
         epoch_size: Samples in an epoch; by default as many as the datasets have together.
         batching_method: ``random``: each position is drawn; ``stratified``: shares are kept in
             every stretch of the epoch, as evenly as can be; ``per_stream``: each batch of

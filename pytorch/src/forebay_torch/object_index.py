@@ -33,7 +33,7 @@ class ObjectIndex:
         """An index of these listings.
 
         Args:
-            pins: What each row's content was when it was listed; only that is read then.
+            pins: The version of each row's content when it was listed; only that version is read.
             etl_name: A transform of the cluster through which objects are read.
         """
         self.listing = Listing.concat([listing for _, listing in parts])
@@ -75,7 +75,7 @@ class ObjectIndex:
     def shard_indexes(
         self, indices: Sequence[int], concurrency: int = 16
     ) -> list[ShardIndex | ForebayError]:
-        """What is in the shards at these positions, or why that cannot be said."""
+        """Returns the indexes of the shards at these positions; in place of an index, its error."""
         shards = [self.object(i) for i in indices]
         if not shards:
             return []
@@ -122,9 +122,11 @@ class ObjectIndex:
     def submit_many(
         self, rows: Sequence[int], names: Sequence[str] | None = None, *, as_bytes: bool = False
     ) -> Callable[[], Sequence[Answer]]:
-        """What waits for ``try_many`` of these rows; objects that are read as they are stored come
-        meanwhile. As ``bytes`` they leave the memory that they were received in, for those that
-        come next, when they are waited for."""
+        """Starts ``try_many`` of these rows and returns the function that waits for the answers.
+
+        Objects that are read as they are stored arrive in the background. As ``bytes`` they are
+        copied when they are waited for, so that the next ones reuse the memory.
+        """
         if self.is_special or not rows:
             return partial(self.try_many, rows, names)
         wanted = self._wanted(rows, names)

@@ -1,11 +1,11 @@
-"""In which order samples come, and whose they are. Pure: nothing here reads or sends anything.
+"""The order of samples, and the rank that each belongs to. Pure: nothing here reads or sends anything.
 
-An epoch's order is one permutation of the whole dataset, the same in every process. What is left
-of it from position ``start`` on is dealt out: rank ``r`` of ``W`` takes ``start + r``,
+An epoch's order is one permutation of the whole dataset, the same in every process. The rest
+of it from position ``start`` on is distributed: rank ``r`` of ``W`` takes ``start + r``,
 ``start + r + W``, …, and the workers of a rank take blocks of those in turn. So every sample is
 somebody's exactly once for any ``W`` and any number of workers. A DataLoader takes a batch of each
-worker in turn; with blocks as long as its batches, what ranks that are equally far have delivered
-is the order's beginning, and one number says how far they are.
+worker in turn; with blocks as long as its batches, ranks that are equally far have delivered
+the order's beginning, and one number is their progress.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def epoch_order(length: int, seed: int, epoch: int) -> torch.Tensor:
 
 
 def chosen(epoch: torch.Tensor, positions: Sequence[int]) -> torch.Tensor:
-    """What stands at these positions of an epoch's order, as int64."""
+    """Returns the rows at these positions of an epoch's order, as int64."""
     if isinstance(positions, range):
         return epoch[positions.start : positions.stop : positions.step]
     return epoch[torch.tensor(positions, dtype=torch.int64)]

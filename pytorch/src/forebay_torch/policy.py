@@ -1,4 +1,4 @@
-"""What to do about a sample that cannot be had, and how many there were."""
+"""Policies for samples that cannot be had, and the counters of a dataset."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _SLOTS = 64
 
 @dataclass(frozen=True, slots=True)
 class DatasetStats:
-    """What a dataset has read so far, summed over the process and all its workers.
+    """Counters of the reads of a dataset, summed over the process and all its workers.
 
     Attributes:
         objects: Objects, or members of shards, that arrived.
@@ -108,8 +108,8 @@ def stopped(function: str, place: str) -> RuntimeError:
     for the end of the data.
 
     Args:
-        function: What the user knows the function as.
-        place: What it worked on.
+        function: The name of the function as the user knows it.
+        place: The item that it worked on.
     """
     return RuntimeError(
         f"{function} raised StopIteration while it worked on {place}; a loop would end there as if "
@@ -151,7 +151,7 @@ class Policy:
         replacement: Callable[[], Any] | None = None,
         again: Callable[[], Any] | None = None,
     ) -> Any:
-        """What takes the place of the sample ``name``; ``LEFT_OUT`` for nothing.
+        """Returns the replacement of the sample ``name``; ``LEFT_OUT`` for none.
 
         Args:
             replacement: Finds another sample; raises where there is none.

@@ -43,7 +43,7 @@ class Prefetcher:
         """Nothing is on its way yet.
 
         Args:
-            dataset: What the batches are of.
+            dataset: The dataset of the batches.
             batches: How many are asked for before their turn.
             together: How many small ones one request may have; they then come before their turn,
                 too.
@@ -75,7 +75,7 @@ class Prefetcher:
         """``batches``, each of which is on its way by the time that it is given, as are the next.
 
         Args:
-            batches: What there is to come.
+            batches: The batches that follow.
             beside: How many large ones may come beside the first, which the loop waits for.
         """
         coming = iter(batches)

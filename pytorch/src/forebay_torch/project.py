@@ -1,6 +1,6 @@
 """Whether the project that a user names is the one that Google counts the reads for.
 
-The cluster reads Google Cloud Storage, with credentials of its own that it tells nobody. Only of the
+The cluster reads Google Cloud Storage, with its own credentials, which it never reveals. Only of the
 server of this user and machine (:mod:`forebay.local`) are they known here: they are this process's.
 """
 

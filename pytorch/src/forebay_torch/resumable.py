@@ -1,4 +1,4 @@
-"""What iterable datasets with a Cursor have in common."""
+"""Base of iterable datasets with a Cursor."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["Resumable"]
 
 
 class Resumable:
-    """What iterable datasets with a Cursor have in common."""
+    """Base of iterable datasets with a Cursor."""
 
     _cursor: Cursor
     _rank: tuple[int, int] | None

@@ -262,7 +262,7 @@ class ResumableSampler(Sampler[T], ABC):
         return dist.replicated(owner, dist.ranks(owner, self._rank), self._replication)
 
     def order_ahead(self) -> list[T]:
-        """What the next pass, or the one under way, gives from its beginning on; nothing moves."""
+        """Returns all entries of the next pass, or of the one under way; the position stays."""
         epoch, start = self._coming()
         return list(self._view_coming()._of(epoch, start))
 

@@ -2,9 +2,9 @@
 
 A state is a dict of plain numbers and texts, the same size for a thousand samples and for a
 thousand million: ``{"forebay": 1, "epoch", "seed", "consumed", "total", "order"}``. ``consumed``
-positions of the epoch's order have been delivered by all ranks together; ``order`` tells whether it
-is still the same order. Inside a worker process of a loader the state has a ``part`` more: what that
-worker alone knows. ``resume_state`` makes one state of the parts.
+positions of the epoch's order have been delivered by all ranks together; ``order`` shows whether it
+is still the same order. Inside a worker process of a loader the state also has a ``part``: the data that
+only that worker has. ``resume_state`` makes one state of the parts.
 """
 
 from __future__ import annotations

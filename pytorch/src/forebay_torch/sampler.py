@@ -353,7 +353,7 @@ class DynamicBatchSampler(ResumableSampler[list[int]], BatchSampler, metaclass=_
         return order.epoch_order(total, self._seed, epoch) if self._shuffle else torch.arange(total)
 
     def _costs(self) -> torch.Tensor:
-        """What each sample costs: int64 bytes, or float64 of ``cost_fn``."""
+        """Returns the cost of each sample: int64 bytes, or float64 of ``cost_fn``."""
         objects = self._source.objects
         if self._cost_fn is None:
             if isinstance(objects, Listing) and len(objects):

@@ -1,7 +1,7 @@
-"""What a bucket had when a state was saved, found again among what it has now.
+"""Finds the objects that a bucket had when a state was saved among those that it has now.
 
-A state has a fingerprint of the objects that were listed, and no names. Objects that came since are the
-newest ones, and often the last ones by name. So the objects of then are the first by name or the
+A state has a fingerprint of the objects that were listed, and no names. Objects that were added since
+are the newest ones, and often the last ones by name. So the saved objects are the first by name or the
 oldest, if none of them was deleted or written again. The fingerprint decides.
 """
 

@@ -159,7 +159,7 @@ class ShardMapDataset(CustomGetItem, Dataset[Any]):
         return key, decoded(key, Fields(parts, self._fill, key, uri), self._decode)
 
     def _contents(self, rows: Sequence[int]) -> list[_Content]:
-        """What these samples are made of, by as few requests as the configuration allows."""
+        """Fetches the contents of these samples, by as few requests as the configuration allows."""
         limit = self._config.batch_bytes
         samples: list[_Content] = []
         start = 0

@@ -155,7 +155,7 @@ def left_after(
 
     Args:
         items: Those of the pass.
-        made: What was done of it.
+        made: The progress of the pass.
         count: How many samples a shard has.
         buffer: Samples that each worker shuffled; ``generator`` gives the numbers of rank and
             worker.
@@ -216,7 +216,7 @@ def _numbers(item: Item, count: Callable[[int], int]) -> Sequence[int]:
 def _cut(
     part: Sequence[Item], taken: int, count: Callable[[int], int]
 ) -> Iterator[tuple[int, Item | None]]:
-    """What is left of the items that were touched, when so many samples came in their order."""
+    """Yields each item that was touched and its rest, after ``taken`` samples in their order."""
     for item in part:
         if taken == 0:
             return

@@ -25,7 +25,7 @@ from forebay_torch.shard_plan import (
 __all__ = ["ShardPosition", "Shards"]
 
 class Shards(NamedTuple):
-    """What the place needs to know of a reader.
+    """The parameters of a reader that its position depends on.
 
     Attributes:
         rank: Which rank this is, of ``world_size``.
@@ -46,8 +46,8 @@ class Shards(NamedTuple):
 class ShardPosition:
     """The passes of an epoch before the one under way; with a Cursor, the place in it.
 
-    What a loader has delivered of streams is no single number. But it follows from four for each pass,
-    see ``shard_plan``, and those are the state.
+    The samples of streams that a loader has delivered are no single number. But they follow from four
+    numbers for each pass, see ``shard_plan``, and those are the state.
     """
 
     def __init__(self, owner: str) -> None:
@@ -64,7 +64,7 @@ class ShardPosition:
         return made.skip, mine
 
     def items(self, made: Pass, shards: Shards) -> list[Item]:
-        """What all ranks together deliver in a pass."""
+        """Returns the items that all ranks together deliver in a pass."""
         return self._left(_passes(made.earlier), made.epoch, shards)
 
     def state(
@@ -124,7 +124,7 @@ class ShardPosition:
         shards: Shards,
         checked: Sequence[int] | None = None,
     ) -> list[Item]:
-        """What these passes left of an epoch.
+        """Returns the items of an epoch that these passes left.
 
         Args:
             checked: A rank, and a sum over what its workers delivered in the last of them.

@@ -55,10 +55,10 @@ class ShardReader(ShardShares):
             its last component. ``basename``: without the folder, and the extension is only what
             follows the last dot.
         lowercase: Take extensions in lower case.
-        fill_missing: What stands in a batch for a part that a sample does not have; with None
-            that is an error.
+        fill_missing: The value in a batch for a part that a sample does not have; with None that
+            is an error.
         resampled: Draw shards with replacement, without end; ``len()`` is then undefined.
-        on_error: What to do about a sample or shard that cannot be read or decoded: ``raise``;
+        on_error: How to treat a sample or shard that cannot be read or decoded: ``raise``;
             ``skip`` it with a warning; or a function of its name and the exception. That the
             cluster does not answer is never skipped by ``skip``. That the members of a sample lie
             apart is seen only when the rest of them comes, after the first part was delivered.
@@ -69,7 +69,7 @@ class ShardReader(ShardShares):
         read_ahead: Most bytes that are fetched and unpacked ahead, per shard.
         batch_size: Of the DataLoader; needed to go on from a state with other ranks and workers, and
             for ``equal_length``.
-        equal_length: What makes ranks make as many batches each, as DDP needs it: ``none`` (they
+        equal_length: How ranks make equally many batches, as DDP needs it: ``none`` (they
             differ as their shards do), ``drop`` (whole batches alone, as many as the rank that has
             the fewest) or ``wrap`` (a rank that has fewer batches repeats samples). ``len()`` is
             then that of a loader without workers. States are those of a StatefulDataLoader with the

@@ -159,7 +159,7 @@ _live: weakref.WeakSet[SharedCells] = weakref.WeakSet()
 
 
 def _before_fork() -> None:
-    """What a worker is to share with this process has to be there before the worker is forked."""
+    """Creates the cells that a worker shares with this process before the worker is forked."""
     for shared in list(_live):
         shared._prepare()
 

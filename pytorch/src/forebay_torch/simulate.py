@@ -1,4 +1,4 @@
-"""What a plan of feeding comes to, before anything is read."""
+"""Computes the steps, samples and bytes of each rank before anything is read."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["Simulation", "simulate"]
 
 @dataclass(frozen=True, slots=True)
 class Simulation:
-    """What one epoch would be.
+    """The figures of one epoch.
 
     Attributes:
         steps: Batches of each rank.
@@ -47,7 +47,7 @@ def simulate(
     epoch: int = 0,
     equal_length: EqualLength = "wrap",
 ) -> Simulation:
-    """What ranks would read in an epoch, by the listing of a dataset alone.
+    """Computes what ranks would read in an epoch, from the listing of a dataset alone.
 
     Args:
         dataset: Anything with ``objects``, the ``(name, bytes)`` of its samples.

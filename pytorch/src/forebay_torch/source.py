@@ -1,4 +1,4 @@
-"""What a dataset reads: sources as users write them, made into one list of objects."""
+"""Sources of a dataset: resolves them, as users write them, into one list of objects."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def parts_of(
 
     Args:
         owner: Name of the dataset's class, for messages.
-        sources: What to read; a string is a URI such as ``s3://bucket/prefix`` or a template such
+        sources: The sources to read; a string is a URI such as ``s3://bucket/prefix`` or a template such
             as ``ais://bucket/shard-{000..099}.tar``.
         prefix_map: Source -> the prefixes to take of it; a source that is not in it, or is mapped
             to None, is read whole.
@@ -134,7 +134,7 @@ def snapshot(
     Directory markers of a bucket (empty objects whose names end in ``/``) are left out.
 
     Args:
-        parts: What to list.
+        parts: The parts to list.
         retries: How often a listing is retried after a transient failure.
         keep: Which names of a part stay; by default all.
         owner: Name of the dataset's class, for messages.

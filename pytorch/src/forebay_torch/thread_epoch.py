@@ -212,8 +212,8 @@ class ThreadEpoch:
 
 
 def _made_by(job: Callable[[], Made]) -> Made:
-    """What a job makes. A StopIteration of the dataset or of ``collate_fn`` is an error of its
-    batch, not the end of the pass."""
+    """Runs a job and returns its result. A StopIteration of the dataset or of ``collate_fn`` is an
+    error of its batch, not the end of the pass."""
     try:
         return job()
     except StopIteration as error:

@@ -198,7 +198,7 @@ class ThreadLoader(AsyncSamples):
 
     @property
     def batch_sampler(self) -> Any:
-        """What makes the batches of indices of a map-style dataset."""
+        """The sampler of the batches of indices of a map-style dataset."""
         if self._is_iterable:
             raise AttributeError("a ThreadLoader of an iterable dataset has no batch_sampler")
         return self._batches
@@ -284,8 +284,10 @@ class ThreadLoader(AsyncSamples):
         return ThreadEpoch(self._threads, self._prefetch, self._ordered, own=own)
 
     def _ahead(self) -> Prefetcher | None:
-        """What has the next batches of a map-style dataset come from the cluster meanwhile, where that
-        can be had: without a thread that waits for them, and so also where there is none."""
+        """Starts a prefetcher of the next batches of a map-style dataset; None if it has none.
+
+        No thread waits for these batches, so this works also without threads.
+        """
         begin = getattr(self.dataset, "start_prefetcher", None)
         if begin is None:
             return None

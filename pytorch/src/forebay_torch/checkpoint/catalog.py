@@ -36,7 +36,7 @@ class Entry:
 
     @property
     def order(self) -> list[Any]:
-        """What it is sorted by: the parts of its name, numbers as numbers."""
+        """The key to sort by: the parts of the name, numbers as numbers."""
         stem = self.name
         for suffix in SUFFIXES:
             stem = stem.removesuffix(suffix)

@@ -27,9 +27,9 @@ _PARTS_IN_MEMORY = 2
 class Checkpoint:
     """Files for ``torch.save`` and ``torch.load`` that are objects of the cluster.
 
-    What is written goes out in parts while ``torch.save`` runs. The checkpoint is there when the
-    ``with`` block was left without an exception, whole; until then, and after any failure, what
-    was there before is. What is read arrives by ranges, ahead of ``torch.load``.
+    A checkpoint is sent in parts while ``torch.save`` runs. It exists, whole, when the ``with``
+    block was left without an exception; until then, and after any failure, the checkpoint that was
+    there before stays. ``torch.load`` reads by ranges, which are fetched ahead of it.
 
     Paths are names in the bucket, or URIs: ``ais://``, ``fb://``, ``s3://``, ``gs://``,
     ``gcs://``, ``az://``, as text or as a ``Path``.
@@ -43,9 +43,9 @@ class Checkpoint:
         part_size: Bytes of a part, 16 MiB by default.
         concurrency: Parts in memory at most while one checkpoint is written, at least 3; and
             requests at once while one is read.
-        write_back: URI of a bucket of a cloud, or of a folder in one. What is saved to a native bucket
-            is then written there by a job of the cluster, under its own name, and what is pruned or
-            removed goes there too. A save does not wait for that: ``wait_written_back`` does.
+        write_back: URI of a bucket of a cloud, or of a folder in one. A checkpoint in a native bucket
+            is then written there by a job of the cluster, under its own name; if it is pruned or
+            removed here, it is removed there too. A save does not wait for that: ``wait_written_back`` does.
 
     Raises:
         ValueError: A number makes no sense, or the bucket's kind is unknown.
@@ -132,7 +132,7 @@ class Checkpoint:
         return self.uri(path)
 
     def load(self, path: StrPath, map_location: Any = None, *, weights_only: bool = True) -> Any:
-        """What was saved under this path, by ``torch.load``.
+        """Loads the object that was saved under this path, by ``torch.load``.
 
         Args:
             map_location: As for ``torch.load``.
@@ -216,7 +216,7 @@ class Checkpoint:
     def prune(self, prefix: StrPath = "", keep: int = 1) -> list[str]:
         """Deletes all but the ``keep`` newest whole checkpoints whose names begin so.
 
-        What is left of folders that were never finished goes too, if it is older than the newest
+        Files of folders that were never finished are deleted too, if they are older than the newest
         whole checkpoint.
 
         Returns:

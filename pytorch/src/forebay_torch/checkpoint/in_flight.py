@@ -58,7 +58,7 @@ class SaveFuture(Future[Any]):
 
         Raises:
             TimeoutError: It is not stored yet.
-            Exception: Whatever prevented the save.
+            Exception: The error of the save.
         """
         try:
             return super().result(timeout)
@@ -66,7 +66,7 @@ class SaveFuture(Future[Any]):
             self._was_raised = self.done()
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
-        """What prevented the save; None when nothing did."""
+        """Waits for the save and returns its error; None if it succeeded."""
         error = super().exception(timeout)
         self._was_raised = True
         return error

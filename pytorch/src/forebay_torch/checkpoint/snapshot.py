@@ -14,8 +14,8 @@ __all__ = ["snapshot"]
 def snapshot(state: Any) -> Any:
     """A copy on the CPU of all tensors in nested dicts, lists and tuples, and of what is beside.
 
-    Tensors that share memory, such as tied weights and views, share that of the copy. What has no
-    copy, such as an open file, is taken as it is.
+    Tensors that share memory, such as tied weights and views, share that of the copy. A
+    value without a copy, such as an open file, is taken as it is.
     """
     return _copied(state, {})
 

@@ -25,13 +25,16 @@ class _Sent:
     removes: bool = False
 
     def pending(self) -> list[str]:
-        """What of it still matters: what was removed since need not be in the cloud, and what was saved
-        since need not go there."""
+        """Returns the names whose job still matters.
+
+        A name that was removed since need not be written to the cloud, and a name that was saved
+        since need not be removed there.
+        """
         return [name for name in self.names if _exists(self.bucket, name) != self.removes]
 
 
 class WriteBack:
-    """What was written back to one place, or is on its way there.
+    """The jobs that write back to one place: those that ended and those that run.
 
     The error of a job is reported by a warning at the next one, which retries it, and by ``wait``.
     """

@@ -26,7 +26,7 @@ _BUFFER_BYTES = 32 << 20
 
 
 class _Urls:
-    """What the pipes share: the cluster that their URLs are of."""
+    """Base of the pipes: URLs and the cluster that they are of."""
 
     def __init__(
         self,
@@ -136,8 +136,8 @@ class S3FileLoader(_Urls, Shared, IterDataPipe[tuple[str, OpenFile]]):
     them: a lister of this module, or a ``sharding_filter``.
 
     Nothing is read but what the consumer reads, and what comes behind it. The next file is opened,
-    and its beginning fetched, while the consumer is at the one before. What the cluster has read
-    from a cloud once it has in the next epoch. Functional name: ``load_files_by_s3``.
+    and its beginning fetched, while the consumer is at the one before. In the next
+    epoch, objects that were read from a cloud are in the cluster. Functional name: ``load_files_by_s3``.
 
     Args:
         source_datapipe: URLs of objects; those of a prefix stand for all objects that begin so.

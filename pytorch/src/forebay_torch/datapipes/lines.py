@@ -210,7 +210,7 @@ register("readlines", LineReader)
 
 
 class _Readable(io.RawIOBase):
-    """What has ``read`` as a file that TextIOWrapper takes."""
+    """Wraps an object with ``read`` as a file that TextIOWrapper takes."""
 
     def __init__(self, file: BinaryIO) -> None:
         super().__init__()

@@ -29,7 +29,7 @@ def async_save(state_dict: dict[str, Any], **options: Any) -> SaveFuture:
     calls it.
 
     Args:
-        state_dict: What to save; copied to the memory of the CPU before this returns.
+        state_dict: The state to save; copied to the memory of the CPU before this returns.
         options: Those of torch: ``storage_writer``, ``checkpoint_id``, ``process_group``, ….
 
     Raises:

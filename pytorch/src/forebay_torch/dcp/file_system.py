@@ -24,7 +24,7 @@ _PIECE_BYTES = 16 << 20
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """What will be read of a file: ``(start, end)`` in order, all of this version."""
+    """The ranges of a file that will be read: ``(start, end)`` in order, all of this version."""
 
     props: ObjectProps
     ranges: Sequence[tuple[int, int]]
@@ -73,15 +73,15 @@ class FileSystem(FileSystemBase):
             raise ValueError(f"mode is rb or wb, not {mode!r}")
 
     def expect(self, plan: Mapping[str, Planned]) -> None:
-        """Says what will be read next, by the files' URIs."""
+        """Sets the ranges that will be read next, by the files' URIs."""
         self._plan = plan
 
     def head(self, path: StrPath) -> ObjectProps:
-        """What is known of a file; ``NotFound`` where there is none."""
+        """Returns the properties of a file; ``NotFound`` where there is none."""
         return self._object(path).head()
 
     def take_failure(self) -> BaseException | None:
-        """What a stream failed of since this was last asked, in whatever thread."""
+        """Returns the first error of a stream, in any thread, since the last call; None if there is none."""
         with self._lock:
             failures, self._failures = self._failures, []
         return failures[0] if failures else None

@@ -1,6 +1,6 @@
 """The ``.metadata`` of a distributed checkpoint, read without running what is in it.
 
-torch writes it by pickle. Unpickling runs what the bytes name, so whoever may write to the bucket could
+torch writes it by pickle. Unpickling runs what the bytes name, so a writer of the bucket could
 run code in every training that loads or replaces a checkpoint there. Here only the types that such
 metadata consist of are made.
 """

@@ -81,7 +81,8 @@ class StorageReader(InFolder, FileSystemReader):
     def prepare_local_plan(self, plan: LoadPlan) -> LoadPlan:
         """The plan in the order in which its items lie in their files.
 
-        What the files are now is what will be read of them, or ``ObjectChanged`` is raised then.
+        The current versions of the files will be read; if a file changes, the read raises
+        ``ObjectChanged``.
 
         Raises:
             forebay.NotFound: A file of the checkpoint is gone.

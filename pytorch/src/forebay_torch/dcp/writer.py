@@ -31,7 +31,7 @@ PREFIX_MAP = "prefix_map.json"
 
 @dataclasses.dataclass(frozen=True)
 class _Prefix:
-    """What torch hands from the plan to the writing of files."""
+    """The data that torch passes from the plan to the writing of files."""
 
     prefix: str
 
@@ -121,7 +121,7 @@ class StorageWriter(InFolder, filesystem.FileSystemWriter):
         """Writes the files of this rank.
 
         Raises:
-            Exception: What any of its threads failed of.
+            Exception: The error of any of its threads.
         """
         self._files.take_failure()
         written = super().write_data(plan, planner)

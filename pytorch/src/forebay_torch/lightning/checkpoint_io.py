@@ -74,7 +74,7 @@ class LightningCheckpoint(CheckpointIO):  # type: ignore[misc,unused-ignore]
     def load_checkpoint(
         self, path: StrPath, map_location: Any = None, weights_only: bool | None = None
     ) -> dict[str, Any]:
-        """What was saved.
+        """Loads a checkpoint.
 
         Args:
             map_location: As for ``torch.load``.
@@ -135,7 +135,7 @@ class LightningAsyncCheckpoint(AsyncCheckpointIO):  # type: ignore[misc,unused-i
         """Begins to save; ``checkpoint`` may change as soon as this returns.
 
         Raises:
-            Exception: What the save before failed of; nothing is saved then.
+            Exception: The error of the save before; nothing is saved then.
             TypeError: ``storage_options`` are given: there are none.
         """
         check_options(self, storage_options)
@@ -163,7 +163,7 @@ class LightningAsyncCheckpoint(AsyncCheckpointIO):  # type: ignore[misc,unused-i
         """Waits for the save under way.
 
         Raises:
-            Exception: What it failed of.
+            Exception: The error of that save.
         """
         try:
             self._in_flight.wait()

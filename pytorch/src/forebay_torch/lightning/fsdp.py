@@ -77,7 +77,7 @@ class FSDPStrategy(LightningFSDPStrategy):  # type: ignore[misc,unused-ignore]
         """Saves model, optimizers and the rest; every rank calls it.
 
         Raises:
-            Exception: What the save before failed of, with ``use_async``.
+            Exception: The error of the save before, with ``use_async``.
             TypeError: ``storage_options`` are given: there are none.
         """
         check_options(self, storage_options)
@@ -156,7 +156,7 @@ class FSDPStrategy(LightningFSDPStrategy):  # type: ignore[misc,unused-ignore]
         return loaded
 
     def broadcast(self, obj: Any, src: int = 0) -> Any:
-        """What rank ``src`` has; but each rank loads the file that it brought."""
+        """Returns the object of rank ``src``; while each rank loads a file of its own, the rank's own."""
         return obj if self._has_own_file else super().broadcast(obj, src)
 
     def remove_checkpoint(self, filepath: StrPath) -> None:
@@ -169,7 +169,7 @@ class FSDPStrategy(LightningFSDPStrategy):  # type: ignore[misc,unused-ignore]
         """Waits for the save under way.
 
         Raises:
-            Exception: What it failed of.
+            Exception: The error of that save.
         """
         try:
             background.wait()

@@ -25,7 +25,7 @@ def _identity(reader: S3Reader) -> Any:
 
 
 class _LazyListing:
-    """What both datasets share: sources that are listed when they are first needed."""
+    """Base of both datasets: sources that are listed when they are first needed."""
 
     def __init__(
         self,
@@ -179,7 +179,7 @@ class _MapOfReaders(BaseMapDataset):
 
         Args:
             together: Whether the objects are fetched together before.
-            item: What makes a sample of an index, where a subclass of the dataset does.
+            item: Function that makes a sample of an index, where a subclass of the dataset has one.
         """
         self._own_item = item
         if together:
