@@ -1,4 +1,4 @@
-"""What a client may do with a bucket, and as whom."""
+"""The doctor reports which operations a client may do with a bucket, and with which identity."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ def test_any_order_of_reads_gives_the_bytes_that_a_file_gives(bucket: forebay.Bu
 
 
 class Asked:
-    """What is asked for, as (first, end): of windows, and of reads into their own memory."""
+    """Records the requested ranges, as (first, end): of windows, and of reads into their own memory."""
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.windows: list[tuple[int, int]] = []

@@ -133,7 +133,7 @@ def test_a_bad_sample_is_an_error_of_its_own(bucket: forebay.Bucket) -> None:
 
 
 def runs(stream: forebay.ShardStream, like: Any = None) -> list[Any]:
-    """What is left of a stream, by its runs."""
+    """Returns the samples that are left of a stream, read by runs."""
     got = []
     while run := stream.next_run(like):
         assert 1 <= len(run) <= 256

@@ -1,4 +1,4 @@
-"""What needs no cluster: listings, errors, settings, pickles, imports."""
+"""Tests that need no cluster: listings, errors, settings, pickles, imports."""
 
 from __future__ import annotations
 

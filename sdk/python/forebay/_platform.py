@@ -1,4 +1,4 @@
-"""What to say on a platform where a part of the package cannot work."""
+"""Error messages for platforms where a part of the package cannot work."""
 
 from __future__ import annotations
 

@@ -245,15 +245,16 @@ class Bucket:
         prefix: str | None = None,
         remove: bool = False,
     ) -> Job:
-        """The job that writes these native objects to a bucket with a backend, under the same names.
+        """Starts a job that writes these native objects to a bucket with a backend, under the same names.
 
-        Each is there when the cloud says so: its size, its ETag, and which write of the object it
-        is. What is there already is not sent again, and an older one never goes over a newer one.
+        An object counts as written when the cloud confirms its size, its ETag, and which write of the
+        object it is. An object that is there already is not sent again, and an older version never
+        replaces a newer one.
 
         Args:
             to: The bucket, or a URI that may go on with a folder, such as ``s3://backup/run-7``.
-            remove: What was named and is gone here goes there too, if it was written from here; else
-                that is a failure.
+            remove: An object that was named and does not exist here is removed there too, if it was
+                written from here; without this, it is a failure.
 
         Raises:
             InvalidArgument: This bucket has a backend itself, or ``to`` has none.

@@ -208,7 +208,7 @@ class Client:
     ) -> PendingMany:
         """As ``get_many`` with ``on_error="return"``, but the objects come while this thread goes on.
 
-        No thread of Python waits for them. What is never asked for is dropped, and so is its request.
+        No thread of Python waits for them. If the result is never asked for, the request is dropped.
 
         Args:
             as_bytes: As of ``get_many``.
@@ -305,7 +305,7 @@ class Client:
         return Job(self, self._native.start_dsort(json.dumps(spec)))
 
     def cluster(self) -> Cluster:
-        """What the cluster says of itself."""
+        """Returns the cluster: its nodes, settings and statistics."""
         return Cluster(self)
 
     def __eq__(self, other: object) -> bool:

@@ -1,9 +1,9 @@
-"""What this client may do with a bucket, and as whom.
+"""Checks which operations this client may do with a bucket, and with which credentials.
 
     python -m forebay.doctor gs://bucket
 
 A bucket of a cloud is read by the targets of the cluster, with the credentials of their environment:
-the targets try it and say as whom. ``forebay doctor gs://bucket`` on the command line shows the same.
+the targets try it and report their identity. The command ``forebay doctor gs://bucket`` does the same.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ __all__ = ["BucketReport", "examine"]
 
 @dataclass(frozen=True)
 class BucketReport:
-    """What was found. If targets differ, the first one that cannot read the bucket counts.
+    """The result of ``examine``. If targets differ, the first one that cannot read the bucket counts.
 
     Attributes:
         uri: The bucket, with the prefix that was looked at.
         endpoint: The cluster that was asked.
-        credential: As whom the targets read the bucket.
+        credential: The identity with which the targets read the bucket.
         project: The project that Google counts reads for, where that is known.
         account: The storage account of Azure.
         region: The region that requests to S3 are signed for.
@@ -35,7 +35,7 @@ class BucketReport:
         get_error: Why an object cannot be read; None if it can, or if that is not known.
         put_error: Why objects cannot be written; None if they can, or if that is not known.
         example: The object that was read; empty if there is none.
-        targets: What each target answered, as ``GET /api/v1/access/BUCKET`` gives it.
+        targets: The reply of each target, as ``GET /api/v1/access/BUCKET`` gives it.
         away: The targets that did not answer.
     """
 

@@ -1,4 +1,4 @@
-"""What a job that sorts shards is asked to do."""
+"""Specifications of jobs that sort shards."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class DsortOptions(TypedDict, total=False):
         decreasing: Turn the order around.
         seed: Of a shuffle; the same seed is the same output on any cluster. At random by default.
         key_ext: Extension of the members that are keys, with its dot.
-        key_type: What they are.
+        key_type: Their type.
         ekm: External key map, ``{template: keys}``, or the path or URL of one.
         ekm_sep: Between key and template on a line of the map; a tab by default.
         ekm_malformed_line: About lines of the map that are no key and template; abort by default.
@@ -46,7 +46,7 @@ class DsortOptions(TypedDict, total=False):
         timeout: Seconds that a shard is tried again without progress.
         overwrite: Whether objects may be replaced that exist under the names of output shards.
         dry_run: Plan and count, and write nothing.
-        description: What the job is for.
+        description: The purpose of the job.
     """
 
     names: Sequence[str]

@@ -2,8 +2,8 @@
 
 ``Client()`` without an endpoint uses it, and starts it where none runs: one ``forebay serve`` for
 all processes of a user on a machine. Its data lie in ``$XDG_CACHE_HOME/forebay``, limited in size;
-it stops by itself when no process uses it any more. What it reads from a cloud it reads with the
-credentials in the environment of the process that started it.
+it stops by itself when no process uses it any more. It reads from clouds with the credentials
+in the environment of the process that started it.
 
     $ export FOREBAY_ENDPOINT=$(python -m forebay.local)     # for other programs
     $ python -m forebay.local stop
@@ -172,7 +172,7 @@ class LocalServer:
 
     @property
     def log(self) -> Path:
-        """What the server writes about itself."""
+        """The log of the server."""
         return self.folder / "log"
 
     def running(self) -> Running | None:
@@ -245,7 +245,7 @@ class LocalServer:
                 return
 
     def _described(self) -> Running | None:
-        """What the server wrote when it was ready; it may be gone since."""
+        """Reads the description that the server wrote when it was ready; the server may have ended since."""
         try:
             found = json.loads((self.folder / "serve.json").read_text())
             return Running(str(found["endpoint"]), int(found["pid"]))

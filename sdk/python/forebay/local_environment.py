@@ -1,4 +1,4 @@
-"""What the environment of a process says about a local server: its program, its folder, and the hosts of the job."""
+"""Settings of a local server from the environment: its program, its folder, and the hosts of the job."""
 
 from __future__ import annotations
 

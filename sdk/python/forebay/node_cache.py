@@ -29,8 +29,8 @@ class NodeCache:
 
     Args:
         folder: Where the files are; the same for all processes that share them, on a local disk.
-        limit: Most bytes of all files together. What was used least lately goes first; a view that
-            is still held stays readable after that.
+        limit: Most bytes of all files together. The least recently used file is removed first; a view
+            that is still held stays readable after that.
         check: Whether each use asks the cluster for the object's version, by one small request, so
             that a changed object is fetched anew. Without it a file is used as long as it is there.
 

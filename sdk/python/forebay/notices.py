@@ -39,7 +39,7 @@ def format_size(size: int) -> str:
 
 
 class ListingCost:
-    """What the first listing of a bucket costs at its cloud.
+    """The cost of the first listing of a bucket at its cloud.
 
     The cluster counts the pages that the cloud sends for a bucket; the difference of two counts is
     the cost. If several clients list the same bucket at once, each of them sees the sum.

@@ -138,7 +138,7 @@ class Object:
             window: Most bytes that are fetched ahead of a reader in order.
             num_workers: How many ranges are fetched at once.
             props: Of the version that is to be read, if they are known.
-            ranges: What will be read, as ``(start, end)`` in order, if it is known.
+            ranges: The ranges that will be read, as ``(start, end)`` in order, if they are known.
         """
         # Imported here because that module imports this one.
         from forebay.range_reader import RangeReader
@@ -176,7 +176,7 @@ class Object:
         *,
         num_workers: int = 0,
     ) -> ObjectProps:
-        """What is known of the object after storing it: old or new is seen, never half.
+        """Stores the object and returns its properties; reads give the old or the new content, no mix.
 
         Args:
             data: Its bytes; or the path of a file, or an open binary file, which are streamed.
@@ -207,7 +207,7 @@ class Object:
         return Writer(self, num_workers)
 
     def head(self) -> ObjectProps:
-        """What is known of the object.
+        """Returns the properties of the object.
 
         Raises:
             NotFound: It is not there.

@@ -55,7 +55,7 @@ class PendingObject:
 
 
 def contents(answers: list[Any], as_bytes: bool) -> Sequence[Content]:
-    """What the native core answered, as users get it."""
+    """Converts the answers of the native core to the types that users get."""
     if as_bytes:
         return answers
     return [a if isinstance(a, ForebayError) else memoryview(a) for a in answers]

@@ -1,4 +1,4 @@
-"""What seekable files over an object have in common: a position, and the version that they read."""
+"""Base of seekable files over an object: a position, and the version that they read."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class PinnedFile(Positioned, io.RawIOBase, ABC):
     Args:
         window: Most bytes that are fetched at a time.
         num_workers: How many ranges of them at once.
-        props: What is known of the object, if it is; else a request asks for it.
+        props: The properties of the object, if they are known; else a request fetches them.
     """
 
     def __init__(

@@ -22,7 +22,7 @@ _DIRECT_READ_MIN_BYTES = 4 << 20
 class PlannedFile(PinnedFile):
     """Certain ranges of an object, each fetched as a whole and ahead of its use.
 
-    What is read outside of them is asked for as it is read, up to the next of them.
+    Reads outside of these ranges send a request each, up to the next range.
 
     Args:
         ranges: ``(start, end)`` in order, none reaching into the next.

@@ -1,4 +1,4 @@
-"""What seekable files that only read have in common."""
+"""Base of seekable files that only read."""
 
 from __future__ import annotations
 

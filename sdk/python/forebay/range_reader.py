@@ -29,14 +29,14 @@ _GROWTH = 4
 class RangeReader(io.BufferedReader):
     """An object, or a URI, as a seekable binary file that fetches ranges as they are read.
 
-    Nothing is sent before the first read. What is read in order is fetched ahead, by ranges side
-    by side, in windows that grow up to ``window`` bytes; what is read here and there is fetched as
-    it is asked for. There are at most two windows in memory. A read of 512 KiB or more, or of a
+    Nothing is sent before the first read. Sequential reads are fetched ahead, by concurrent ranges,
+    in windows that grow up to ``window`` bytes; random reads are fetched as they are requested.
+    There are at most two windows in memory. A read of 512 KiB or more, or of a
     window where that is less, goes straight into the reader's memory, by ranges side by side.
 
-    Who knows beforehand which ranges will be read says so by ``ranges``: each of them is then one
-    request, made while those before it are read, up to four windows ahead; nothing else is fetched
-    but what is read outside of them.
+    If the ranges that will be read are known beforehand, pass them as ``ranges``: each of them is
+    then one request, sent while those before it are read, up to four windows ahead. Beside them,
+    only reads outside of these ranges are fetched.
 
     It pickles as its settings and position, and may be read after a fork.
 
@@ -45,8 +45,8 @@ class RangeReader(io.BufferedReader):
         client: Of the URI's cluster; by default the one of :class:`forebay.Client`.
         window: Most bytes that are fetched at a time.
         num_workers: How many ranges of a window, or of a large read, are fetched at once.
-        props: What is known of the object, if it is; else a request asks for it.
-        ranges: What will be read, as ``(start, end)`` in order, none reaching into the next.
+        props: The properties of the object, if they are known; else a request fetches them.
+        ranges: The ranges that will be read, as ``(start, end)`` in order, none reaching into the next.
 
     Raises:
         ValueError: A number makes no sense, or the ranges are not in order.
@@ -88,7 +88,7 @@ class RangeReader(io.BufferedReader):
 
     @property
     def props(self) -> ObjectProps:
-        """What is known of the object that is read."""
+        """The properties of the object that is read."""
         return self._file.props
 
     @property
@@ -123,7 +123,7 @@ class RangeReader(io.BufferedReader):
 
 
 class _Windows(PinnedFile):
-    """What is below the buffer: windows of the object, the next one on its way."""
+    """The raw file below the buffer: windows of the object, the next one prefetched."""
 
     def __init__(
         self, item: Object, window: int, num_workers: int, props: ObjectProps | None
@@ -162,7 +162,7 @@ class _Windows(PinnedFile):
         super().close()
 
     def _held_from(self, position: int) -> memoryview:
-        """What of the window that is here lies at ``position`` and behind it."""
+        """Returns the bytes of the current window from ``position`` on; empty if it has none."""
         offset = position - self._start
         return self._held[offset:] if 0 <= offset < len(self._held) else memoryview(b"")
 
@@ -170,8 +170,8 @@ class _Windows(PinnedFile):
         return length >= min(self.window, _DIRECT_READ_MIN_BYTES)
 
     def _fetch(self, position: int, wanted: int) -> memoryview:
-        """What there is at ``position``; what comes next is fetched meanwhile if this goes in
-        order."""
+        """Returns the bytes at ``position``; if reads are sequential, the next window is fetched in
+        the background."""
         size = self.props.size
         in_order = position == self._start + len(self._held)
         coming = self._ahead.take(position)

@@ -96,7 +96,7 @@ class Reader(Positioned, io.BufferedIOBase):
         """The whole content as a tensor over the very memory that it was received into.
 
         Args:
-            dtype: What the bytes are; ``torch.uint8`` by default.
+            dtype: The type of the elements; ``torch.uint8`` by default.
             shape: By default one dimension with all elements.
 
         Raises:

@@ -50,7 +50,7 @@ class ShardSample(NamedTuple):
 
 
 class ShardIndex:
-    """What is in a shard: a sequence of its members in the archive's order, in flat buffers.
+    """The index of a shard: a sequence of its members in the archive's order, in flat buffers.
 
     Attributes:
         uri: The shard.

@@ -21,7 +21,7 @@ Answers = list[memoryview | ForebayError]
 def get_transformed(
     objects: Sequence[tuple[Bucket, str]], etl_name: str, args: str = "", *, concurrency: int = 16
 ) -> Answers:
-    """What a transform of the cluster makes of each object, in their order; failures are returned.
+    """Returns each object as a transform of the cluster makes it, in order; failures are returned.
 
     Args:
         etl_name: Of the transform.

@@ -35,10 +35,10 @@ class ObjectEntry:
 
 @dataclass(frozen=True, slots=True)
 class ObjectProps:
-    """What is known of an object beside its bytes.
+    """The properties of an object beside its bytes.
 
     Attributes:
-        mtime: When it was last modified, in seconds since 1970; 0 where nobody knows.
+        mtime: When it was last modified, in seconds since 1970; 0 if it is unknown.
     """
 
     name: str
@@ -91,12 +91,12 @@ class ObjectRange:
 
 @dataclass(frozen=True, slots=True)
 class ArchiveConfig:
-    """What to read of an object that is a shard.
+    """The part to read of an object that is a shard.
 
     Attributes:
         archpath: Name of the member.
-        mime: The shard's format, such as ``tar.gz``; needed only where neither its name nor its
-            first bytes tell.
+        mime: The shard's format, such as ``tar.gz``; needed only if neither its name nor its
+            first bytes identify it.
     """
 
     archpath: str
@@ -114,7 +114,7 @@ class BatchResult(NamedTuple):
         index: Position in the batch.
         error: Why there is no payload; None when there is one.
         archpath: The member of the shard ``obj_name`` that the payload is; None for the object.
-        opaque: What was given to ``Batch.add``.
+        opaque: The value that was given to ``Batch.add``.
     """
 
     index: int  # type: ignore[assignment]  # not the method of a tuple

@@ -22,7 +22,7 @@ PART_BYTES = 16 << 20
 class Writer(io.BufferedIOBase, BinaryIO):  # BinaryIO is what torch.save declares to take
     """A file that becomes one object, as a whole, when it is closed.
 
-    What is written goes out in parts while more is being written, so a large object takes the
+    Written bytes are sent in parts while more is being written, so a large object takes the
     memory of a few parts. Nothing is to be seen of it before ``close()``; leaving a ``with`` block
     by an exception stores nothing, and neither does a writer that is forgotten.
     """

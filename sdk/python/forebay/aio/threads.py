@@ -36,7 +36,7 @@ class Threads:
         self._pool: ThreadPoolExecutor | None = None
 
     async def call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """What the function returns, or raises; cancelled with the task that awaits it."""
+        """Calls the function in a thread; the call is cancelled with the task that awaits it."""
         if self._pool is None or self._pid != os.getpid():
             self._pool, self._pid = ThreadPoolExecutor(self.count, "forebay-aio"), os.getpid()
         cancel = _core.Cancel()

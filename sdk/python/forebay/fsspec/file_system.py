@@ -66,7 +66,7 @@ class ForebayFileSystem(Names):
 
     Args:
         endpoint, timeout: As of :class:`forebay.Client`.
-        provider: Whose buckets these are: ``ais``, ``s3``, ``gs``, ``az``.
+        provider: The provider of the buckets: ``ais``, ``s3``, ``gs``, ``az``.
         block_size: Bytes of a part of what is written, and most bytes that are read ahead.
         num_workers: Ranges and parts that one file has on their way at once.
         max_concurrency: Most calls that wait at once.

@@ -103,7 +103,7 @@ class Names(AsyncFileSystem):  # type: ignore[misc]
         return True
 
     def ls(self, path: str, detail: bool = True, **kwargs: Any) -> list[Any]:
-        """What is in a folder, a bucket, or among the buckets; of a file, itself."""
+        """Lists a folder, a bucket, or the buckets; for a file, the file itself."""
         path = self._strip_protocol(path)
         bucket, name = self._split(path)
         if bucket is None:

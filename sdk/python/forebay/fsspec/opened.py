@@ -42,7 +42,7 @@ class OpenedFile(RangeReader):
         fs: The file system.
         path: The object, as ``bucket/name``.
         blocksize: Most bytes that are fetched at a time; 0 as it was asked for.
-        details: What the file system's ``info`` said.
+        details: The result of the file system's ``info``.
         kwargs: Other arguments of ``open``.
     """
 
@@ -83,7 +83,7 @@ class OpenedFile(RangeReader):
         return str(self.fs.unstrip_protocol(self.path))
 
     def info(self) -> Info:
-        """What the file system's ``info`` said when the file was opened."""
+        """Returns the result of the file system's ``info`` when the file was opened."""
         return self.details
 
     def readuntil(self, char: bytes = b"\n", blocks: int | None = None) -> bytes:
