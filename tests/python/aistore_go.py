@@ -32,7 +32,7 @@ _LOG_LINE = re.compile(r"^\s+\w+\.go:\d+: (.*)$")
 
 @dataclass
 class Outcome:
-    """What one test did: `passed`, `failed`, `skipped`, or `timeout`; and its first error."""
+    """The outcome of one test: `passed`, `failed`, `skipped`, or `timeout`; and its first error."""
 
     outcome: str
     message: str
@@ -95,8 +95,8 @@ def run_all(
 ) -> dict[str, Outcome]:
     """Runs the chosen tests one after the other.
 
-    What a failed test left behind, settings and buckets, would decide about the next: after it comes
-    a cluster of its own, as after a test that took nodes away.
+    Settings and buckets that a failed test left behind would change the next test. So the next test
+    gets a new cluster, as it does after a test that removed nodes.
     """
     cluster = start()
     outcomes = {}

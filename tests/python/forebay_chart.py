@@ -32,7 +32,8 @@ def values_files() -> list[Path]:
 
 @functools.cache
 def tool(script: str, variable: str) -> str:
-    """What a script of ci/ finds, builds or installs. Skips without Go, or fails if `variable` is set."""
+    """Returns the tool that a script of ci/ finds, builds or installs; without it, skips, or fails if
+    `variable` is set."""
     done = subprocess.run([REPOSITORY / "ci" / script], stdout=subprocess.PIPE, text=True)
     if done.returncode == 3 and not os.environ.get(variable):
         pytest.skip(f"ci/{script} found nothing")

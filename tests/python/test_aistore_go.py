@@ -51,7 +51,7 @@ def test_aistore_s_go_tests_do_what_is_known(
 
 
 def judge(known: dict[str, Any], name: str, done: Outcome) -> str:
-    """What is wrong with an outcome; empty if it is as known."""
+    """Returns the problem of an outcome; empty if it is as known."""
     expected = {"passes": ["passed"], "skips": ["passed", "skipped"]}
     for group, outcomes in expected.items():
         if name in known[group] and done.outcome not in outcomes:

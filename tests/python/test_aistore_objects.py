@@ -1,4 +1,4 @@
-"""What the AIStore SDK does with single objects beside reading and writing them."""
+"""Operations of the AIStore SDK on single objects beside reading and writing them."""
 
 from __future__ import annotations
 

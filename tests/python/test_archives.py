@@ -22,14 +22,14 @@ import pytest
 from conftest import Cluster
 
 FILES = {"a.txt": b"first", "dir/b.bin": bytes(range(256)) * 9, "dir/empty": b"", "ünï.txt": b"4"}
-"""What the tools pack."""
+"""Contents of the files that the tools pack."""
 
 Archive = tuple[str, bytes]
 """Name of the object and its bytes."""
 
 
 def run(*command: str, cwd: Path, stdin: bytes = b"") -> bytes:
-    """What a command writes; it must succeed."""
+    """Returns the output of a command, which must succeed."""
     done = subprocess.run(command, cwd=cwd, input=stdin, capture_output=True, timeout=30)
     assert done.returncode == 0, (command, done.stderr.decode())
     return done.stdout

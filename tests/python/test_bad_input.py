@@ -1,4 +1,4 @@
-"""What cannot work is refused at once, by its status and in words, to clients nobody here wrote."""
+"""Requests that cannot work are rejected at once, by a status and a message, to third-party clients."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def message(response: requests.Response) -> str:
 
 @contextlib.contextmanager
 def promptly() -> Iterator[None]:
-    """What happens inside must not wait for retries."""
+    """Asserts that the block ends promptly, without waiting for retries."""
     started = time.monotonic()
     yield
     assert time.monotonic() - started < PROMPT_MAX_S

@@ -2,7 +2,7 @@
 from there through the first steps in two minutes.
 
 `make test-long` runs this, as root and with debootstrap (ci/debian_rootfs.sh). PyTorch is that of the
-test environment, mounted. What runs there is not root, and every process ends with the script.
+test environment, mounted. Its processes do not run as root, and all of them end with the script.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What is released: pip installs it from a static index, its checksums and its lists are right, and
+"""Release files: pip installs them from a static index, their checksums and lists are right, and
 the same input gives the same bits.
 
 The short tests pack a program that only starts the one under test, and wheels made of the packages

@@ -150,7 +150,7 @@ def test_a_profile_gives_the_cluster_its_credentials(
 
 
 class RoleNames(http.server.BaseHTTPRequestHandler):
-    """What stands before MinIO and names the role in its answers, which MinIO leaves empty."""
+    """A proxy of MinIO that adds the name of the role to replies, which MinIO leaves empty."""
 
     protocol_version = "HTTP/1.1"
     address = ""

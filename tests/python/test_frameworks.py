@@ -39,7 +39,7 @@ def ranks_of(framework: str, program: str, *arguments: str) -> list[str]:
 def two_ranks(
     cluster: Cluster, framework: str, length: int, folder: Path, only: str = ""
 ) -> dict[str, Any]:
-    """What both ranks saw: {case: [the numbers of each epoch] or what each rank raised}."""
+    """Returns the samples of both ranks: {case: [the numbers of each epoch] or the error of each rank}."""
     if importlib.util.find_spec(framework) is None:
         pytest.skip(f"{framework} is not in PYTHONPATH; see ci/{framework}.sh")
     client = forebay.Client(cluster.endpoint, timeout=20)

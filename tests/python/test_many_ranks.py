@@ -45,7 +45,7 @@ def needs(framework: str) -> None:
 
 
 def torchrun(framework: str, source: str, *options: str, env: dict[str, str]) -> str:
-    """What an example prints that runs as 8 ranks with 4 workers each."""
+    """Runs an example as 8 ranks with 4 workers each, and returns its output."""
     launcher = ["torch.distributed.run", "--nproc-per-node=8", f"--master-port={free_ports(1)}"]
     program = [str(_EXAMPLES / f"with_{framework}.py"), source, "--workers=4", *options]
     unset = {name: text for name, text in os.environ.items() if name != "FOREBAY_ENDPOINT"}

@@ -1,4 +1,4 @@
-"""What nodes of every role export at /metrics, read by a strict parser of the format."""
+"""Metrics that nodes of every role export at /metrics, read by a strict parser of the format."""
 
 from __future__ import annotations
 

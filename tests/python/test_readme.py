@@ -68,7 +68,7 @@ def by_line(block: Block) -> str:
 
 
 def environment(forebay_bin: Path, **more: str) -> dict[str, str]:
-    """What a reader's shell has, with the binary and the tests' Python first on its PATH."""
+    """The environment of a reader's shell; the binary and the tests' Python are first on its PATH."""
     path = f"{forebay_bin.parent}{os.pathsep}{Path(sys.executable).parent}{os.pathsep}"
     inherited = {k: v for k, v in os.environ.items() if not k.startswith(("FOREBAY_", "AIS_"))}
     return {**inherited, "PATH": path + os.environ["PATH"], **more}

@@ -137,7 +137,7 @@ def normal(value: Any) -> Any:
 
 
 def documents(text: str) -> list[Any]:
-    """What a command says: JSON documents, and lines between them."""
+    """Parses the output of a command: JSON documents, and lines between them."""
     decoder, found, at = json.JSONDecoder(), [], 0
     while at < len(text):
         if text[at].isspace():

@@ -81,7 +81,7 @@ def run(program: str, endpoint: str, name: str) -> tuple[int, list[str]]:
 
 
 def failures(name: str, code: int, lines: list[str]) -> list[Any]:
-    """What of a test failed or was passed over, and is not expected to."""
+    """Returns the parts of a test that failed or were skipped, and are not expected to."""
     bad = [line for line in lines if json.loads(line)["status"] != "PASS"]
     pattern, _ = EXPECTED.get(name, ("", ""))
     expected = [line for line in bad if pattern and re.search(pattern, line)]

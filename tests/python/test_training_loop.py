@@ -59,7 +59,7 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def train(cluster: Cluster, source: str) -> str:
-    """What the example prints about one epoch."""
+    """Runs the example and returns its output."""
     command = [sys.executable, EXAMPLES / "train_images.py", source]
     env = {**os.environ, "FOREBAY_ENDPOINT": cluster.endpoint}
     done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=120)

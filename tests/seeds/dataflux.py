@@ -1,4 +1,4 @@
-"""What the documents of Dataflux's two releases share: their setting, changes, and tests."""
+"""Base of the documents of Dataflux's two releases: their setting, changes, and tests."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@ The documents are not part of the repository. `FOREBAY_SEEDS` names their folder
 are looked for in `shared/seeds` beside the checkout. Without them the tests skip, or fail if
 `FOREBAY_REQUIRE_SEEDS` is set; then the run also fails if a block did not run on both storages.
 
-What is run is what the text says but for the changes that a test lists, each with its reason.
+The code of the text is run with no changes but those that a test lists, each with its reason.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class BlockCount:
         self.declared[number] = list(names)
 
     def missing(self) -> list[str]:
-        """What did not run, a line each."""
+        """Returns the blocks that did not run, a line each."""
         missing = [f"document {n}: no test" for n in range(DOCUMENTS) if n not in self.declared]
         for storage, ran in self.ran.items():
             for number, names in self.declared.items():
@@ -185,10 +185,10 @@ def text_of(number: int) -> str:
 
 
 def fenced(text: str, language: str) -> list[str]:
-    """What stands between fences of Markdown that name this language."""
+    """Returns the contents of the fenced blocks of Markdown in this language."""
     return re.findall(rf"^``` ?{language}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
 
 
 def quoted_code(text: str) -> list[str]:
-    """What follows `'code', ` as a literal of Python, in pages that were printed as data."""
+    """Returns the literals of Python that follow `'code', `, in pages that were printed as data."""
     return [ast.literal_eval(found) for found in re.findall(r"'code', ('(?:[^'\\]|\\.)*')", text)]

@@ -1,7 +1,7 @@
 """Buckets for the documents' data: native ones, and ones that a cloud holds.
 
-A test takes ``bucket_for(request)`` in a fixture whose parameters are names of fixtures here. What reads it
-repeats in ``for _ in bucket.passes():``: one pass over a native bucket, two over one of a cloud.
+A test takes ``bucket_for(request)`` in a fixture whose parameters are names of fixtures here. A test that
+reads it loops by ``for _ in bucket.passes():``: one pass over a native bucket, two over one of a cloud.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class DocumentBucket:
 
     @property
     def gs_name(self) -> str:
-        """What stands for a bucket of Google Cloud Storage: its bare name, or a native bucket's URI."""
+        """The name of a bucket of Google Cloud Storage: its bare name, or a native bucket's URI."""
         return self.bucket.name if self.cloud else self.bucket.uri
 
     @property

@@ -51,7 +51,7 @@ def page(request: pytest.FixtureRequest) -> Dataflux:
 
 
 class TestLaterReadme(DatafluxTests):
-    """What the document of the other release shows, too."""
+    """Tests that the document of the other release shares."""
 
 
 @pytest.fixture

@@ -65,7 +65,7 @@ def document(bucket: DocumentBucket) -> Document:
 
 
 def values(document: Document, block: str, *names: str) -> list[tuple[Any, ...]]:
-    """What these names were in each round of the loop of a block."""
+    """Returns the values of these names in each round of the loop of a block."""
     seen: list[tuple[Any, ...]] = []
     scope = document.scope
     scope["process"] = lambda: seen.append(tuple(scope[name] for name in names))

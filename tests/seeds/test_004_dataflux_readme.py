@@ -33,7 +33,7 @@ def page(request: pytest.FixtureRequest) -> Dataflux:
 
 
 class TestEarlierReadme(DatafluxTests):
-    """What the document of the other release shows, too."""
+    """Tests that the document of the other release shares."""
 
 
 def test_nothing_but_the_listed_changes_was_needed() -> None:
