@@ -263,7 +263,7 @@ class IterableDataset(BaseIterDataset):
             return [error]
 
     def _counted(self, take: Callable[[], Sequence[Answer]]) -> list[Answer]:
-        """What ``take`` returns, counted."""
+        """Calls ``take``, counts its answers, and returns them."""
         started = time.perf_counter()
         answers = list(take())
         arrived = [answer for answer in answers if not isinstance(answer, ForebayError)]

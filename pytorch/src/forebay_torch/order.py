@@ -112,9 +112,9 @@ def share(
 
 
 class Fingerprint:
-    """Tells whether two datasets have the same samples in the same order, by 16 hex digits.
+    """Digest of the samples of a dataset and of their order: 16 hex digits, the same for equal datasets.
 
-    It reads every name, so it remembers what it said of the listing it saw last.
+    It reads every name, so it caches the digest of the latest listing.
     """
 
     __slots__ = ("_seen",)

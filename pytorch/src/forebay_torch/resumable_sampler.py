@@ -276,7 +276,7 @@ class ResumableSampler(Sampler[T], ABC):
 
     @abstractmethod
     def _fingerprint(self) -> str:
-        """Tells orders apart; see ``order.Fingerprint``."""
+        """Returns a digest of the order; see ``order.Fingerprint``."""
 
 
 def _is_saved_listing(source: Any) -> bool:

@@ -23,7 +23,7 @@ def check_options(owner: str, keys: str, on_error: Any) -> None:
 
 
 def decoded(key: str, fields: Fields, decode: Decode | None) -> Any:
-    """What ``decode`` makes of a sample."""
+    """Returns a sample as ``decode`` makes it."""
     if decode is None:
         return fields
     part = ""

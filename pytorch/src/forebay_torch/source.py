@@ -139,7 +139,7 @@ def snapshot(
         keep: Which names of a part stay; by default all.
         owner: Name of the dataset's class, for messages.
         allow_empty: Whether a part may match nothing.
-        kind: What ``keep`` selects, for messages.
+        kind: Name of the entries that ``keep`` selects, for messages.
         config: Its retries of listings and of reads.
         pinned: Whether only what is listed now is read later.
         etl_name: A transform of the cluster through which objects are read.

@@ -109,8 +109,8 @@ class InFlight:
         return future
 
     def after(self, step: Callable[[], None]) -> None:
-        """Runs ``step`` when the save under way has succeeded, and not at all when it fails; at once
-        when there is none. What ``step`` fails of is a failure of that save."""
+        """Runs ``step`` when the save under way has succeeded, and not at all if it fails; at once
+        if there is none. An error of ``step`` is an error of that save."""
         if self._save is None or not self._save.then(step):
             step()
 

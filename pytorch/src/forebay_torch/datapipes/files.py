@@ -72,7 +72,7 @@ class S3FileLister(_Urls, Shared, IterDataPipe[str]):
 
     Args:
         source_datapipe: URLs such as ``s3://bucket/prefix``, of any buckets of the cluster.
-        length: What ``len()`` is to say.
+        length: The result of ``len()``.
         request_timeout_ms: Milliseconds without progress after which a request is given up; -1 is
             the client's own.
         region: Accepted for compatibility: the cluster knows where its buckets are.
@@ -241,7 +241,7 @@ class AISFileLoader(S3FileLoader):
 
     Args:
         url: The cluster's endpoint.
-        length: What ``len()`` is to say; by default as many as there are URLs.
+        length: The result of ``len()``; by default as many as there are URLs.
     """
 
     def __init__(

@@ -35,7 +35,7 @@ class Shared:
 
     @property
     def apply_sharding(self) -> Callable[..., None]:
-        """Told by a loader how many instances of the pipe there are, and which of them this is.
+        """Function that a loader calls with the number of instances of the pipe and the index of this one.
 
         Raises:
             AttributeError: Another pipe shares the items.

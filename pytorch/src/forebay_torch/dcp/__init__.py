@@ -1,4 +1,4 @@
-"""What ``torch.distributed.checkpoint`` saves to and loads from, in the cluster.
+"""Storage writers and readers of ``torch.distributed.checkpoint``, for checkpoints in the cluster.
 
     import torch.distributed.checkpoint as dcp
     from forebay_torch.dcp import StorageReader, StorageWriter, async_save
