@@ -141,7 +141,7 @@ def range_bytes(length: int, num_workers: int) -> int:
 
 @contextlib.contextmanager
 def _still_so_long(item: Object) -> Iterator[None]:
-    """Tells a range that lies behind the end by now for what it is."""
+    """Raises ``ObjectChanged`` if a range now lies behind the end of the object."""
     try:
         yield
     except InvalidArgument as error:

@@ -232,8 +232,8 @@ class ShardStream(Iterator[tuple[str, Any]]):
                 stands in its slots; a slot ``key`` gets the sample's key. Nothing is called for it.
 
         Returns:
-            At most 256 pairs of key and parts; none at the end. What ``next()`` would raise in place
-            of a sample is raised by the call after the samples before it.
+            At most 256 pairs of key and parts; none at the end. An error that ``next()`` would raise in
+            place of a sample is raised by the call after the samples before it.
         """
         if self._members:
             raise TypeError("members come one by one: next_run() is for samples")
