@@ -1,4 +1,4 @@
-"""What `make dist` lays out, as a user gets it: served statically, installed by pip, and removed."""
+"""The output of `make dist`, as a user gets it: served statically, installed by pip, and removed."""
 
 from __future__ import annotations
 

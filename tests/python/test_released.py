@@ -1,5 +1,4 @@
-"""What `make dist` gives when all of it is built: sizes, the same bits everywhere, and an import that
-is quick.
+"""The complete output of `make dist`: sizes, the same bits everywhere, and an import that is quick.
 
 `make test-long` runs this. FOREBAY_DIST names a `dist/` that is there already, which saves its build.
 """
