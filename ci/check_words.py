@@ -3,12 +3,13 @@
 
 Names use the field's terms, and comments and documents are plain sentences whose subject is a noun
 (docs/glossary.md). A retired identifier counts in code outside of strings, as a whole or as a part of a
-longer one in any case style. Patterns of prose count in comments and documents. Needs only the standard
-library.
+longer one in any case style. Patterns of prose count in comments, docstrings and documents, but not in
+inline code, fenced blocks and doctests. Needs only the standard library.
 """
 
 from __future__ import annotations
 
+import ast
 import re
 import subprocess
 import sys
@@ -35,7 +36,12 @@ PROSE = {
     "no noun": re.compile(r"\b[Ww]hoever\b"),
 }
 CODE = {".rs", ".py", ".pyi", ".sh", ".toml"}
-COMMENT = re.compile(r"\s*(?://[/!]?|#|\*|\"\"\")\s*")
+COMMENT = re.compile(r"\s*#+\s*")
+RUST_COMMENT = re.compile(r"\s*(?://[/!]?|/?\*\s)\s*")
+DOCSTRING_MARK = re.compile(r"\s*(?:[rR]?\"\"\")?\s*")
+NO_MARK = re.compile("")
+FENCE = re.compile(r"\s*(?:```|~~~)")
+INLINE_CODE = re.compile(r"(`+)[^`]+\1")
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 STRING = re.compile(r'"[^"]*"')
 
@@ -48,20 +54,64 @@ def parts(name: str) -> Iterator[str]:
             yield "_".join(words[begin:end])
 
 
+def docstring_lines(text: str) -> set[int]:
+    """Numbers of the lines of Python that belong to a docstring: a string that is a statement."""
+    try:
+        nodes = ast.walk(ast.parse(text))
+        return {
+            number
+            for node in nodes
+            if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+            if isinstance(node.value.value, str) and node.end_lineno
+            for number in range(node.lineno, node.end_lineno + 1)
+        }
+    except SyntaxError:
+        return set()
+
+
+def prose_of(name: str, text: str) -> dict[int, str]:
+    """The prose of each line that has no code: comments, docstrings, and documents but their blocks.
+
+    Inline code is replaced by one word of its length. The lines of a block or doctest have no prose.
+    """
+    suffix = Path(name).suffix
+    docstrings = docstring_lines(text) if suffix in {".py", ".pyi"} else set()
+    prose: dict[int, str] = {}
+    fence = ""
+    for number, line in enumerate(text.splitlines(), 1):
+        if suffix not in CODE:
+            mark = NO_MARK
+        elif number in docstrings:
+            mark = DOCSTRING_MARK
+        else:
+            mark = RUST_COMMENT if suffix == ".rs" else COMMENT
+        found = mark.match(line)
+        if not found:
+            fence = ""
+            continue
+        rest = line[found.end() :]
+        bar = FENCE.match(rest)
+        if bar and fence in ("", bar[0].strip()):
+            fence = "" if fence else bar[0].strip()
+        is_code = bar or fence or (number in docstrings and rest.startswith((">>>", "... ")))
+        prose[number] = "" if is_code else INLINE_CODE.sub(lambda code: "x" * len(code[0]), rest)
+    return prose
+
+
 def problems_of(name: str, text: str) -> Iterator[str]:
     """Each retired word of a file, with its line."""
-    is_code = Path(name).suffix in CODE
+    prose = prose_of(name, text)
     for number, line in enumerate(text.splitlines(), 1):
-        comment = COMMENT.match(line)
-        if is_code and not comment:
+        if number not in prose:
             for word in NAME.findall(STRING.sub("", line)):
                 if retired := IDENTIFIERS & set(parts(word)):
                     yield f"{name}:{number}: {word}: {min(retired)} is retired; see docs/glossary.md"
             continue
-        prose = line[comment.end() :] if comment and is_code else line
         for why, pattern in PROSE.items():
-            if found := pattern.search(prose):
-                yield f"{name}:{number}: {why}: {found[0][:40].strip()}"
+            if found := pattern.search(prose[number]):
+                # Prose is the end of its line.
+                start = len(line) - len(prose[number]) + found.start()
+                yield f"{name}:{number}: {why}: {line[start:][: min(40, len(found[0]))].strip()}"
 
 
 def main() -> int:
