@@ -105,7 +105,7 @@ def available(make: Callable[..., Way], *arguments: Any) -> Way | None:
 
 
 def state_of(size: int) -> dict[str, Any]:
-    """So many bytes of random weights, in tensors of a few sizes."""
+    """Returns so many bytes of random weights, in tensors of a few sizes."""
     import torch
 
     shares = [1 + i % 4 for i in range(TENSORS)]

@@ -62,8 +62,8 @@ class Bench:
             print("not measured: fake-gcs-server is not there", file=sys.stderr)
 
     def place(self, spec: Spec, bucket: str) -> dict[str, Any] | None:
-        """Where a reader finds its data, which is written there now if it is not yet; None when
-        its server is not there."""
+        """Returns the options with the place of a reader's data, which is written first if it is
+        missing; None if the reader's server is not running."""
         bucket = spec.bucket or bucket
         if spec.server in ("", "files"):
             target = self.folder / f"files-{bucket}"

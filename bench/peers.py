@@ -123,9 +123,9 @@ class Server:
     headers: list[str] = field(default_factory=list)
     """Of a PUT: what proves that a gateway or the map sent it here."""
     endpoint: str = ""
-    """Where its own clients start."""
+    """Endpoint of its own clients."""
     folder: Path | None = None
-    """Where its objects lie."""
+    """Folder of its objects."""
     front: str = ""
     """Address at which S3 lists its buckets."""
     s3: str = "/{bucket}"

@@ -345,7 +345,7 @@ def bare(program: str, name: str, command: str, file: Path, *more: str) -> Itera
 
 
 class Bare(Server):
-    """Has one object, a log for what is written, and no buckets."""
+    """A server with one object, a log for writes, and no buckets."""
 
     def make_bucket(self, name: str, **props: object) -> None:
         pass

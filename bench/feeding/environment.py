@@ -16,8 +16,8 @@ MARK = "FOREBAY_BENCH_PEERS"
 
 
 def enter() -> None:
-    """Goes on in the peers' environment, which sees everything of the present one; this function
-    returns only there. Without the packages it says so, and the run goes on without them."""
+    """Restarts the program in the peers' environment, which includes the present one; this function
+    returns only there. Without the packages it prints that, and the run continues without them."""
     if os.environ.get(MARK):
         return
     os.environ[MARK] = "1"
