@@ -212,7 +212,7 @@ class Run:
         return StatefulDataLoader(dataset, num_workers=workers, **options)
 
     def load(self, state: Any) -> None:
-        """Goes on from a state."""
+        """Resumes from a state."""
         owner = self._objects.owner if self._case.loader == "DataLoader" else self._loader
         owner.load_state_dict(state)
 

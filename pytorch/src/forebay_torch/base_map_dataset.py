@@ -180,8 +180,8 @@ class BaseMapDataset(CustomGetItem, AsyncItems, Dataset[Any], ABC):
         return self._index.listing.names_at(rows)
 
     def begin(self, rows: Sequence[int], names: Sequence[str]) -> Wait | None:
-        """Has these rows, of these names, come while this thread goes on; None if that takes a thread
-        of Python."""
+        """Starts fetching these rows, of these names, in the background; returns the function that waits
+        for them. Returns None if the fetch would need a Python thread."""
         limit = self._config.batch_bytes
         if limit == 0 or self._index.is_special or self.bytes_of(rows) > limit:
             return None

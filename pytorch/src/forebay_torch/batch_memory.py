@@ -68,7 +68,7 @@ class BatchMemory:
         return flat if self._is_kept else None
 
     def _take(self, size: int) -> memoryview:
-        """So many bytes, whose memory comes back when nobody has them any more."""
+        """Returns memory of ``size`` bytes, which is reused when no object refers to it any more."""
         try:
             memory = self._free.popleft()
         except IndexError:

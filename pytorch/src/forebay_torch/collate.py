@@ -131,7 +131,7 @@ def collate(batch: Sequence[Any], *, pad: int | None = None) -> Any:
 
 
 def _block(size: int) -> torch.Tensor:
-    """So many bytes, in shared memory where another process is to get them."""
+    """Allocates ``size`` bytes, in a worker process in shared memory."""
     block = torch.empty(size, dtype=torch.uint8)
     if get_worker_info() is not None:
         block.share_memory_()  # type: ignore[no-untyped-call]

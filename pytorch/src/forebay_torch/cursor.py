@@ -1,4 +1,4 @@
-"""Where an iterable dataset is: a value that belongs to one pass of one rank.
+"""The position of an iterable dataset: a value that belongs to one pass of one rank.
 
 A ``Pass`` is made by ``iter(dataset)``. It holds what it delivers, from where on, and how much of it
 was delivered; nobody but its own iterator changes it. A ``Cursor`` says what the next pass will be,
@@ -100,7 +100,7 @@ class Cursor(CursorCells):
         earlier: Earlier = (),
         total: int = 0,
     ) -> None:
-        """Goes on in this worker process where it was itself."""
+        """Resumes in this worker process from the part of its own state."""
         worker = dist.worker()
         here = (worker.id, worker.total, world_size, self._dealt())
         if here != (part["worker"], part["workers"], part["world_size"], part["block"]):
@@ -126,7 +126,7 @@ class Cursor(CursorCells):
         *,
         listed: int | None = None,
     ) -> None:
-        """Goes on from a state with the next pass; after an epoch that was over, with the next.
+        """Resumes from a state with the next pass; after the end of an epoch, with the next epoch.
 
         Args:
             listed: ``total`` where that is less than the dataset has now, else 0; None where the
@@ -296,7 +296,7 @@ class Cursor(CursorCells):
         return state
 
     def position(self, num_samples: int | None = None) -> Position:
-        """Where the latest pass began, or the next one will if none is under way.
+        """The start of the latest pass, or of the next one if none is under way.
 
         Args:
             num_samples: How many samples the caller says that the pass has delivered: if there are

@@ -55,7 +55,7 @@ class CursorCells(SharedCells):
         self._offset = 0
 
     def _due(self) -> ResumePoint | None:
-        """Where the next pass resumes, if no other pass has taken that."""
+        """The point at which the next pass resumes, if no other pass has taken it; else None."""
         resume = self._untaken()
         return None if resume is None or resume.epoch != self._epoch else resume
 
@@ -125,7 +125,7 @@ class CursorCells(SharedCells):
             self._resume = ResumePoint(cells[_RESUME_EPOCH], at, earlier, 0, self._loads, total)
 
     def _report(self, made: Pass) -> None:
-        """Says to the training process which pass this worker begins, once for each pass."""
+        """Reports the pass that this worker begins to the training process, once for each pass."""
         cells = self.shared_cells()
         number, known = dist.loader_number(), cells[_R_NUMBER]
         if self._started_passes == 1 and number < known and not dist.is_same_loader(number, known):

@@ -10,7 +10,7 @@ Earlier = tuple[tuple[int, ...], ...]
 
 
 class ResumePoint(NamedTuple):
-    """Where the next pass begins, if its epoch is this one.
+    """The point at which the next pass begins, if its epoch is this one.
 
     Attributes:
         at: Position in the epoch's order.
@@ -29,7 +29,7 @@ class ResumePoint(NamedTuple):
 
 
 class Position(NamedTuple):
-    """Where the latest pass began, or the next one will begin if none is under way.
+    """The start of the latest pass, or of the next one if none is under way.
 
     Attributes:
         earlier: Numbers of the passes of the epoch before it.

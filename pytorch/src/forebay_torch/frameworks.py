@@ -283,7 +283,7 @@ def is_predicting() -> bool:
 
 
 def share_random_order() -> None:
-    """Has all ranks draw one order, if Lightning deals out a ``RandomSampler`` that asks for a length.
+    """Makes all ranks draw one order, if Lightning splits a ``RandomSampler`` that asks for a length.
 
     For predictions Lightning gives each rank every n-th entry of an order that the rank draws by
     itself. Samples would be missing, and others come twice. To be called by ``__len__``.

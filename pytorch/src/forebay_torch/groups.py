@@ -53,7 +53,7 @@ class Group:
         self._alone: Object | None = None
 
     def begin(self) -> None:
-        """Asks for the objects; one alone is large, and may be read as a stream."""
+        """Starts fetching the objects; a single one is large, and may be read as a stream."""
         if len(self.rows) > 1:
             self._take = self._index.submit_many(self.rows)
 
@@ -66,7 +66,7 @@ class Group:
         return self._alone
 
     def _begin_after(self) -> None:
-        """Asks for what follows on an object that was read whole."""
+        """Starts fetching the group after an object that was read whole."""
         if self.after is None:
             return
         if len(self.after.rows) > 1:

@@ -40,7 +40,7 @@ class Prefetcher:
     def __init__(
         self, dataset: BaseMapDataset, batches: int, together: int, limit: int | None
     ) -> None:
-        """Nothing is on its way yet.
+        """Creates a prefetcher; it sends no request yet.
 
         Args:
             dataset: The dataset of the batches.
@@ -68,7 +68,7 @@ class Prefetcher:
         return self._is_large and self._came == 0
 
     def on_first_taken(self, call: Callable[[], None]) -> None:
-        """Has this called when somebody took the first batch out."""
+        """Sets the function to call when the first batch was taken."""
         self._first_came = call
 
     def along(self, batches: Iterable[_Batch], beside: int = 1) -> Iterator[_Batch]:
@@ -120,7 +120,7 @@ class Prefetcher:
             self._threads.shutdown(wait=False, cancel_futures=True)
 
     def _begin_group(self, coming: Iterator[_Batch], count: int) -> list[_Batch]:
-        """Has the next batches come, at most so many: as many as make one request worth it."""
+        """Starts fetching the next batches, at most ``count``, until they fill one request."""
         group: list[_Batch] = []
         wanted: list[tuple[int, ...]] = []
         objects = total = 0
@@ -145,7 +145,7 @@ class Prefetcher:
         return self._dataset.rows_to_fetch(batch)
 
     def _begin(self, wanted: Sequence[tuple[int, ...]]) -> None:
-        """Has these batches come, by one request if that is possible."""
+        """Starts fetching these batches, by one request if that is possible."""
         together = list(itertools.chain.from_iterable(wanted))
         names = self._dataset.names_of(together)
         wait = self._dataset.begin(together, names)
@@ -162,7 +162,7 @@ class Prefetcher:
             self._batches.popitem(last=False)
 
     def _alone(self, rows: Sequence[int], names: Sequence[str]) -> _Shared | None:
-        """Has one batch come; None if it is left to its turn."""
+        """Starts fetching one batch; None if it is fetched only when it is due."""
         wait = self._dataset.begin(rows, names)
         if wait is None and self._limit is None:
             if self._threads is None:

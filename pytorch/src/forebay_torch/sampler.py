@@ -286,7 +286,7 @@ class DynamicBatchSampler(ResumableSampler[list[int]], BatchSampler, metaclass=_
         return [positions[torch.sort(chunk).values] for chunk in chunks]
 
     def _fill(self, costs: torch.Tensor) -> array[int]:
-        """Where each batch of these samples ends; none of them is too large alone."""
+        """Returns the end of each batch of these samples, none of which is too large alone."""
         ends = array("q")
         total, most = len(costs), self._max_samples or len(costs)
         if total == 0:

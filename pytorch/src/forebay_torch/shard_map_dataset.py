@@ -255,7 +255,7 @@ class _Table:
         self.members = Listing.concat(names) if names else Listing.from_pairs(())
 
     def span(self, row: int) -> range:
-        """Where in ``order`` the members of a sample are."""
+        """Returns the positions in ``order`` of the members of a sample."""
         return range(self.ends[row - 1] if row else 0, self.ends[row])
 
     def sizes(self, row: int) -> list[int]:

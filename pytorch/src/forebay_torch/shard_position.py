@@ -1,4 +1,4 @@
-"""Where a reader of shards is in an epoch, over the passes that it was left and gone on with."""
+"""The position of a reader of shards in an epoch, over interrupted and resumed passes."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ class ShardPosition:
     def load(
         self, cursor: Cursor, state: Mapping[str, Any], shards: Shards, total: int = 0
     ) -> None:
-        """Goes on from a state with the next pass.
+        """Resumes from a state with the next pass.
 
         Args:
             total: How many shards the state is of, where that is less than there are now.

@@ -55,7 +55,7 @@ class Part:
 
     @property
     def bucket(self) -> Bucket:
-        """Where the objects are."""
+        """The bucket of the objects."""
         return self.source if isinstance(self.source, Bucket) else self.source.bucket
 
 

@@ -36,7 +36,7 @@ _ALONE: dict[str, Any] = {"rank": 0, "world_size": 1}
 
 @dataclass(frozen=True, slots=True)
 class LoaderStats:
-    """Where the time of the loop over a loader went, since the loader was made.
+    """Times and counts of the loop over a loader, since the loader was made.
 
     Attributes:
         batches: Batches that the loop has taken.
@@ -258,7 +258,7 @@ class ThreadLoader(AsyncSamples):
         self._counter.load_state_dict(state, **({} if data == "same" else {"data": data}))
 
     def stats(self) -> LoaderStats:
-        """Where the time of the loop went."""
+        """Times and counts of the loop over this loader."""
         batches, samples = self._all
         return LoaderStats(batches, samples, self._wait_s, self._compute_s)
 

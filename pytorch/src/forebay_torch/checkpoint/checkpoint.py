@@ -169,7 +169,7 @@ class Checkpoint:
         self._in_flight.wait()
 
     def write_back(self, path: StrPath) -> None:
-        """Has a checkpoint written back: that of another program, or a folder of
+        """Writes a checkpoint back: one of another program, or a folder of
         ``torch.distributed.checkpoint``, which is whole there when this returns.
 
         Raises:

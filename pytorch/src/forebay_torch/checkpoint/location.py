@@ -1,4 +1,4 @@
-"""Where a checkpoint is: paths as users and frameworks write them, made into objects."""
+"""Locations of checkpoints: resolves paths, as users and frameworks write them, into objects."""
 
 from __future__ import annotations
 

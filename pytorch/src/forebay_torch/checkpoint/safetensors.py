@@ -230,7 +230,7 @@ def _write(writer: Writer, tensor: torch.Tensor) -> None:
 
 
 def _header(item: Object, props: ObjectProps) -> tuple[int, dict[str, Any]]:
-    """Where the tensors begin, and what the file says of them."""
+    """Returns the offset of the first tensor, and the header of the file."""
 
     def damaged(why: str) -> InvalidArgument:
         return InvalidArgument(f"{item.uri} is no safetensors file: {why}")

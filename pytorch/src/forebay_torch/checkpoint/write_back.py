@@ -63,7 +63,7 @@ class WriteBack:
         return self._start(bucket, dict.fromkeys(wanted))
 
     def remove(self, bucket: Bucket, names: Iterable[str]) -> None:
-        """Has what is gone from the bucket go at the cloud too."""
+        """Starts the job that removes names at the cloud that were removed from the bucket."""
         wanted = list(names)
         if bucket.provider == "ais" and wanted:
             self._start(bucket, wanted, removes=True)

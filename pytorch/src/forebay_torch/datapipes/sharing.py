@@ -56,7 +56,7 @@ class Shared:
         self._instances = num_of_instances, instance_id
 
     def shared(self, items: Iterable[T]) -> Iterator[T]:
-        """Those of the items that are this instance's.
+        """Returns the items that belong to this instance.
 
         Raises:
             RuntimeError: Each rank has a part of the items, and accelerate reads those of rank 0 alone.

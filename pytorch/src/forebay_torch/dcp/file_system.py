@@ -102,7 +102,7 @@ class FileSystem(FileSystemBase):
         self.rm_file(path)
 
     def mkdir(self, path: StrPath) -> None:
-        """Nothing: folders exist by their files."""
+        """Does nothing: folders exist by their files."""
 
     def exists(self, path: StrPath) -> bool:
         """Whether there is such a file."""
@@ -139,7 +139,7 @@ class FileSystem(FileSystemBase):
 
 
 class InFolder:
-    """Where readers and writers of a checkpoint find its metadata."""
+    """Base of readers and writers of a checkpoint: the location of its metadata."""
 
     path: Any
     _files: FileSystem

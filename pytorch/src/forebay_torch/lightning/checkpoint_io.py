@@ -97,7 +97,7 @@ class LightningCheckpoint(CheckpointIO):  # type: ignore[misc,unused-ignore]
             self.checkpoint.remove(path)
 
     def teardown(self) -> None:
-        """Nothing is left open."""
+        """Does nothing: no resource is left open."""
 
 
 class LightningAsyncCheckpoint(AsyncCheckpointIO):  # type: ignore[misc,unused-ignore]
