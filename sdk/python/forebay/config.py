@@ -1,4 +1,4 @@
-"""Where a client finds its cluster when nobody says so, and the settings of a local server.
+"""The endpoint of a client's cluster if none is given, and the settings of a local server.
 
 In this order: the argument ``endpoint``, ``FOREBAY_ENDPOINT``, ``AIS_ENDPOINT``, ``endpoint`` in
 the configuration file; after that a server of this user's own (:mod:`forebay.local`). The file is

@@ -82,7 +82,7 @@ class BucketReport:
 
 
 def examine(uri: str, client: Client | None = None) -> BucketReport:
-    """Has the targets list a bucket and read a byte of its first object.
+    """Makes the targets list a bucket and read a byte of its first object.
 
     Args:
         uri: ``gs://bucket``, ``s3://bucket/prefix`` or any other of the cluster.

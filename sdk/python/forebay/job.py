@@ -71,7 +71,7 @@ class Job:
         return status
 
     def stop(self) -> None:
-        """Asks all targets to stop at the next step."""
+        """Stops the job: all targets end it at their next step."""
         self._client._native.stop_job(self.id)
 
     def __repr__(self) -> str:

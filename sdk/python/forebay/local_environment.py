@@ -38,7 +38,7 @@ def find_binary(environment: Mapping[str, str] = os.environ) -> Path:
 
 
 def default_folder(environment: Mapping[str, str] = os.environ) -> Path:
-    """Where the server of this user and machine keeps its data.
+    """Returns the folder in which the server of this user and machine keeps its data.
 
     A home folder may be shared by machines; a server never is.
     """

@@ -109,7 +109,7 @@ class NodeCache:
                 total -= freed
 
     def _files(self) -> Iterator[tuple[int, int, Path]]:
-        """When each file was used last, its size and path."""
+        """Yields the time of the last use of each file (ns), its size and its path."""
         for path in self.folder.glob("*.data"):
             with contextlib.suppress(FileNotFoundError):
                 found = path.stat()

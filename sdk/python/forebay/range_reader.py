@@ -200,7 +200,7 @@ class _Windows(PinnedFile):
         return self._held_from(position)
 
     def _ask(self, start: int, length: int) -> None:
-        """Has bytes fetched meanwhile, unless that is behind the end."""
+        """Starts fetching bytes in the background, unless they lie behind the end."""
         length = min(length, self.props.size - start)
         if length > 0 and not self._ahead.covers(start):
             memory = self._memory(length)
@@ -253,7 +253,7 @@ class _Ahead:
         return mine and self._start <= position < self._end
 
     def take(self, position: int) -> tuple[int, memoryview] | None:
-        """Where it begins and what it is that covers ``position``; None where nothing does."""
+        """Returns start and content of the fetched range that covers ``position``; else None."""
         if self._coming is None or not self.covers(position):
             return None
         # Forgotten before it is waited for: after a failure it may be asked for again.

@@ -1,4 +1,4 @@
-"""Where blocking calls wait so that a loop of asyncio goes on, and what is common to all that do."""
+"""Threads that run blocking calls for a loop of asyncio, and the base of the classes that use them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 
 class Threads:
-    """Where calls wait; threads are made as they are needed, in each process.
+    """A pool of threads that run blocking calls; created on demand, in each process.
 
     Args:
         count: Most calls that wait at once; further ones wait for their turn.

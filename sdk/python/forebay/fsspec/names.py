@@ -61,7 +61,7 @@ class Names(AsyncFileSystem):  # type: ignore[misc]
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop:
-        """Where coroutines of the blocking calls run: in a process that was forked, in its own."""
+        """The loop that runs coroutines of the blocking calls; a forked process has its own."""
         own = self._loop if self._pid == os.getpid() else None
         loop: asyncio.AbstractEventLoop = own or get_loop()
         return loop
@@ -149,11 +149,11 @@ class Names(AsyncFileSystem):  # type: ignore[misc]
         return ordered if detail else list(ordered)
 
     def created(self, path: str) -> datetime.datetime:
-        """When the object was written: what is written again is a new one."""
+        """Returns the time of the write; an object that is written again is a new one."""
         return self.modified(path)
 
     def modified(self, path: str) -> datetime.datetime:
-        """When the file was last written."""
+        """Returns the time at which the file was last written."""
         info = self._file_info(path)
         return datetime.datetime.fromtimestamp(info["mtime"], tz=datetime.timezone.utc)
 

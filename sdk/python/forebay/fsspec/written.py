@@ -56,7 +56,7 @@ class WrittenFile(Writer):
         return str(self.fs.unstrip_protocol(self.path))
 
     def info(self) -> NoReturn:
-        """Nothing is known of an object before it is stored.
+        """Raises: an object has no properties before it is stored.
 
         Raises:
             ValueError: Always, as for fsspec's own files.
