@@ -84,7 +84,7 @@ def s3(s3_cluster: Cluster) -> Any:
 
 @pytest.fixture
 def s3_url(s3_cluster: Cluster) -> str:
-    """Where clients of S3 are pointed at: the gateway, which owns no object."""
+    """The endpoint of S3 clients: the gateway, which owns no object."""
     return f"{s3_cluster.endpoint}/s3"
 
 

@@ -28,7 +28,7 @@ class OnCpu(FSDPStrategy):
 
 
 class Model(BoringModel):
-    """Has an optimizer with a state."""
+    """Module with an optimizer that has a state."""
 
     def configure_optimizers(self) -> Any:
         return torch.optim.Adam(self.parameters(), lr=0.01)

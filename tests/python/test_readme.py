@@ -140,7 +140,7 @@ def test_packages_install_as_shown(block: Block, forebay_bin: Path, tmp_path: Pa
 
 
 def build_tools() -> Path:
-    """Where the program `maturin` is: beside the module, in the shared environment."""
+    """Returns the folder of the program `maturin`: that beside the module, in the shared environment."""
     import maturin
 
     return Path(maturin.__file__).parents[4] / "bin"

@@ -238,7 +238,7 @@ def commit_of(program: Path) -> str:
 
 
 def first_difference(one: Path, other: Path) -> str:
-    """Where two files differ first, with what is around."""
+    """Returns the first difference of two files, with the bytes around it."""
     a, b = one.read_bytes(), other.read_bytes()
     at = next(
         (i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b))

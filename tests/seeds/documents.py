@@ -167,7 +167,7 @@ def are_required() -> bool:
 
 
 def folder() -> Path:
-    """Where the documents are; skips the test where they are not, or fails it if they are required."""
+    """Returns the folder of the documents; without it, skips the test, or fails if they are required."""
     found = Path(os.environ.get("FOREBAY_SEEDS") or _BESIDE)
     if not found.is_dir():
         reason = f"the documents are not in {found}; FOREBAY_SEEDS names their folder"
