@@ -43,7 +43,8 @@ NO_MARK = re.compile("")
 FENCE = re.compile(r"\s*(?:```|~~~)")
 INLINE_CODE = re.compile(r"(`+)[^`]+\1")
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-STRING = re.compile(r'"[^"]*"')
+STRING = re.compile(r'"(?:[^"\\]|\\.)*"|\'(?:[^\'\\]|\\.)*\'')
+RUST_STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
 
 
 def parts(name: str) -> Iterator[str]:
@@ -101,9 +102,10 @@ def prose_of(name: str, text: str) -> dict[int, str]:
 def problems_of(name: str, text: str) -> Iterator[str]:
     """Each retired word of a file, with its line."""
     prose = prose_of(name, text)
+    string = RUST_STRING if name.endswith(".rs") else STRING
     for number, line in enumerate(text.splitlines(), 1):
         if number not in prose:
-            for word in NAME.findall(STRING.sub("", line)):
+            for word in NAME.findall(string.sub("", line)):
                 if retired := IDENTIFIERS & set(parts(word)):
                     yield f"{name}:{number}: {word}: {min(retired)} is retired; see docs/glossary.md"
             continue

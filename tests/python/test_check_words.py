@@ -55,6 +55,7 @@ def test_a_retired_word_is_found(name: str, text: str, line: int, expected: str)
         ("a.md", "`told` is a name.\n\n```python\nassert told.steps == file.tell()\n```\n\nDone.\n"),
         ("a.md", "~~~\nwhoever\n```\ntold\n~~~\n"),
         ("a.md", "What is forked?\n"),
+        ("a.py", "names = ['told', \"it's \\\"settled\\\"\"]\n"),
         ("a.sh", '# Waits.\necho "patience"\n'),
     ],
 )
