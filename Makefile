@@ -108,6 +108,7 @@ check: ## Format, lints and house rules; changes nothing
 	python3 ci/check_deps.py
 	python3 ci/check_house.py
 	python3 ci/check_wire_names.py
+	python3 ci/check_words.py
 
 .PHONY: fix
 fix: ## Format, and apply the fixes of the lints

@@ -76,17 +76,17 @@ pub(crate) struct DsortArgs {
     /// Separator of key and template on a line of the map; only with --ekm [default: a tab]
     #[arg(long, requires = "ekm", default_value = "", value_name = "TEXT")]
     ekm_sep: String,
-    /// What to do with malformed lines of the map: ignore, warn or abort
+    /// Action for malformed lines of the map: ignore, warn or abort
     #[arg(long, default_value = "abort", value_name = "ACTION")]
     ekm_malformed_line: Reaction,
-    /// What to do with records that the map does not name: ignore, warn or abort. They are left out
+    /// Action for records that the map does not name: ignore, warn or abort. They are left out
     /// of the output
     #[arg(long, default_value = "abort", value_name = "ACTION")]
     ekm_missing_key: Reaction,
-    /// What to do with two members of the same name in one input shard: ignore, warn or abort
+    /// Action for two members of the same name in one input shard: ignore, warn or abort
     #[arg(long, default_value = "abort", value_name = "ACTION")]
     duplicated_records: Reaction,
-    /// What to do with input shards that do not exist: ignore, warn or abort
+    /// Action for input shards that do not exist: ignore, warn or abort
     #[arg(long, default_value = "ignore", value_name = "ACTION")]
     missing_shards: Reaction,
     /// Most memory for the index of records on one target: a percentage of its memory, or bytes

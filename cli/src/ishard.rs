@@ -65,7 +65,7 @@ pub(crate) struct IshardArgs {
     /// Ignore upper and lower case in --exts; only with --exts
     #[arg(long, requires = "exts")]
     ext_ignore_case: bool,
-    /// What to do with samples that lack one of --exts, and with files of other extensions; only
+    /// Action for samples that lack one of --exts, and with files of other extensions; only
     /// with --exts
     #[arg(long, default_value = "ignore", requires = "exts", value_name = "ACTION",
         value_parser = ["ignore", "warn", "abort", "exclude"])]
@@ -81,11 +81,11 @@ pub(crate) struct IshardArgs {
     /// with it
     #[arg(long, value_name = "JSON")]
     ekm: Option<String>,
-    /// What to do with samples that match no pattern of --ekm; only with --ekm
+    /// Action for samples that match no pattern of --ekm; only with --ekm
     #[arg(long, default_value = "skip", requires = "ekm", value_name = "ACTION",
         value_parser = ["skip", "abort", "template"])]
     ekm_unmatched: String,
-    /// What to do with two files that get the same name in a sample
+    /// Action for two files that get the same name in a sample
     #[arg(long, default_value = "abort", value_name = "ACTION",
         value_parser = ["abort", "keep-first", "rename"])]
     on_duplicate: String,

@@ -125,7 +125,7 @@ impl Cluster {
         Client::new(config).unwrap()
     }
 
-    /// What `forebay` prints when it works on this cluster, and its exit code.
+    /// Output and exit code of a command of `forebay` on this cluster.
     pub fn cli(&self, args: &[&str]) -> (String, i32) {
         let done = command(args).env("FOREBAY_ENDPOINT", &self.endpoint).output().unwrap();
         let text = String::from_utf8_lossy(&done.stdout) + String::from_utf8_lossy(&done.stderr);

@@ -44,7 +44,7 @@ impl Fixture {
         (serde_json::from_slice(&stdout).unwrap_or_default(), status.code().unwrap())
     }
 
-    /// What `doctor` found in one check.
+    /// Result of one check of `doctor`.
     fn finding(&self, check: &str) -> Option<(String, String)> {
         let (found, _) = self.doctor();
         let rows = found.as_array().cloned().unwrap_or_default();

@@ -215,7 +215,7 @@ async fn an_answer_or_a_body_that_does_not_come_is_given_up_in_time() {
         let Some(world) = world.as_ref() else { continue };
         let _turn = world.turn().await;
         let bucket = world.bucket("silent", json!({})).await;
-        let patience = "answer_ms=500,stall_ms=500,first_pause_ms=10";
+        let retry_rules = "answer_ms=500,stall_ms=500,first_pause_ms=10";
         let silences = [
             ("late", Spoil::Late(Duration::from_secs(20))),
             ("headers-only", Spoil::Stall(0)),
@@ -226,7 +226,7 @@ async fn an_answer_or_a_body_that_does_not_come_is_given_up_in_time() {
             world.put(&bucket, name, &bytes).await;
             world.origin.next([Some(silence)]);
             let start = Instant::now();
-            world.read_right(&bucket, name, patience, &bytes);
+            world.read_right(&bucket, name, retry_rules, &bytes);
             assert!(start.elapsed() < Duration::from_secs(10), "{name}: {:?}", start.elapsed());
             assert_eq!(world.reads(name), 2, "{name}");
         }

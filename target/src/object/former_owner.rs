@@ -49,7 +49,7 @@ impl ObjectService {
         let guard = self.lock_key(info.id, name).await;
         let here = self.store().get(info.id, name).await?;
         if here.is_none_or(|here| here.stamp() <= news.stamp()) {
-            self.is_rebalance_complete(info, name);
+            self.complete_replication(info, name);
         }
         Ok(guard)
     }

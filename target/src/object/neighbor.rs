@@ -435,7 +435,7 @@ impl ObjectService {
                     if let News::Replaced(stamp) = news {
                         self.drop_slices(info, name, |of| of < stamp).await?;
                     }
-                    self.is_rebalance_complete(info, name);
+                    self.complete_replication(info, name);
                     return Ok(());
                 }
                 Some((id, e)) if started.elapsed() > HEARD_WITHIN => {

@@ -76,7 +76,7 @@ impl ObjectService {
     }
 
     /// Marks the replication of the object's last change as complete.
-    pub(super) fn is_rebalance_complete(&self, info: &BucketInfo, name: &str) {
+    pub(super) fn complete_replication(&self, info: &BucketInfo, name: &str) {
         if info.has_copies() {
             self.0.unsettled.end(&Key::new(info, name));
         }

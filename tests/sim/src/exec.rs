@@ -266,9 +266,9 @@ impl Bell {
 
     /// Ends at the first ring after this call.
     pub fn rung(&self) -> impl Future<Output = ()> + use<> {
-        let (bell, record_heartbeat) = (self.clone(), self.0.0.get());
+        let (bell, rings) = (self.clone(), self.0.0.get());
         std::future::poll_fn(move |context| {
-            if bell.0.0.get() != record_heartbeat {
+            if bell.0.0.get() != rings {
                 return Poll::Ready(());
             }
             bell.0.1.borrow_mut().push(context.waker().clone());

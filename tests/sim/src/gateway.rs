@@ -44,7 +44,7 @@ pub(crate) struct Lead {
     /// Held from the decision which nodes are alive until the log has it.
     turn: Locks<()>,
     /// The version of the state that each node has.
-    record_heartbeat: RefCell<BTreeMap<NodeId, u64>>,
+    acknowledged: RefCell<BTreeMap<NodeId, u64>>,
     observed: Bell,
 }
 
@@ -79,7 +79,7 @@ impl World {
             leases: RefCell::default(),
             looked_ms: Cell::new(now),
             turn: Locks::default(),
-            record_heartbeat: RefCell::default(),
+            acknowledged: RefCell::default(),
             observed: Bell::default(),
         };
         for node in self.state_at(me).nodes.values().filter(|n| n.alive) {
@@ -160,7 +160,7 @@ impl World {
             let state = self.state_at(me);
             let news = self.gateways[me].news.rung();
             for node in state.nodes.values().filter(|n| n.alive) {
-                let known = lead.record_heartbeat.borrow().get(&node.id).copied().unwrap_or(0);
+                let known = lead.acknowledged.borrow().get(&node.id).copied().unwrap_or(0);
                 if known < state.version {
                     let (world, lead, state) = (self.clone(), lead.clone(), state.clone());
                     let id = node.id.clone();
@@ -190,10 +190,9 @@ impl World {
             loop {
                 let observed = lead.observed.rung();
                 let state = self.state_at(me);
-                let record_heartbeat = |id| {
-                    lead.record_heartbeat.borrow().get(id).is_some_and(|known| *known >= version)
-                };
-                if state.nodes.values().filter(|n| n.alive).all(|n| record_heartbeat(&n.id)) {
+                let is_acknowledged =
+                    |id| lead.acknowledged.borrow().get(id).is_some_and(|known| *known >= version);
+                if state.nodes.values().filter(|n| n.alive).all(|n| is_acknowledged(&n.id)) {
                     return;
                 }
                 observed.await;
@@ -222,7 +221,7 @@ impl World {
             Report::Join(request) => {
                 let _turn = lead.turn.lock(&()).await;
                 let state = self.state_at(me);
-                lead.record_heartbeat.borrow_mut().remove(&request.id);
+                lead.acknowledged.borrow_mut().remove(&request.id);
                 let unnoticed = self.is_broken(Broken::QuickRestartUnnoticed)
                     && state.node(&request.id).is_some_and(|n| n.alive);
                 for command in membership::join(&state, &request) {
@@ -287,8 +286,8 @@ impl World {
 
 impl Lead {
     fn note(&self, id: &NodeId, version: u64) {
-        let mut record_heartbeat = self.record_heartbeat.borrow_mut();
-        let known = record_heartbeat.entry(id.clone()).or_default();
+        let mut acknowledged = self.acknowledged.borrow_mut();
+        let known = acknowledged.entry(id.clone()).or_default();
         *known = version.max(*known);
         self.observed.ring();
     }

@@ -77,7 +77,7 @@ pub(crate) struct Member {
     /// Index up to which the member knows that the log is committed.
     pub(crate) applied: Cell<usize>,
     /// Time of the leader's last message.
-    record_heartbeat: Cell<Micros>,
+    last_heartbeat: Cell<Micros>,
     /// The leader, as this member knows it.
     pub(crate) leader: Cell<Option<At>>,
     /// The term in which this member leads.
@@ -89,7 +89,7 @@ pub(crate) struct Member {
 impl Member {
     /// Resets the state of a process that starts; it keeps only what is on disk.
     pub(crate) fn restart(&self, now: Micros) {
-        self.record_heartbeat.set(now);
+        self.last_heartbeat.set(now);
         self.leader.set(None);
         self.leads.set(None);
     }
@@ -123,7 +123,7 @@ impl World {
             let alone = self.gateways.len() == 1;
             self.exec.sleep(50 * MS).await;
             let member = self.member(me);
-            let silent = self.exec.now() - member.record_heartbeat.get() > timeout;
+            let silent = self.exec.now() - member.last_heartbeat.get() > timeout;
             if member.leads.get().is_none() && (silent || alone) {
                 self.campaign(me).await;
                 if member.leads.get().is_none() {
@@ -176,7 +176,7 @@ impl World {
 
     fn votes(&self, at: At, term: u64, end: usize) -> Answer {
         let member = self.member(at);
-        let waits = self.exec.now() - member.record_heartbeat.get() < VOTED_AGAIN_AFTER
+        let waits = self.exec.now() - member.last_heartbeat.get() < VOTED_AGAIN_AFTER
             || member.leads.get().is_some_and(|_| self.leads_still(at));
         let votes = term > member.term.get() && !waits && end >= member.log_end.get();
         if votes {
@@ -222,7 +222,7 @@ impl World {
         if member.leads.get() == Some(term) {
             self.note(|| format!("gateway {me} gives up its term {term}"));
             member.leads.set(None);
-            member.record_heartbeat.set(self.exec.now());
+            member.last_heartbeat.set(self.exec.now());
         }
     }
 
@@ -269,7 +269,7 @@ impl World {
         member.term.set(term);
         member.leads.set(None);
         member.leader.set(Some(leader));
-        member.record_heartbeat.set(self.exec.now());
+        member.last_heartbeat.set(self.exec.now());
         member.log_end.set(end);
         if applied > member.applied.get() {
             member.applied.set(applied);
@@ -288,9 +288,9 @@ impl World {
         let _turn = turns.lock(&()).await;
         let state = self.state_at(me);
         (*state).clone().apply(state.version + 1, command.clone())?;
-        let record_heartbeat = self.hear_of(me, term, self.group.len() + 1, DECIDED_WITHIN).await;
+        let votes = self.hear_of(me, term, self.group.len() + 1, DECIDED_WITHIN).await;
         let leads = gateway.member.leads.get() == Some(term) && self.group.term.get() == term;
-        if !record_heartbeat || !leads {
+        if !votes || !leads {
             if self.exec.percent(50) && self.group.term.get() == term {
                 *self.group.left_over.borrow_mut() = Some(command);
             }

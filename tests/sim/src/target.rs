@@ -145,7 +145,7 @@ impl World {
             }
         };
         let within = LEASE_BACK_WITHIN_MS * MS;
-        let no = || Error::unavailable("this node hears from no gateway that a majority follows");
+        let no = || Error::unavailable("no gateway that leads a majority has confirmed this node");
         self.exec.within(within, comes).await.ok_or_else(no)
     }
 
