@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import ast
 import re
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+
+from check_house import repository_files
 
 ROOT = Path(__file__).resolve().parent.parent
 # Written anew with the engine of replication, which both will run; as of 2026-11-27.
@@ -109,11 +110,10 @@ def problems_of(name: str, text: str) -> Iterator[str]:
 
 
 def main() -> int:
-    done = subprocess.run(["git", "-C", ROOT, "ls-files"], capture_output=True, text=True, check=True)
     found = []
-    for name in done.stdout.splitlines():
+    for name in repository_files(ROOT):
         path = ROOT / name
-        if name.startswith(EXCEPTIONS) or path == Path(__file__) or not path.is_file():
+        if name.startswith(EXCEPTIONS) or path == Path(__file__):
             continue
         if path.suffix in CODE or path.suffix == ".md":
             found += problems_of(name, path.read_text(encoding="utf-8", errors="replace"))

@@ -19,12 +19,14 @@ lanes=(
      seeds:lightning torchvision:tests/seeds"
 )
 
-# run_part NAME SCRIPTS TESTS ARGS…
+# run_part SCRIPTS TESTS ARGS…
 run_part() {
-    local scripts=$2 tests=$3 path= script rc=0
-    shift 3
+    local scripts=$1 tests=$2 path= script folder rc=0
+    shift 2
     for script in $scripts; do
-        path+=${path:+:}$("ci/$script.sh")
+        # Without a package its tests would skip.
+        folder=$("ci/$script.sh") || return 1
+        path+=${path:+:}$folder
     done
     PYTHONPATH=$path build/venv/bin/python -m pytest "$tests" \
         -o cache_dir="build/pytest-cache/${tests//\//-}" "$@" || rc=$?
@@ -34,25 +36,21 @@ run_part() {
 
 # run_lane LANE ARGS…: fails after the first part that fails.
 run_lane() {
-    local lane=$1 name scripts tests begin log
+    local lane=$1 name scripts tests begin log state
     shift
     while IFS=: read -r name scripts tests; do
         name=${name#"${name%%[! ]*}"}
         if [ $# -gt 0 ]; then
             printf '\n--- %s\n' "$name"
-            run_part "$name" "$scripts" "$tests" "$@" || return 1
+            run_part "$scripts" "$tests" "$@" || return 1
             continue
         fi
-        begin=$SECONDS
+        begin=$SECONDS state=
         log=$(mktemp)
-        if run_part "$name" "$scripts" "$tests" >"$log" 2>&1; then
-            printf '\n--- %s: %d s\n%s\n' "$name" $((SECONDS - begin)) "$(cat "$log")"
-            rm -f "$log"
-        else
-            printf '\n--- %s: FAILED after %d s\n%s\n' "$name" $((SECONDS - begin)) "$(cat "$log")"
-            rm -f "$log"
-            return 1
-        fi
+        run_part "$scripts" "$tests" >"$log" 2>&1 || state='FAILED after '
+        printf '\n--- %s: %s%d s\n%s\n' "$name" "$state" $((SECONDS - begin)) "$(cat "$log")"
+        rm -f "$log"
+        [ -z "$state" ] || return 1
     done <<<"$lane"
 }
 
