@@ -4,7 +4,7 @@ use std::io;
 use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
@@ -15,6 +15,7 @@ use tokio_util::io::ReaderStream;
 
 use forebay_core::Error as CoreError;
 use forebay_core::buffers::GrowingBuffer;
+use forebay_core::locks::MutexExt;
 
 /// Bytes being read.
 pub type ByteStream = Pin<Box<dyn Stream<Item = io::Result<Bytes>> + Send>>;
@@ -96,7 +97,7 @@ impl Body {
 fn once(stream: impl Stream<Item = io::Result<Bytes>> + Send + 'static) -> OpenStream {
     let stream: Mutex<Option<ByteStream>> = Mutex::new(Some(Box::pin(stream)));
     Arc::new(move || {
-        let taken = stream.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let taken = stream.locked().take();
         Box::pin(async move { taken.ok_or_else(|| io::Error::other("cannot be read twice")) })
     })
 }
@@ -145,12 +146,12 @@ impl Progress {
 
     /// The failure of the local source; another try cannot help.
     pub(crate) fn failure(&self) -> Option<CoreError> {
-        self.failed.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.failed.locked().clone()
     }
 
     fn fail(&self, error: CoreError) -> io::Error {
         let shown = io::Error::other(error.to_string());
-        *self.failed.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+        *self.failed.locked() = Some(error);
         shown
     }
 }

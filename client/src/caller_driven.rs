@@ -6,11 +6,12 @@ use std::collections::HashMap;
 use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::{Pin, pin};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use forebay_core::locks::MutexExt;
 use http::header::HOST;
 use http::uri::PathAndQuery;
 use http::{HeaderValue, Request, Response, Uri};
@@ -90,7 +91,7 @@ impl CallerDrivenPool {
     }
 
     fn kept(&self, authority: &str) -> Option<Connection> {
-        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut idle = self.idle.locked();
         let list = idle.get_mut(authority)?;
         list.retain(|(since, _)| since.elapsed() < KEEP_IDLE);
         list.pop().map(|(_, connection)| connection)
@@ -233,7 +234,7 @@ impl Home {
         if connection.http.is_none() {
             return;
         }
-        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut idle = self.idle.locked();
         let list = idle.entry(self.authority).or_default();
         if list.len() < MAX_IDLE_CONNECTIONS {
             list.push((Instant::now(), connection));

@@ -2,9 +2,10 @@
 //! there are too many. Then the limit is halved, and grows slowly again while requests succeed
 //! (additive increase, multiplicative decrease).
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 use forebay_core::ErrorCode;
+use forebay_core::locks::MutexExt;
 use tokio::sync::Notify;
 
 /// A limit above this is dropped.
@@ -52,7 +53,7 @@ impl Pace {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.locked()
     }
 }
 

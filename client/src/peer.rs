@@ -1,6 +1,6 @@
 //! Requests between nodes: signed, one try each.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
@@ -14,6 +14,7 @@ use serde::de::DeserializeOwned;
 use forebay_core::batch::BatchRequest;
 use forebay_core::cloud_rules::{CloudRules, RETRY_HEADER};
 use forebay_core::intra::MAP_HEADER;
+use forebay_core::locks::MutexExt;
 use forebay_core::object::ObjectMeta;
 use forebay_core::sign::{
     NO_BODY, NODE_AUTH_HEADER, PROOF_FORMAT_PATH, Signer, UNSIGNED_BODY, body_hash,
@@ -194,7 +195,7 @@ impl PeerClient {
         let noted = failure.clone();
         let stream = stream.map_err(move |e| {
             let shown = std::io::Error::other(e.to_string());
-            *noted.lock().unwrap_or_else(PoisonError::into_inner) = Some(e);
+            *noted.locked() = Some(e);
             shown
         });
         let (upload, progress) = Body::once_of(stream, len).open().await.map_err(Error::Api)?;
@@ -203,7 +204,7 @@ impl PeerClient {
         let request = transport::finish(builder, upload)?;
         let answer = self.transport.send_ok(url, request, Some(&progress)).await;
         let answer = answer.map_err(|(e, _)| {
-            let source = failure.lock().unwrap_or_else(PoisonError::into_inner).take();
+            let source = failure.locked().take();
             source.map_or(e, Error::Api)
         })?;
         let (parts, body) = answer.into_parts();

@@ -36,6 +36,7 @@ pub mod job;
 pub mod lease;
 pub mod list_columns;
 pub mod list_page;
+pub mod locks;
 pub mod membership;
 pub mod name;
 pub mod native;

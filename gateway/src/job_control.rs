@@ -5,11 +5,12 @@
 //! restarts of their targets is reported as failed.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use forebay_core::ishard::IshardSpec;
 use forebay_core::job::{self, JobKind, JobSpec, JobState, JobStatus, Selection, Task};
+use forebay_core::locks::MutexExt;
 use forebay_core::state::{ClusterState, Node, Summary};
 use forebay_core::v1::jobs::unknown_job;
 use forebay_core::{Bucket, Error, ErrorCode, NodeId, Result, placement};
@@ -172,7 +173,7 @@ impl JobControl {
     }
 
     fn table(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, JobStatus>> {
-        self.started.lock().unwrap_or_else(PoisonError::into_inner)
+        self.started.locked()
     }
 
     fn remember(&self, job: JobStatus) {

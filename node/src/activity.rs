@@ -1,7 +1,9 @@
 //! Whether anyone but the cluster's own nodes uses this process, and how long it has been unused.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
+
+use forebay_core::locks::MutexExt;
 
 /// The users of a process; cheap to clone.
 #[derive(Clone, Debug)]
@@ -33,7 +35,7 @@ impl Activity {
 
     /// Returns how long the process has been unused; zero while it is in use.
     pub fn quiet_for(&self) -> Duration {
-        let state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let state = self.0.locked();
         match state.users {
             0 => state.last.elapsed(),
             _ => Duration::ZERO,
@@ -41,7 +43,7 @@ impl Activity {
     }
 
     fn change(&self, change: impl FnOnce(&mut State)) {
-        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.0.locked();
         change(&mut state);
         state.last = Instant::now();
     }

@@ -1,10 +1,11 @@
 //! Limits the open connections of a process, so that file descriptors stay available for files.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard};
 
 use axum::http::StatusCode;
 use forebay_core::Error;
+use forebay_core::locks::MutexExt;
 use forebay_core::v1::error::ErrorBody;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -90,7 +91,7 @@ impl Connections {
     }
 
     fn open(&self) -> MutexGuard<'_, Open> {
-        self.0.open.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.open.locked()
     }
 
     /// Registers a connection, which also ends when `stop` is cancelled. Above the cap the oldest

@@ -2,10 +2,11 @@
 
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
+use forebay_core::locks::MutexExt;
 use hyper::rt::{Sleep, Timer};
 
 /// Limits how long a connection may be without a complete head of a request. One timer serves all
@@ -46,7 +47,7 @@ impl HeadTimeout {
     }
 
     fn clock(&self) -> MutexGuard<'_, Clock> {
-        self.clock.lock().unwrap_or_else(PoisonError::into_inner)
+        self.clock.locked()
     }
 
     fn poll_over(&self, cx: &mut Context<'_>) -> Poll<()> {

@@ -5,11 +5,12 @@
 
 use std::collections::VecDeque;
 use std::io::Write;
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock};
 
 use axum::response::Response;
 use flate2::Compression;
 use flate2::write::GzEncoder;
+use forebay_core::locks::MutexExt;
 use forebay_core::v1::query::Query;
 use forebay_core::{Error, Result};
 use tracing::Level;
@@ -118,7 +119,7 @@ impl Default for Logs {
 impl Logs {
     fn rings(&self) -> MutexGuard<'_, Rings> {
         // Lines are complete before they are pushed, so a panic leaves nothing half done.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.locked()
     }
 
     /// Stores one line, which ends in a line feed.

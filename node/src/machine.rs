@@ -3,10 +3,11 @@
 //! Without `/proc` all numbers are 0: they are for display only, and nothing depends on them.
 
 use std::fs::read_to_string;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use forebay_core::intra::Machine;
+use forebay_core::locks::MutexExt;
 
 /// Numbers younger than this are reused.
 const FRESH: Duration = Duration::from_secs(1);
@@ -26,7 +27,7 @@ struct Sample {
 /// Returns the current numbers.
 pub fn machine() -> Machine {
     static LAST: Mutex<Option<Sample>> = Mutex::new(None);
-    let mut last = LAST.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut last = LAST.locked();
     if let Some(sample) = last.as_ref().filter(|s| s.at.elapsed() < FRESH) {
         return sample.machine.clone();
     }

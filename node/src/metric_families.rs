@@ -1,7 +1,8 @@
 //! A registry of metrics that also lists the families which have no samples yet.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
+use forebay_core::locks::MutexExt;
 use prometheus::core::{Collector, Desc};
 use prometheus::proto::MetricFamily;
 use prometheus::{IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry};
@@ -68,6 +69,6 @@ impl Families {
     }
 
     fn list(&self) -> MutexGuard<'_, Vec<Family>> {
-        self.list.lock().unwrap_or_else(PoisonError::into_inner)
+        self.list.locked()
     }
 }

@@ -1,12 +1,13 @@
 //! Batches: builds requests from flat lists and returns the results as buffers and exceptions.
 //! `_core.BatchStream` returns results one by one, `_core.PendingBatch` all of them later.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::Instant;
 
 use bytes::Bytes;
 use forebay_client::{BatchItem, BatchStream as NativeStream, Client, Result};
 use forebay_core::batch::{BatchEntry, BatchRequest};
+use forebay_core::locks::MutexExt;
 use forebay_core::{Error, ObjectName};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
@@ -241,7 +242,7 @@ impl BatchStream {
     }
 
     fn __next__<'py>(&self, py: Python<'py>) -> PyResult<Option<Run<'py>>> {
-        let slot = || self.stream.lock().unwrap_or_else(PoisonError::into_inner);
+        let slot = || self.stream.locked();
         let Some(mut stream) = slot().take() else { return Ok(None) };
         let Some(native) = stream.get_mut() else {
             *slot() = Some(stream);

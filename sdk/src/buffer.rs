@@ -4,12 +4,13 @@
 use std::collections::HashMap;
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use bytes::buf::UninitSlice;
 use bytes::{BufMut, Bytes};
 use forebay_core::batch_stream::{Room, Rooms};
+use forebay_core::locks::MutexExt;
 use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::{PyBufferError, PyValueError};
 use pyo3::ffi;
@@ -215,7 +216,7 @@ impl BytesRooms {
     }
 
     fn full(&self) -> MutexGuard<'_, HashMap<usize, Arc<Unfilled>>> {
-        self.full.lock().unwrap_or_else(PoisonError::into_inner)
+        self.full.locked()
     }
 
     /// The object that holds these bytes; the bytes themselves if no object does.
@@ -253,7 +254,7 @@ impl Room for Receiving {
 
     fn finish(self: Box<Self>) -> Bytes {
         let object = Arc::new(self.bytes);
-        let mut full = self.full.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut full = self.full.locked();
         full.insert(object.start as usize, object.clone());
         Bytes::from_owner(Filled(object))
     }

@@ -1,12 +1,13 @@
 //! Single objects: byte ranges, uploads of many, `_core.ObjectStream` (one object in chunks), and
 //! `_core.PendingObject` (a whole object, later).
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use bytes::Bytes;
 use forebay_client::{
     Body, Client, GetReply, ObjectStream as NativeStream, Result as ClientResult, no_memory,
 };
+use forebay_core::locks::MutexExt;
 use forebay_core::size::RangeSpec;
 use forebay_core::{Bucket, Error, Result};
 use futures::{StreamExt, TryStreamExt, stream};
@@ -167,7 +168,7 @@ impl ObjectStream {
     }
 
     fn __next__(&self, py: Python<'_>) -> PyResult<Option<Buffer>> {
-        let slot = || self.stream.lock().unwrap_or_else(PoisonError::into_inner);
+        let slot = || self.stream.locked();
         let Some(mut stream) = slot().take() else { return Ok(None) };
         let Some(native) = stream.get_mut() else {
             *slot() = Some(stream);

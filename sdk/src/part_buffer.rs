@@ -1,9 +1,10 @@
 //! `_core.PartBuffer`: the bytes of an upload's next part, in memory that is reused for later
 //! parts.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use bytes::Bytes;
+use forebay_core::locks::MutexExt;
 use pyo3::buffer::PyBuffer;
 use pyo3::prelude::*;
 
@@ -27,7 +28,7 @@ struct Spare(Arc<Mutex<Vec<Vec<u8>>>>);
 
 impl Spare {
     fn lock(&self) -> MutexGuard<'_, Vec<Vec<u8>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.locked()
     }
 }
 
@@ -53,7 +54,7 @@ impl Drop for Part {
 
 impl PartBuffer {
     fn part(&self) -> MutexGuard<'_, Vec<u8>> {
-        self.part.lock().unwrap_or_else(PoisonError::into_inner)
+        self.part.locked()
     }
 
     /// Takes the collected bytes; the next part is empty.

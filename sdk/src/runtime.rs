@@ -8,10 +8,11 @@
 use std::cell::RefCell;
 use std::future::Future;
 use std::mem::ManuallyDrop;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
+use forebay_core::locks::MutexExt;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
@@ -177,13 +178,13 @@ impl<T: Send + 'static> Pending<T> {
 
     /// Whether the result is available, or was taken.
     pub(crate) fn is_done(&self) -> bool {
-        let work = self.work.lock().unwrap_or_else(PoisonError::into_inner);
+        let work = self.work.locked();
         work.as_ref().and_then(Owned::get).is_none_or(|work| work.0.is_finished())
     }
 
     /// Waits for the result, which can be taken once.
     pub(crate) fn wait(&self, py: Python<'_>) -> PyResult<T> {
-        let work = self.work.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let work = self.work.locked().take();
         let work = work.ok_or_else(|| PyRuntimeError::new_err("this was taken before"))?;
         let Some(mut work) = work.into_inner() else {
             return Err(PyRuntimeError::new_err("this was asked for by the parent process"));

@@ -1,8 +1,9 @@
 //! `_core.Upload`: an object that is uploaded in parts while its content is produced.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use forebay_client::Upload as Native;
+use forebay_core::locks::MutexExt;
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 
@@ -25,11 +26,11 @@ impl From<Native> for Upload {
 
 impl Upload {
     fn put_back(&self, native: Owned<Native>) {
-        *self.native.lock().unwrap_or_else(PoisonError::into_inner) = Some(native);
+        *self.native.locked() = Some(native);
     }
 
     fn take(&self) -> PyResult<Owned<Native>> {
-        let taken = self.native.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let taken = self.native.locked().take();
         let native = taken.ok_or_else(|| PyValueError::new_err("the upload is over"))?;
         if native.get().is_some() {
             return Ok(native);

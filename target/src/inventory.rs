@@ -1,6 +1,6 @@
 //! Inventories on the target that owns their object: taken from the backend, returned in pages.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use forebay_core::bucket::BucketInfo;
@@ -10,6 +10,7 @@ use forebay_core::inventory::{
     home, object_of, page_limit, select,
 };
 use forebay_core::job::JobKind;
+use forebay_core::locks::MutexExt;
 use forebay_core::object::ListEntry;
 use forebay_core::size::{ByteRange, RangeSpec};
 use forebay_core::{Error, ErrorCode, Result};
@@ -51,7 +52,7 @@ pub(crate) fn create(
             () = stop.cancelled() => Err(Error::new(ErrorCode::Conflict, "stopped")),
             done = objects.put(&home, object.as_str(), put) => done.map(drop),
         };
-        let job = job.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let job = job.locked().take();
         if let Some(job) = job {
             job.end(outcome);
         }
@@ -88,7 +89,7 @@ fn rows(
                 return Ok(Some((Bytes::from(writer.finish(unix_ns())?), Left::Nothing)));
             };
             let bytes = writer.rows(&rows)?;
-            if let Some(job) = job.lock().unwrap_or_else(PoisonError::into_inner).as_ref() {
+            if let Some(job) = job.locked().as_ref() {
                 job.count(rows.len() as u64, bytes.len() as u64);
             }
             Ok(Some((Bytes::from(bytes), Left::Rows { writer, pages: Some(pages) })))

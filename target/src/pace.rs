@@ -1,8 +1,9 @@
 //! Keeps this target within its share of a limit per second, of bytes or of calls.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::Duration;
 
+use forebay_core::locks::MutexExt;
 use tokio::time::{Instant, sleep_until};
 
 /// The rate limit of one job, or of one bucket's backend.
@@ -40,7 +41,7 @@ impl Pace {
             return Some(now);
         }
         let takes = Duration::try_from_secs_f64(n as f64 / self.per_second);
-        let mut free_at = self.free_at.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut free_at = self.free_at.locked();
         let turn = (*free_at).max(now);
         if wait.is_some_and(|wait| turn - now > wait) {
             return None;

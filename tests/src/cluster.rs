@@ -10,6 +10,7 @@ use forebay_client::{Client, ClientConfig};
 use forebay_core::bucket::{BackendKind, BackendSpec};
 use forebay_core::intra::MapReply;
 use forebay_core::job::{JobKind, JobState, Selection};
+use forebay_core::locks::MutexExt;
 use forebay_core::{Bucket, Provider, placement};
 use tempfile::TempDir;
 
@@ -334,7 +335,7 @@ impl Drop for Cluster {
                 let _ = dev.wait();
             }
         }
-        for mut child in self.again.lock().unwrap_or_else(|e| e.into_inner()).drain(..) {
+        for mut child in self.again.locked().drain(..) {
             if wait_for_end(&mut child, Duration::from_secs(1)).is_none() {
                 let _ = child.kill();
                 let _ = child.wait();

@@ -10,6 +10,8 @@ use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
 use std::sync::Mutex;
 
+use forebay_core::locks::MutexExt;
+
 use crate::cluster::Process;
 
 const WIRE: &str = include_str!("lab/wire.py");
@@ -196,7 +198,7 @@ impl Lab {
 
 impl Drop for Lab {
     fn drop(&mut self) {
-        self.wires.lock().unwrap_or_else(|e| e.into_inner()).clear();
+        self.wires.locked().clear();
         self.remove();
     }
 }

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use forebay_client::{Client, ClientConfig};
 use forebay_core::intra::MapReply;
+use forebay_core::locks::MutexExt;
 use forebay_core::{Bucket, placement};
 use tempfile::TempDir;
 
@@ -319,7 +320,7 @@ impl Drop for LabCluster {
             eprintln!("{}", self.logs());
         }
         for node in self.nodes() {
-            let child = node.process.lock().unwrap_or_else(|e| e.into_inner()).take();
+            let child = node.process.locked().take();
             if let Some(mut child) = child {
                 let _ = child.kill();
                 let _ = child.wait();

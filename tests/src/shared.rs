@@ -1,6 +1,8 @@
 //! Something that takes seconds to start, used by all tests of a file that run at one time.
 
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
+
+use forebay_core::locks::MutexExt;
 
 /// Started by the first test that needs it, dropped when the last test that holds it ends. A plain
 /// `static` would never be dropped, and would leave processes behind.
@@ -13,7 +15,7 @@ impl<T> Shared<T> {
     }
 
     pub fn get(&self, start: impl FnOnce() -> T) -> Arc<T> {
-        let mut held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut held = self.0.locked();
         held.upgrade().unwrap_or_else(|| {
             let new = Arc::new(start());
             *held = Arc::downgrade(&new);

@@ -4,6 +4,8 @@ use std::io::{IsTerminal, stderr};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
+use forebay_core::locks::MutexExt;
+
 /// Progress of one piece of work; shared by its threads.
 #[derive(Debug)]
 pub(crate) struct Progress {
@@ -33,7 +35,7 @@ impl Progress {
     /// Adds finished steps.
     pub(crate) fn add(&self, steps: u64) {
         // A number from a thread that panicked is as good as any other.
-        let mut done = self.done.lock().unwrap_or_else(|e| e.into_inner());
+        let mut done = self.done.locked();
         done.steps += steps;
         let terminal = stderr().is_terminal();
         let pause = Duration::from_secs(if terminal { 1 } else { 20 });

@@ -4,11 +4,12 @@
 use std::io::{self, Read};
 use std::mem;
 use std::panic::AssertUnwindSafe;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use bytes::{Bytes, BytesMut};
 use forebay_core::archive::{ArchiveFormat, Limits, TarReader, decompress, from_io, is_behind_end};
 use forebay_core::batch::{BatchEntry, BatchRequest};
+use forebay_core::locks::MutexExt;
 use forebay_core::{Bucket, Error, ErrorCode, ObjectName, Result};
 use futures::{FutureExt, StreamExt};
 use tokio::runtime::Handle;
@@ -233,7 +234,7 @@ fn take_in(
 }
 
 fn lock(outbox: &Mutex<Outbox>) -> MutexGuard<'_, Outbox> {
-    outbox.lock().unwrap_or_else(PoisonError::into_inner)
+    outbox.locked()
 }
 
 /// Collects items before they are sent.

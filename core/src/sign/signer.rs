@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, RwLock};
 
 use super::claims::NOTHING;
 use super::{
@@ -10,6 +10,7 @@ use super::{
     REDIRECT_PROOF, REDIRECT_TTL_S, UNSIGNED_BODY, redirect_target,
 };
 use crate::error::Result;
+use crate::locks::RwLockExt;
 use crate::name::NodeId;
 use crate::v1::query::decode_path;
 
@@ -43,7 +44,7 @@ impl Signer {
     }
 
     fn format(&self, url: &str) -> Option<ProofFormat> {
-        self.formats.read().unwrap_or_else(PoisonError::into_inner).get(url).copied()
+        self.formats.read_locked().get(url).copied()
     }
 
     fn reads_first_only(&self, url: &str) -> bool {
@@ -60,14 +61,14 @@ impl Signer {
 
     /// Records whether the node at `url` reads only the first format.
     pub fn note_format(&self, url: &str, is_first: bool, now: u64) {
-        let mut formats = self.formats.write().unwrap_or_else(PoisonError::into_inner);
+        let mut formats = self.formats.write_locked();
         formats.insert(url.to_owned(), ProofFormat { is_first, noted_s: now });
     }
 
     /// Drops the recorded format of the node at `url`, which rejected a proof: it has to be asked
     /// again.
     pub fn forget_format(&self, url: &str) {
-        self.formats.write().unwrap_or_else(PoisonError::into_inner).remove(url);
+        self.formats.write_locked().remove(url);
     }
 
     /// A proof of the first format for a call to a node that reads no other.
@@ -149,7 +150,7 @@ impl Signer {
 
     /// A grant for Forebay's clients, in a format that all known nodes can read.
     pub fn grant(&self, now: u64) -> String {
-        let formats = self.formats.read().unwrap_or_else(PoisonError::into_inner);
+        let formats = self.formats.read_locked();
         if formats.values().any(|format| format.is_first) {
             let expiry = now + GRANT_TTL_S;
             return format!("{expiry}.{}", self.secret.prove_first("grant", &[], expiry));

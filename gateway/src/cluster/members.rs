@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use forebay_client::PeerClient;
 use forebay_core::intra::{
     Heartbeat, HeartbeatReply, JoinRequest, LeaveReply, LeaveRequest, NodeUsage,
 };
 use forebay_core::lease::{DEAD_AFTER_MS, LEASE_MS, Leases};
+use forebay_core::locks::MutexExt;
 use forebay_core::state::{Command, Role};
 use forebay_core::{Error, NodeId, Result, membership};
 use forebay_node::clock::{Clock, unix_ns};
@@ -82,7 +83,7 @@ impl Members {
 
     fn table(&self) -> MutexGuard<'_, Table> {
         // The table is a cache of reports: after a panic, the next reports correct it.
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+        self.table.locked()
     }
 
     /// Admits a node, also after a restart.

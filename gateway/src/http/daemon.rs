@@ -1,6 +1,6 @@
 //! Health, readiness and metrics of a gateway.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use axum::Router;
@@ -8,6 +8,7 @@ use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use forebay_core::locks::MutexExt;
 use forebay_core::state::{ClusterState, Node, NodeStatus, Role};
 use forebay_core::v1::headers as v1;
 use forebay_node::clock::unix_ns;
@@ -82,7 +83,7 @@ async fn metrics(State(state): State<Daemon>) -> Response {
     let pages: Vec<(String, String)> = answers.into_iter().flatten().collect();
     let members = snapshot.targets().map(|node| node.id.as_str());
     // After a panic, the stored sums are still valid.
-    let sums = state.sums.lock().unwrap_or_else(PoisonError::into_inner).render(&pages, members);
+    let sums = state.sums.locked().render(&pages, members);
     let text = state.metrics.render() + &sums + &seen(&snapshot, &state.leadership.now());
     with_type("text/plain; version=0.0.4", text)
 }

@@ -3,8 +3,9 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
+use forebay_core::locks::MutexExt;
 use forebay_core::{Error, Result, placement};
 use serde::{Deserialize, Serialize};
 
@@ -112,31 +113,31 @@ impl Mine {
     }
 
     pub(super) fn id(&self) -> u64 {
-        self.member.lock().unwrap_or_else(PoisonError::into_inner).id
+        self.member.locked().id
     }
 
     pub(super) fn place(&self) -> Place {
-        self.member.lock().unwrap_or_else(PoisonError::into_inner).place
+        self.member.locked().place
     }
 
     /// Records the position in the file, then in memory.
     pub(super) async fn set_place(&self, place: Place) -> Result<()> {
-        let mut member = self.member.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let mut member = self.member.locked().clone();
         if member.place == place {
             return Ok(());
         }
         member.place = place;
         let kept = member.clone();
-        let file = self.file.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let file = self.file.locked().clone();
         let file = file.ok_or_else(|| Error::unavailable("this gateway is about to stop"))?;
         on_disk(file, move |file| file.set_member(&kept)).await?;
-        *self.member.lock().unwrap_or_else(PoisonError::into_inner) = member;
+        *self.member.locked() = member;
         Ok(())
     }
 
     /// Releases the file.
     pub(super) fn close(&self) {
-        self.file.lock().unwrap_or_else(PoisonError::into_inner).take();
+        self.file.locked().take();
     }
 
     /// Why a removed gateway does not run.

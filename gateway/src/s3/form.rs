@@ -1,13 +1,14 @@
 //! Form uploads of browsers: the fields identify the sender and the object; the file streams
 //! through to the owner of the key, which checks the permission.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use axum::body::{Body, BodyDataStream};
 use axum::http::request::Parts;
 use axum::http::{Method, StatusCode, header};
 use axum::response::Response;
 use bytes::Bytes;
+use forebay_core::locks::MutexExt;
 use forebay_core::s3::auth::{Identity, PostPolicy, authenticate_form};
 use forebay_core::s3::bodies::Tag;
 use forebay_core::s3::form::{FormDecoder, PostForm};
@@ -70,7 +71,7 @@ impl S3 {
         let put = Relay::request(Method::PUT, &path, headers, body)?;
         let answer = self.ask_owner(&found, &form.key, &who, put).await;
         // The error of the form is more specific than the broken request.
-        if let Some(e) = failure.lock().unwrap_or_else(PoisonError::into_inner).take() {
+        if let Some(e) = failure.locked().take() {
             return Err(e);
         }
         let answer = answer?;
@@ -131,7 +132,7 @@ impl File {
         .try_flatten()
         .map_err(move |e: S3Error| {
             let stop = Error::invalid(e.to_string());
-            *failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(e);
+            *failure.locked() = Some(e);
             stop
         })
     }

@@ -1,9 +1,10 @@
 //! Remembers used proofs of nodes, within bounded memory.
 
 use std::collections::HashSet;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use forebay_core::NodeId;
+use forebay_core::locks::MutexExt;
 use forebay_core::placement;
 use forebay_core::sign::NODE_AUTH_TTL_S;
 
@@ -28,7 +29,7 @@ impl Replays {
     /// Records a proof; returns whether it is new.
     pub(super) fn is_first(&self, sender: &NodeId, nonce: u64, now: u64) -> bool {
         let proof = (placement::digest(sender.as_str()), nonce);
-        let mut generations = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut generations = self.0.locked();
         let Generations { current, previous, since } = &mut *generations;
         if current.len() >= GENERATION_ENTRIES || now.saturating_sub(*since) > GENERATION_S {
             *since = now;

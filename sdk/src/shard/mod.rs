@@ -4,10 +4,11 @@
 mod index;
 mod parts;
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use forebay_client::{Sample, ShardItem, ShardStream as NativeStream};
 use forebay_core::Error;
+use forebay_core::locks::MutexExt;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyString};
@@ -82,7 +83,7 @@ impl ShardStream {
         &self,
         read: impl FnOnce(&mut Reading) -> PyResult<Option<T>>,
     ) -> PyResult<Option<T>> {
-        let slot = || self.reading.lock().unwrap_or_else(PoisonError::into_inner);
+        let slot = || self.reading.locked();
         let Some(mut owned) = slot().take() else { return Ok(None) };
         let Some(reading) = owned.get_mut() else {
             *slot() = Some(owned);
@@ -135,6 +136,6 @@ impl ShardStream {
 
     /// Stops reading.
     fn close(&self) {
-        drop(self.reading.lock().unwrap_or_else(PoisonError::into_inner).take());
+        drop(self.reading.locked().take());
     }
 }

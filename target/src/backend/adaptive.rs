@@ -4,10 +4,11 @@
 //! then on the limit grows with time, as TCP's CUBIC does: quickly to just below its old value,
 //! slowly around it, and quickly again above it.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use forebay_core::error::{Error, ErrorCode};
+use forebay_core::locks::MutexExt;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, sleep_until, timeout_at};
 
@@ -55,7 +56,7 @@ impl Adaptive {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.locked()
     }
 
     /// Waits for a permit, at most for `wait`.

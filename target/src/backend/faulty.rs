@@ -3,11 +3,12 @@
 //! It is part of the product so that every layer above can be tested against the same faults.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use forebay_core::error::{Error, ErrorCode, Result};
+use forebay_core::locks::MutexExt;
 use forebay_core::size::ByteRange;
 use futures::stream::{self, StreamExt};
 
@@ -49,7 +50,7 @@ impl Faulty {
     }
 
     fn plan(&self) -> std::sync::MutexGuard<'_, Plan> {
-        self.plan.lock().unwrap_or_else(PoisonError::into_inner)
+        self.plan.locked()
     }
 
     /// Injects a fault into call `nth` of `op` (counted from 1, over the whole life).

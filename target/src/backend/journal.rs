@@ -2,11 +2,12 @@
 //! another request to the backend.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use async_trait::async_trait;
 use forebay_core::error::{ErrorCode, Result};
 use forebay_core::intra::{Change, Changed, JournalMark};
+use forebay_core::locks::MutexExt;
 use forebay_core::size::ByteRange;
 use rand::RngExt;
 
@@ -37,7 +38,7 @@ impl Default for Journal {
 
 impl Journal {
     fn lock(&self) -> MutexGuard<'_, Changes> {
-        self.changes.lock().unwrap_or_else(PoisonError::into_inner)
+        self.changes.locked()
     }
 
     fn note(&self, change: Change) {
@@ -67,7 +68,7 @@ pub(crate) struct Journals(Mutex<HashMap<u64, Arc<Journal>>>);
 
 impl Journals {
     fn lock(&self) -> MutexGuard<'_, HashMap<u64, Arc<Journal>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.locked()
     }
 
     pub(crate) fn of(&self, bucket_id: u64) -> Arc<Journal> {

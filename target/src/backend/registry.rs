@@ -2,12 +2,13 @@
 
 use std::collections::HashMap;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use forebay_core::bucket::{BackendKind, BackendSpec, BucketInfo};
 use forebay_core::cloud_rules::{CloudRule, CloudRules, Compose};
 use forebay_core::error::{Error, Result};
+use forebay_core::locks::MutexExt;
 use forebay_core::name::Bucket;
 use forebay_node::bill::{Bill, Bills};
 use tokio::sync::Semaphore;
@@ -263,7 +264,7 @@ impl Backends {
     }
 
     fn known(&self) -> std::sync::MutexGuard<'_, HashMap<u64, Known>> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+        self.known.locked()
     }
 
     /// The backend of a bucket without retries and limits.
@@ -325,7 +326,7 @@ impl Backends {
     }
 
     fn permits_for(&self, endpoint: &str) -> Arc<Semaphore> {
-        let mut permits = self.permits.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut permits = self.permits.locked();
         let new = || Arc::new(Semaphore::new(self.settings.concurrency.max(1)));
         Arc::clone(permits.entry(endpoint.to_owned()).or_insert_with(new))
     }

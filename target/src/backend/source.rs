@@ -1,8 +1,9 @@
 //! Helpers for the source of a put, for backends that send over HTTP.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use forebay_core::error::{Error, Result};
+use forebay_core::locks::MutexExt;
 use forebay_core::size::ByteRange;
 
 use super::PutBody;
@@ -13,7 +14,7 @@ pub(super) struct SourceError(Arc<Mutex<Option<Error>>>);
 
 impl SourceError {
     fn lock(&self) -> std::sync::MutexGuard<'_, Option<Error>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.locked()
     }
 
     pub(super) fn keep(&self, error: &Error) {

@@ -6,9 +6,10 @@
 use std::collections::BTreeMap;
 use std::pin::pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
+use forebay_core::locks::MutexExt;
 use forebay_core::{Error, ErrorCode, Result};
 use forebay_node::listener::Hangup;
 use forebay_node::metrics::Metrics;
@@ -102,18 +103,18 @@ struct Progress {
 
 impl Progress {
     fn stalled_since(&self) -> Option<Instant> {
-        *self.stalled.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.stalled.locked()
     }
 
     fn set_stalled(&self, stalled: bool) {
-        let mut since = self.stalled.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut since = self.stalled.locked();
         *since = stalled.then(Instant::now);
     }
 }
 
 impl Inner {
     fn taken(&self) -> MutexGuard<'_, Taken> {
-        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
+        self.taken.locked()
     }
 }
 

@@ -6,6 +6,7 @@ use std::sync::{Mutex, MutexGuard, OnceLock};
 
 use forebay_core::cache_rules::CacheRules;
 use forebay_core::config::CachePolicy;
+use forebay_core::locks::MutexExt;
 use forebay_node::clock::unix_s;
 use tokio::sync::Notify;
 
@@ -41,7 +42,7 @@ impl Disk {
     }
 
     fn lock(&self) -> MutexGuard<'_, Residents> {
-        self.residents.lock().unwrap_or_else(|e| e.into_inner())
+        self.residents.locked()
     }
 }
 

@@ -5,7 +5,7 @@ mod fetch;
 mod progress;
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use forebay_core::bucket::{BucketInfo, Freshness};
@@ -15,6 +15,7 @@ use forebay_core::egress::Egress;
 use forebay_core::intra::ListRequest;
 use forebay_core::job::JobKind;
 use forebay_core::list_page::Detail;
+use forebay_core::locks::MutexExt;
 use forebay_core::settings::DOWNLOAD_PRIVATE;
 use forebay_core::state::ClusterState;
 use forebay_core::v1::download::{still_running, unknown_download};
@@ -79,7 +80,7 @@ impl Downloads {
     }
 
     fn table(&self) -> MutexGuard<'_, BTreeMap<String, Arc<Download>>> {
-        self.0.table.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.table.locked()
     }
 
     /// Starts this target's part of a job.

@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use forebay_core::Error;
 use forebay_core::download::{DownloadSpec, DownloadStatus, REMEMBERED_TASKS, Task};
+use forebay_core::locks::MutexExt;
 use forebay_node::clock::unix_ns;
 
 /// The state of one job on this target.
@@ -61,7 +62,7 @@ impl Progress {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.locked()
     }
 
     pub(super) fn expect(&self, total: u64) {

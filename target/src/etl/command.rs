@@ -3,11 +3,12 @@
 
 use std::io::ErrorKind;
 use std::process::Stdio;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
 use forebay_core::config::EtlCommand;
+use forebay_core::locks::MutexExt;
 use forebay_core::{Bucket, Error, ErrorCode, Result};
 use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt};
@@ -115,7 +116,7 @@ impl Running {
             return Ok(Some(chunk));
         }
         let status = self.child.wait().await.map_err(lost)?;
-        let broken = self.broken.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let broken = self.broken.locked().take();
         if let Some(e) = broken {
             return Err(e);
         }
@@ -148,7 +149,7 @@ async fn feed(
             Ok(None) => return,
             Err(e) => {
                 // Before the pipe closes, so that its end is not taken for the object's end.
-                *broken.lock().unwrap_or_else(PoisonError::into_inner) = Some(e);
+                *broken.locked() = Some(e);
                 return;
             }
         }

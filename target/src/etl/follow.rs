@@ -1,10 +1,11 @@
 //! A running transform is a job on every target, as long as it is in the cluster's state.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use forebay_core::etl::Stage;
 use forebay_core::job::JobKind;
+use forebay_core::locks::MutexExt;
 use forebay_core::state::ClusterState;
 use forebay_node::maps::Maps;
 use tokio_util::sync::CancellationToken;
@@ -19,7 +20,7 @@ pub(super) struct Running(Mutex<BTreeMap<String, RequestJob>>);
 impl Running {
     /// Counts an object for a reader.
     pub(super) fn done(&self, job: &str, bytes: u64) {
-        let running = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let running = self.0.locked();
         if let Some(job) = running.get(job) {
             job.done(bytes);
         }
@@ -29,7 +30,7 @@ impl Running {
     fn adopt(&self, state: &ClusterState, jobs: &Jobs) {
         let runs =
             |id: &str| state.etls.values().any(|etl| etl.job == id && etl.stage == Stage::Running);
-        let mut running = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut running = self.0.locked();
         let over: Vec<String> = running.keys().filter(|id| !runs(id)).cloned().collect();
         for job in over.iter().filter_map(|id| running.remove(id)) {
             job.end(Ok(()));

@@ -3,10 +3,11 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use forebay_core::Error;
 use forebay_core::etl::{EtlFailure, EtlPart};
+use forebay_core::locks::MutexExt;
 use forebay_core::state::ClusterState;
 
 /// Most jobs whose failures are kept; the oldest are removed first.
@@ -110,7 +111,7 @@ impl Notes {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    mutex.locked()
 }
 
 #[cfg(test)]

@@ -1,9 +1,10 @@
 //! Transforms by an HTTP service: the object is sent to it by PUT (push), or the service gets a GET
 //! and reads the object from the cluster itself (pull). Its response is the transformed object.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use forebay_core::locks::MutexExt;
 use forebay_core::v1::query::encode_path;
 use forebay_core::{Bucket, Error, ErrorCode, Result};
 use futures::{StreamExt, TryStreamExt};
@@ -41,7 +42,7 @@ impl Service<'_> {
         let noted = broken.clone();
         let body = input.body.map_err(move |e| {
             let text = e.to_string();
-            *noted.lock().unwrap_or_else(PoisonError::into_inner) = Some(e);
+            *noted.locked() = Some(e);
             std::io::Error::other(text)
         });
         let mut request = self.client.request(Method::PUT, url);
@@ -56,8 +57,7 @@ impl Service<'_> {
         };
         let content_type = input.content_type.as_deref().unwrap_or("application/octet-stream");
         let answer = self.ask(request.header(CONTENT_TYPE, content_type)).await;
-        answer
-            .map_err(|e| broken.lock().unwrap_or_else(PoisonError::into_inner).take().unwrap_or(e))
+        answer.map_err(|e| broken.locked().take().unwrap_or(e))
     }
 
     /// Makes the service read the object itself.

@@ -17,13 +17,14 @@ mod walked;
 mod work;
 mod write_back;
 
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use forebay_client::PeerClient;
 use forebay_core::bucket::BucketInfo;
 use forebay_core::dsort::DsortReport;
 use forebay_core::ishard::Plan;
 use forebay_core::job::{JobKind, JobSpec, JobState, JobStatus};
+use forebay_core::locks::MutexExt;
 use forebay_core::{Error, ErrorCode, NodeId, Result};
 use forebay_node::clock::unix_ns;
 use forebay_node::lifecycle::Lifecycle;
@@ -83,21 +84,21 @@ impl Job {
 
     /// Counts one finished object; `bytes` moved or freed.
     fn done(&self, bytes: u64) {
-        let mut status = self.status.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut status = self.status.locked();
         status.objects += 1;
         status.bytes += bytes;
     }
 
     /// Counts one object that was present already.
     fn present(&self, bytes: u64) {
-        let mut status = self.status.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut status = self.status.locked();
         status.present += 1;
         status.present_bytes += bytes;
     }
 
     /// Counts one object that failed; the job continues.
     fn failed(&self, error: &Error) {
-        let mut status = self.status.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut status = self.status.locked();
         status.errors += 1;
         if status.messages.len() < MESSAGES {
             status.messages.push(error.to_string());
@@ -106,43 +107,43 @@ impl Job {
 
     /// Records the plan of a job.
     fn expect(&self, plan: &Plan) {
-        let mut status = self.status.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut status = self.status.locked();
         status.total_objects = plan.totals.files;
         status.total_bytes = plan.totals.bytes;
         status.notes.extend(plan.notes.iter().cloned());
     }
 
     fn expect_totals(&self, objects: u64, bytes: u64) {
-        let mut status = self.status.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut status = self.status.locked();
         (status.total_objects, status.total_bytes) = (objects, bytes);
     }
 
     fn note(&self, text: String) {
-        self.status.lock().unwrap_or_else(PoisonError::into_inner).notes.push(text);
+        self.status.locked().notes.push(text);
     }
 
     /// Adds to the job's progress.
     fn count(&self, objects: u64, bytes: u64) {
-        let mut status = self.status.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut status = self.status.locked();
         status.objects += objects;
         status.bytes += bytes;
     }
 
     /// Takes back progress of failed work.
     fn uncount(&self, objects: u64, bytes: u64) {
-        let mut status = self.status.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut status = self.status.locked();
         status.objects = status.objects.saturating_sub(objects);
         status.bytes = status.bytes.saturating_sub(bytes);
     }
 
     /// Changes the report of a job that sorts shards.
     fn report(&self, change: impl FnOnce(&mut DsortReport)) {
-        let mut status = self.status.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut status = self.status.locked();
         change(status.dsort.get_or_insert_default());
     }
 
     fn walked(&self) -> MutexGuard<'_, Walked> {
-        self.walked.lock().unwrap_or_else(PoisonError::into_inner)
+        self.walked.locked()
     }
 
     /// Its progress, without objects behind the position of its walk.
@@ -154,7 +155,7 @@ impl Job {
     }
 
     fn status(&self) -> JobStatus {
-        self.status.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.status.locked().clone()
     }
 }
 
@@ -268,7 +269,7 @@ impl Jobs {
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {
-        self.0.table.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.table.locked()
     }
 
     pub(crate) fn get(&self, id: &str) -> Result<JobStatus> {
@@ -284,7 +285,7 @@ impl Jobs {
     pub(crate) fn stop(&self, id: &str) -> Result<JobStatus> {
         let job = self.find(id)?;
         job.stop.cancel();
-        let mut status = job.status.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut status = job.status.locked();
         // For its client an idle job is not over, and is aborted by a stop.
         if status.is_in_idle_grace(unix_ns()) {
             status.state = JobState::Stopped;
@@ -364,7 +365,7 @@ impl Jobs {
     }
 
     fn ended(&self, job: &Arc<Job>, outcome: Result<()>) {
-        let mut status = job.status.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut status = job.status.locked();
         status.ended_ns = unix_ns();
         status.state = match outcome {
             Ok(()) if job.stop.is_cancelled() && status.kind.idles() => JobState::Stopped,

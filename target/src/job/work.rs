@@ -1,6 +1,6 @@
 //! Walks over the objects of a job, and executes the job's kind for each of them.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use forebay_core::bucket::{BucketInfo, Freshness};
@@ -8,6 +8,7 @@ use forebay_core::cloud_rules::{CloudRule, Compose};
 use forebay_core::intra::{ListPage, ListRequest};
 use forebay_core::job::{JobKind, PrefetchTask, Selection, Task};
 use forebay_core::list_page::Detail;
+use forebay_core::locks::MutexExt;
 use forebay_core::object::ListEntry;
 use forebay_core::v1::object::BlobArgs;
 use forebay_core::{Error, ErrorCode, Result, placement};
@@ -462,7 +463,7 @@ impl Walk<'_> {
 
 /// One of the announced objects is finished.
 fn tell_of_one(announced: &Mutex<Option<Announced>>) {
-    let mut announced = announced.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut announced = announced.locked();
     if let Some(announced) = announced.as_mut() {
         announced.one_is_done();
     }

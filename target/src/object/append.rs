@@ -5,13 +5,14 @@
 //! handle leaves service, its next use fails, and its collected bytes are freed immediately.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use forebay_core::bucket::BucketInfo;
 use forebay_core::bucket_access::BucketChange;
 use forebay_core::checksum::Checksum;
+use forebay_core::locks::MutexExt;
 use forebay_core::object::ObjectMeta;
 use forebay_core::size::ByteRange;
 use forebay_core::{Error, ErrorCode, Result};
@@ -53,13 +54,13 @@ struct Session {
 
 impl Appends {
     fn table(&self) -> MutexGuard<'_, HashMap<String, Arc<Session>>> {
-        self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
+        self.sessions.locked()
     }
 }
 
 impl Session {
     fn used(&self) -> MutexGuard<'_, Instant> {
-        self.used.lock().unwrap_or_else(PoisonError::into_inner)
+        self.used.locked()
     }
 
     /// Removes the collected bytes if their disk left service. A handle in use gets the error

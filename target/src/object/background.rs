@@ -2,11 +2,12 @@
 //! reader finds a free slot whatever jobs are in progress.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use forebay_core::bucket::BucketInfo;
 use forebay_core::cloud_rules::CloudRule;
+use forebay_core::locks::MutexExt;
 use tokio::sync::Notify;
 
 use crate::backend::Room;
@@ -56,7 +57,7 @@ impl Background {
     }
 
     fn lock(&self) -> MutexGuard<'_, Taken> {
-        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
+        self.taken.locked()
     }
 
     /// Maximum number of objects that all jobs together may have in flight.

@@ -4,11 +4,12 @@
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher as _};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use bytes::{Bytes, BytesMut};
 use forebay_core::bucket::{BucketInfo, Class, Freshness};
 use forebay_core::checksum::{Checksum, ChecksumKind, Hasher};
+use forebay_core::locks::MutexExt;
 use forebay_core::object::ObjectMeta;
 use forebay_core::size::{ByteRange, RangeSpec};
 use forebay_core::{Error, ErrorCode, Result};
@@ -108,7 +109,7 @@ impl Fetches {
     }
 
     fn table(&self) -> MutexGuard<'_, HashMap<Key, Arc<Fetch>>> {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+        self.table.locked()
     }
 
     fn place(&self, key: &Key) -> &AtomicU64 {

@@ -2,12 +2,13 @@
 //! request, and the damaged copy is dropped; an object without one is reported as lost.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
 use forebay_core::bucket::BucketInfo;
 use forebay_core::erasure::Slice;
+use forebay_core::locks::MutexExt;
 use forebay_core::size::ByteRange;
 use forebay_core::{Error, ErrorCode, Result, history};
 use forebay_node::metrics::CheckPath;
@@ -35,7 +36,7 @@ pub(crate) struct Lost(Mutex<BTreeMap<(u64, String), u64>>);
 
 impl Lost {
     fn table(&self) -> MutexGuard<'_, BTreeMap<(u64, String), u64>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.locked()
     }
 
     /// Records an object; false if it was known.

@@ -3,8 +3,9 @@
 //! Serializes writers of one object; readers never take it.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 
+use forebay_core::locks::MutexExt;
 use tokio::sync::OwnedMutexGuard;
 
 use super::Key;
@@ -26,7 +27,7 @@ impl KeyLocks {
     /// Waits for the object's lock. Cancel-safe: dropping the future leaves the queue.
     pub(crate) async fn lock(&self, key: &Key) -> KeyGuard {
         let lock = {
-            let mut table = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut table = self.0.locked();
             if table.len() > 1024 && table.len().is_power_of_two() {
                 table.retain(|_, lock| lock.strong_count() > 0);
             }
@@ -45,7 +46,7 @@ impl KeyLocks {
     /// Returns when each lock that is held now has been released.
     pub(crate) async fn drained(&self) {
         let held: Vec<Arc<Lock>> = {
-            let table = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let table = self.0.locked();
             table.values().filter_map(Weak::upgrade).collect()
         };
         for lock in held {
@@ -56,7 +57,7 @@ impl KeyLocks {
     /// Whether a writer holds the object's lock.
     pub(crate) fn is_held(&self, key: &Key) -> bool {
         let lock = {
-            let table = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let table = self.0.locked();
             table.get(key).and_then(Weak::upgrade)
         };
         lock.is_some_and(|lock| lock.try_lock().is_err())

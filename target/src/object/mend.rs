@@ -1,10 +1,11 @@
 //! Repairs damaged copies of native objects from other targets' copies.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
 use forebay_core::bucket::BucketInfo;
+use forebay_core::locks::MutexExt;
 use forebay_core::rebalance;
 use forebay_core::state::Node;
 use forebay_node::metrics::CheckPath;
@@ -33,7 +34,7 @@ impl Mending {
     }
 
     fn damaged(&self) -> MutexGuard<'_, HashMap<Key, u64>> {
-        self.damaged.lock().unwrap_or_else(PoisonError::into_inner)
+        self.damaged.locked()
     }
 }
 

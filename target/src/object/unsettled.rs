@@ -3,11 +3,12 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
 use forebay_core::bucket::BucketInfo;
 use forebay_core::copies::Stamp;
+use forebay_core::locks::MutexExt;
 use forebay_core::{Error, Result};
 
 use super::neighbor::News;
@@ -27,7 +28,7 @@ pub(super) struct Unsettled {
 
 impl Unsettled {
     fn table(&self) -> MutexGuard<'_, HashMap<Key, Option<Stamp>>> {
-        self.keys.lock().unwrap_or_else(PoisonError::into_inner)
+        self.keys.locked()
     }
 
     /// Called before the change is made here. The stamp of an unreplicated removal is kept when a

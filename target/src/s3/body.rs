@@ -1,12 +1,13 @@
 //! Request bodies: decoded, and compared with the checksums of their senders.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use axum::body::Body;
 use axum::http::HeaderMap;
 use bytes::Bytes;
 use forebay_core::checksum::{Checksum, ChecksumKind};
+use forebay_core::locks::MutexExt;
 use forebay_core::s3::auth::Payload;
 use forebay_core::s3::body_check::BodyVerifier;
 use forebay_core::s3::checksum::{ChecksumAlgorithm, S3Checksum};
@@ -30,7 +31,7 @@ struct ReportState {
 
 impl Report {
     fn state(&self) -> MutexGuard<'_, ReportState> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.locked()
     }
 
     /// Keeps the failure. The returned error stops the service that reads the body.

@@ -3,11 +3,12 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::io::Read;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use forebay_core::archive::{from_io, is_behind_end};
+use forebay_core::locks::MutexExt;
 use forebay_core::{Error, Result};
 use tokio::sync::OwnedMutexGuard;
 
@@ -116,7 +117,7 @@ impl Decoder {
 
 impl Decoders {
     fn lot(&self) -> MutexGuard<'_, Lot> {
-        self.parked.lock().unwrap_or_else(PoisonError::into_inner)
+        self.parked.locked()
     }
 
     #[cfg(test)]
@@ -165,7 +166,7 @@ impl Decoders {
     /// the order of their requests, which is mostly the archive's.
     pub(super) async fn turn(&self, key: ShardKey) -> OwnedMutexGuard<()> {
         let turn = {
-            let mut turns = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut turns = self.turns.locked();
             turns.retain(|_, turn| turn.strong_count() > 0);
             match turns.get(&key).and_then(Weak::upgrade) {
                 Some(turn) => turn,

@@ -3,11 +3,12 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use bytes::Bytes;
 use forebay_core::archive::{ArchiveFormat, ShardIndex, read_index};
 use forebay_core::bucket::BucketInfo;
+use forebay_core::locks::MutexExt;
 use forebay_core::size::ByteRange;
 use forebay_core::{Error, Result};
 use futures::FutureExt;
@@ -72,7 +73,7 @@ impl Kept {
 
 impl Indexes {
     fn kept(&self) -> MutexGuard<'_, Kept> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+        self.kept.locked()
     }
 
     pub(super) fn get(&self, key: &ShardKey) -> Option<Arc<ShardIndex>> {
@@ -80,7 +81,7 @@ impl Indexes {
     }
 
     fn flights(&self) -> MutexGuard<'_, HashMap<ShardKey, Flight>> {
-        self.flights.lock().unwrap_or_else(PoisonError::into_inner)
+        self.flights.locked()
     }
 }
 

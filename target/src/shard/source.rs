@@ -2,10 +2,11 @@
 //! on the blocking pool only.
 
 use std::io::{self, Read};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use bytes::Bytes;
 use forebay_core::archive::{ReadAt, into_io};
+use forebay_core::locks::MutexExt;
 use forebay_core::size::ByteRange;
 use forebay_core::{Error, Result};
 use tokio_util::sync::CancellationToken;
@@ -48,7 +49,7 @@ impl ReadAt for Anywhere {
 
     fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
         let end = offset.saturating_add(buf.len() as u64);
-        let mut window = self.window.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut window = self.window.locked();
         let window_end = window.start + window.bytes.len() as u64;
         if offset < window.start || end > window_end {
             if self.stop.is_cancelled() {

@@ -4,12 +4,13 @@
 
 use std::collections::HashMap;
 use std::io::Read;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use forebay_core::archive::{decompress, from_io, is_behind_end};
 use forebay_core::bucket::BucketInfo;
+use forebay_core::locks::MutexExt;
 use forebay_core::size::ByteRange;
 use forebay_core::{Error, Result};
 
@@ -36,7 +37,7 @@ struct Held {
 
 impl UnpackedShards {
     fn table(&self) -> MutexGuard<'_, HashMap<ShardKey, Held>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.locked()
     }
 
     /// The TAR of a compressed shard, if it is decompressed.

@@ -7,8 +7,10 @@
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex};
 use std::time::{Duration, Instant};
+
+use forebay_core::locks::MutexExt;
 
 use super::format::BLOCK;
 
@@ -54,7 +56,7 @@ impl Checked {
         let blocks = usize::try_from(size.div_ceil(BLOCK))
             .ok()
             .filter(|n| *n <= MAX_TRACKED_BLOCKS - FILE)?;
-        let mut files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut files = self.files.locked();
         if let Some(marks) = files.by_id.get(&id)
             && marks.changed_ns == changed_ns
             && marks.blocks.len() == blocks

@@ -6,11 +6,12 @@
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use bytes::Bytes;
+use forebay_core::locks::MutexExt;
 use forebay_core::{Error, ErrorCode, Result};
 
 use super::change::Change;
@@ -144,7 +145,7 @@ impl Inner {
     /// Sleeps. Returns true when compaction is to stop.
     fn rest(&self, time: Duration) -> bool {
         let (lock, bell) = &self.sleep;
-        let held = lock.lock().unwrap_or_else(PoisonError::into_inner);
+        let held = lock.locked();
         let stopped = || self.is_stopped();
         drop(bell.wait_timeout_while(held, time, |()| !stopped()));
         stopped()
@@ -174,7 +175,7 @@ impl Inner {
 
     /// The segment below `active` with the largest dead part, of those with at least `percent`.
     fn candidate(&self, percent: u64, active: u64, spared: &HashSet<u64>) -> Option<u64> {
-        let stuck = self.stuck.lock().unwrap_or_else(PoisonError::into_inner);
+        let stuck = self.stuck.locked();
         let usage_counters = self.shared.usage_counters();
         // The copies need free space first.
         let room = self.shared.io.space(&self.shared.root).map_or(u64::MAX, |s| s.free / 2);
@@ -194,7 +195,7 @@ impl Inner {
 
     /// Copies the live records of a segment and removes it. Returns the bytes freed.
     fn rewrite(&self, segment: u64, paced: bool) -> Result<u64> {
-        let mut stuck = self.stuck.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut stuck = self.stuck.locked();
         // Another rewrite may have processed it since it was chosen.
         let before = self.shared.usage_counters().segments.get(&segment).map(|s| s.dead());
         let Some(before) = before else { return Ok(0) };

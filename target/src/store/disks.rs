@@ -2,10 +2,11 @@
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
+use forebay_core::locks::MutexExt;
 use forebay_core::{Error, ErrorCode, Result, placement};
 use tokio::sync::watch;
 
@@ -122,7 +123,7 @@ impl Disks {
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, Change> {
-        self.change.lock().unwrap_or_else(PoisonError::into_inner)
+        self.change.locked()
     }
 
     /// Updates the flag by which readers and writers know whether objects may be on disks that are

@@ -5,6 +5,7 @@ use std::io;
 use std::sync::{Arc, RwLock, RwLockReadGuard};
 
 use bytes::Bytes;
+use forebay_core::locks::RwLockExt;
 
 use super::disk::DiskFile;
 
@@ -32,7 +33,7 @@ impl Growing {
 
     /// Appends, while the object is in memory.
     pub(crate) fn append(&self, bytes: &[u8]) {
-        let mut state = self.0.write().unwrap_or_else(|e| e.into_inner());
+        let mut state = self.0.write_locked();
         if let State::Memory(buffer) = &mut *state {
             buffer.extend_from_slice(bytes);
         }
@@ -40,12 +41,12 @@ impl Growing {
 
     /// Makes `bytes` the whole content, without a copy.
     pub(crate) fn set(&self, bytes: Bytes) {
-        *self.0.write().unwrap_or_else(|e| e.into_inner()) = State::Frozen(bytes);
+        *self.0.write_locked() = State::Frozen(bytes);
     }
 
     /// Ends the growth in memory and returns all bytes.
     pub(crate) fn freeze(&self) -> Bytes {
-        let mut state = self.0.write().unwrap_or_else(|e| e.into_inner());
+        let mut state = self.0.write_locked();
         let bytes = match &mut *state {
             State::Memory(buffer) => Bytes::from(std::mem::take(buffer)),
             State::Frozen(bytes) => bytes.clone(),
@@ -57,11 +58,11 @@ impl Growing {
 
     /// From now on the bytes are in `file`, which has all of them so far.
     pub(crate) fn move_to(&self, file: Arc<dyn DiskFile>) {
-        *self.0.write().unwrap_or_else(|e| e.into_inner()) = State::File(file);
+        *self.0.write_locked() = State::File(file);
     }
 
     fn read(&self) -> RwLockReadGuard<'_, State> {
-        self.0.read().unwrap_or_else(|e| e.into_inner())
+        self.0.read_locked()
     }
 }
 

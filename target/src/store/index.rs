@@ -10,10 +10,11 @@ use std::ops::Bound;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use fjall::{Database, Keyspace, KeyspaceCreateOptions, OwnedWriteBatch, PersistMode};
 use forebay_core::error::is_out_of_descriptors;
+use forebay_core::locks::MutexExt;
 use forebay_core::{Error, ErrorCode, Result};
 
 use super::disk::Disk;
@@ -229,7 +230,7 @@ impl Index {
     }
 
     fn marks(&self) -> MutexGuard<'_, Marks> {
-        self.marks.lock().unwrap_or_else(PoisonError::into_inner)
+        self.marks.locked()
     }
 
     /// The parts that batches change, beside the state.

@@ -6,7 +6,9 @@
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
+
+use forebay_core::locks::MutexExt;
 
 use super::observer::key_digest;
 use super::record::{Place, Record};
@@ -253,7 +255,7 @@ impl LocationCache {
     /// Locks the stripe of an object for writing.
     fn lock(&self, digest: u64) -> Writing<'_> {
         let of = self.stripe(digest);
-        let writer = of.writer.lock().unwrap_or_else(PoisonError::into_inner);
+        let writer = of.writer.locked();
         Writing { location_cache: self, of, writer }
     }
 

@@ -2,6 +2,7 @@
 
 use std::sync::{Mutex, MutexGuard};
 
+use forebay_core::locks::MutexExt;
 use forebay_core::placement;
 use hashbrown::HashTable;
 
@@ -60,7 +61,7 @@ pub(crate) struct Touch {
 
 impl Stripe {
     fn lock(&self) -> MutexGuard<'_, HashTable<Noted>> {
-        self.0.lock().unwrap_or_else(|e| e.into_inner())
+        self.0.locked()
     }
 }
 

@@ -1,9 +1,10 @@
 //! The emergency reserve: a file that is removed when the file system is full, so that removals can
 //! still be logged and the index still works. It is created again when there is space.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 use forebay_core::intra::FileSystemUsage;
+use forebay_core::locks::MutexExt;
 use forebay_core::size::ByteSize;
 
 use super::disk::Space;
@@ -42,7 +43,7 @@ impl Reserve {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.locked()
     }
 
     fn size(&self, file_system: u64) -> u64 {
@@ -60,7 +61,7 @@ impl Shared {
 
     /// Usage of the file system at the last measurement. Reads no disk, which might hang.
     pub(crate) fn file_system(&self) -> Option<FileSystemUsage> {
-        *self.reserve.file_system.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.reserve.file_system.locked()
     }
 
     /// Records a measurement of the file system, and logs when it becomes full or has free space
@@ -69,7 +70,7 @@ impl Shared {
         let slack = (space.total / FULL_SHARE).min(MAX_FULL);
         let full = space.free < headroom(space.total) + slack;
         let now = FileSystemUsage { size: space.total, free: space.free, full };
-        let mut known = self.reserve.file_system.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.reserve.file_system.locked();
         let before = known.replace(now);
         drop(known);
         let (disk, free) = (self.root.display(), ByteSize(now.free));

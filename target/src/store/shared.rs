@@ -2,8 +2,9 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
+use forebay_core::locks::MutexExt;
 use forebay_core::{Error, ErrorCode, Result};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -86,7 +87,7 @@ pub(crate) fn headroom(total: u64) -> u64 {
 
 impl Shared {
     pub(crate) fn usage_counters(&self) -> MutexGuard<'_, UsageCounters> {
-        self.usage_counters.lock().unwrap_or_else(PoisonError::into_inner)
+        self.usage_counters.locked()
     }
 
     /// Publishes the accounts of the disk to writers and the evictor.

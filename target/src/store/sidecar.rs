@@ -7,8 +7,9 @@
 use std::collections::HashMap;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
+use forebay_core::locks::MutexExt;
 use forebay_core::{Error, Result};
 
 use super::disk::Disk;
@@ -35,7 +36,7 @@ impl Companions {
     }
 
     fn known(&self) -> MutexGuard<'_, HashMap<u64, u64>> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+        self.known.locked()
     }
 
     fn path(&self, generation: u64) -> PathBuf {
@@ -128,7 +129,7 @@ impl Shared {
         }
         let Some(_reserved) = self.room.try_reserve(space) else { return Ok(false) };
         let writing = &self.companions.writing;
-        let _writing = writing.lock().unwrap_or_else(PoisonError::into_inner);
+        let _writing = writing.locked();
         let work = self.work_path(record.generation).with_extension("companion");
         let kept = self.write_sidecar(&work, &bytes).and_then(|()| {
             let mut known = self.companions.known();

@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
+use forebay_core::locks::MutexExt;
 use forebay_core::{Error, ErrorCode, Result};
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
@@ -103,7 +104,7 @@ struct EvictorState {
 
 impl EvictionNotifier {
     fn lock(&self) -> MutexGuard<'_, EvictorState> {
-        self.state.lock().unwrap_or_else(|e| e.into_inner())
+        self.state.locked()
     }
 
     /// Sets whether an evictor runs, so whether waiting makes sense.
@@ -120,7 +121,7 @@ impl Room {
 
     fn lock(&self) -> MutexGuard<'_, Counts> {
         // The counts are plain numbers; a panic never leaves them half-changed.
-        self.counts.lock().unwrap_or_else(|e| e.into_inner())
+        self.counts.locked()
     }
 
     pub(crate) fn usage(&self) -> Usage {

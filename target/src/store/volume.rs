@@ -9,10 +9,11 @@
 
 use std::path::Path;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use forebay_core::bucket::Class;
+use forebay_core::locks::MutexExt;
 use forebay_core::{Error, Result, placement};
 
 use super::change::{Change, MetaChange, Outcome};
@@ -62,14 +63,14 @@ impl Volume {
 
     /// Records on the disk that the store was opened `opens` times.
     pub(crate) fn raise(&self, opens: u64) -> Result<()> {
-        let mut identity = self.identity.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut identity = self.identity.locked();
         identity.opens = identity.opens.max(opens);
         identity.write(&*self.shared.io, &self.shared.root.join(".forebay"))
     }
 
     /// Records on the disk which target and which cluster it belongs to; empty ids change nothing.
     pub(crate) fn belong_to(&self, node: &str, cluster: &str) -> Result<()> {
-        let mut identity = self.identity.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut identity = self.identity.locked();
         let before = (identity.node.clone(), identity.cluster.clone());
         if !node.is_empty() {
             identity.node = node.to_owned();

@@ -7,9 +7,10 @@ use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 
+use forebay_core::locks::MutexExt;
 use futures::future::{Either, select};
 
 /// Microseconds since the run began.
@@ -32,7 +33,7 @@ struct Woken {
 
 impl Wake for Woken {
     fn wake(self: Arc<Self>) {
-        self.ready.lock().unwrap_or_else(PoisonError::into_inner).push_back(self.task);
+        self.ready.locked().push_back(self.task);
     }
 }
 
@@ -130,7 +131,7 @@ impl Exec {
     }
 
     fn ready(&self) -> std::sync::MutexGuard<'_, VecDeque<u64>> {
-        self.0.ready.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.ready.locked()
     }
 
     pub fn spawn(&self, owner: Owner, work: impl Future<Output = ()> + 'static) {

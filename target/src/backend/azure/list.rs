@@ -2,12 +2,13 @@
 //! kept for the names that they follow.
 
 use std::collections::VecDeque;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use azure_storage_blob::models::{
     BlobContainerClientListBlobsOptions, BlobItem, ListBlobsResponse,
 };
 use forebay_core::error::{ErrorCode, Result};
+use forebay_core::locks::MutexExt;
 use futures::TryStreamExt;
 
 use super::error::Right;
@@ -25,13 +26,13 @@ pub(super) struct Markers(Mutex<VecDeque<(String, String, String)>>);
 
 impl Markers {
     fn find(&self, prefix: &str, after: &str) -> Option<String> {
-        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = self.0.locked();
         let found = known.iter().find(|(p, a, _)| p == prefix && a == after);
         found.map(|(.., marker)| marker.clone())
     }
 
     fn keep(&self, prefix: &str, after: &str, marker: String) {
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.0.locked();
         known.retain(|(p, a, _)| p != prefix || a != after);
         known.push_front((prefix.to_owned(), after.to_owned(), marker));
         known.truncate(REMEMBERED);

@@ -6,7 +6,7 @@
 
 use std::error::Error as StdError;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -14,6 +14,7 @@ use azure_core::Result;
 use azure_core::credentials::{AccessToken, TokenCredential, TokenRequestOptions};
 use azure_core::error::{Error, ErrorKind};
 use azure_core::time::OffsetDateTime;
+use forebay_core::locks::MutexExt;
 use tokio::time::{Instant, timeout};
 
 use super::error::first_line;
@@ -74,7 +75,7 @@ impl TokenCredential for Kept {
 
 impl Keeper {
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.locked()
     }
 
     /// The token, if it is still valid. Starts a renewal in the background when one is due.

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::io;
 use std::num::NonZero;
 use std::pin::Pin;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -17,6 +17,7 @@ use azure_storage_blob::models::{
 };
 use bytes::{Buf, Bytes};
 use forebay_core::error::{Error, ErrorCode, Result};
+use forebay_core::locks::MutexExt;
 use forebay_core::size::ByteRange;
 use futures::AsyncRead;
 use futures::stream::{self, StreamExt, TryStreamExt};
@@ -196,7 +197,7 @@ struct Seen {
 impl Seen {
     /// Fails if the content at the service differs from the sent bytes.
     fn compare(&self, backend: &AzureBackend, there: Option<&[u8]>) -> Result<()> {
-        let sent = self.md5.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let sent = self.md5.locked().take();
         match (sent, there) {
             (Some(sent), Some(there)) if sent != there => {
                 Err(backend.errors.unavailable("what arrived there is not what was sent"))
@@ -276,7 +277,7 @@ impl AsyncRead for Source {
         into: &mut [u8],
     ) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
-        let open = this.open.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let open = this.open.value_mut();
         let open = open.get_or_insert_with(|| Open {
             stream: this.body.read(this.range),
             rest: Bytes::new(),
@@ -306,7 +307,7 @@ impl AsyncRead for Source {
                     this.seen.failed.keep(&e);
                     return Poll::Ready(Err(io::Error::other(e)));
                 }
-                *this.seen.md5.lock().unwrap_or_else(PoisonError::into_inner) = Some(md5);
+                *this.seen.md5.locked() = Some(md5);
             }
         }
         let length = open.rest.len().min(into.len());

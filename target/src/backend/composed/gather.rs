@@ -1,11 +1,12 @@
 //! Groups concurrent reads of whole objects. Callers that will read many objects announce them, so
 //! that a group waits for the next announced read. No other read waits.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use forebay_core::cloud_rules::Compose;
 use forebay_core::error::Result;
+use forebay_core::locks::MutexExt;
 use tokio::sync::{Notify, oneshot};
 use tokio::time::{Instant, timeout};
 
@@ -88,7 +89,7 @@ impl Drop for Inside<'_> {
 
 impl Gather {
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.locked()
     }
 
     pub(crate) fn announce(self: &Arc<Self>, objects: usize) -> Announced {

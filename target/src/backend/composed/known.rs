@@ -2,9 +2,10 @@
 //! generation, so with an outdated entry it fails, and never returns wrong bytes.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
+use forebay_core::locks::MutexExt;
 use tokio::time::Instant;
 
 use crate::backend::{Backend, Described};
@@ -27,7 +28,7 @@ pub(super) struct Known {
 
 impl Known {
     fn lock(&self) -> MutexGuard<'_, HashMap<String, (Instant, Described)>> {
-        self.objects.lock().unwrap_or_else(PoisonError::into_inner)
+        self.objects.locked()
     }
 
     /// The cached descriptions of the objects, in the order of `names`; each is used once.

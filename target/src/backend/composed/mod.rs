@@ -14,11 +14,12 @@ mod pause;
 mod tests;
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
 use forebay_core::cloud_rules::Compose;
 use forebay_core::error::Result;
+use forebay_core::locks::MutexExt;
 use forebay_core::size::ByteRange;
 
 use super::{After, Backend, Described, PutBody, RemoteMeta, RemoteObject, RemotePage};
@@ -43,7 +44,7 @@ impl Gathers {
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<u64, Arc<Gather>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.locked()
     }
 }
 

@@ -1,10 +1,11 @@
 //! Decides whether compositions may be made in a bucket at the moment.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
 use forebay_core::cloud_rules::Compose;
 use forebay_core::error::{Error, ErrorCode};
+use forebay_core::locks::MutexExt;
 use tokio::time::Instant;
 
 use crate::backend::Backend;
@@ -36,7 +37,7 @@ struct State {
 
 impl ComposePause {
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.locked()
     }
 
     pub(super) fn is_on(&self) -> bool {

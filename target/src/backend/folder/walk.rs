@@ -8,10 +8,11 @@ use std::fs;
 use std::io;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
 use forebay_core::error::Result;
+use forebay_core::locks::MutexExt;
 use forebay_core::name::MAX_OBJECT_NAME;
 
 use super::{Folder, is_reserved, marker, meta_of, problem_with};
@@ -52,7 +53,7 @@ impl Listings {
 
     fn content(&self, path: &Path) -> io::Result<Arc<Content>> {
         let changed = fs::metadata(path)?.modified()?;
-        let lock = || self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let lock = || self.kept.locked();
         if let Some((at, content)) = lock().get(path)
             && *at == changed
         {

@@ -4,10 +4,11 @@
 //! retries, after any other only ten seconds later, and it waits without a timeout. A node runs
 //! longer than that.
 
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use forebay_core::locks::MutexExt;
 use google_cloud_auth::build_errors::Error as BuildError;
 use google_cloud_auth::credentials::{
     Builder, CacheableResource, Credentials, CredentialsProvider,
@@ -50,13 +51,13 @@ impl Renewed {
     }
 
     fn current(&self) -> Made {
-        self.current.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.current.locked().clone()
     }
 
     /// New credentials in place of those that failed; `None` if the last ones were created too
     /// recently.
     fn others(&self, failed: &Made) -> Option<Credentials> {
-        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut current = self.current.locked();
         if current.at == failed.at {
             if failed.at.elapsed() < PAUSE {
                 return None;

@@ -5,7 +5,7 @@
 //! damaged object never becomes visible, and a source that fails sends nothing. Sessions are
 //! implemented here, because the crate follows an emulator to an address without its port.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use base64::Engine as _;
@@ -14,6 +14,7 @@ use bytes::Bytes;
 use crc_fast::{CrcAlgorithm, Digest};
 use forebay_core::bill::RequestClass;
 use forebay_core::error::{Error, ErrorCode, Result};
+use forebay_core::locks::MutexExt;
 use forebay_core::size::ByteRange;
 use futures::{StreamExt, TryStreamExt};
 use google_cloud_storage::client::Storage;
@@ -311,7 +312,7 @@ impl StreamingSource for Source {
 
     async fn next(&mut self) -> Option<Result<Bytes>> {
         let range = ByteRange { start: self.at, end: self.body.size };
-        let open = self.open.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let open = self.open.value_mut();
         let chunk = open.get_or_insert_with(|| self.body.read(range)).next().await?;
         Some(chunk.inspect_err(|e| self.failed.keep(e)))
     }

@@ -5,10 +5,11 @@
 //! is walked once by the tokens of one listing, sorted, and kept while readers continue in it.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use forebay_core::error::{Error, ErrorCode, Result};
+use forebay_core::locks::MutexExt;
 use tokio::time::{Instant, sleep};
 
 use crate::backend::{RemoteEntry, RemotePage};
@@ -106,7 +107,7 @@ impl Walks {
     }
 
     fn all(&self) -> MutexGuard<'_, HashMap<String, Kept>> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+        self.kept.locked()
     }
 }
 

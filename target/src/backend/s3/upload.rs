@@ -1,7 +1,7 @@
 //! Puts: in one request, or in parallel parts above a size. Bytes are streamed, never collected.
 
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 
 use aws_sdk_s3::Client;
@@ -13,6 +13,7 @@ use base64::prelude::BASE64_STANDARD;
 use bytes::Bytes;
 use forebay_core::bill::RequestClass;
 use forebay_core::error::{Error, Result};
+use forebay_core::locks::MutexExt;
 use forebay_core::size::ByteRange;
 use forebay_node::bill::Bill;
 use futures::stream::{self, StreamExt, TryStreamExt};
@@ -286,7 +287,7 @@ impl http_body::Body for Outgoing {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>>>> {
         let this = self.get_mut();
-        let stream = this.stream.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let stream = this.stream.value_mut();
         let next = std::task::ready!(stream.poll_next_unpin(cx));
         if let Some(Ok(chunk)) = &next {
             this.left = this.left.saturating_sub(chunk.len() as u64);

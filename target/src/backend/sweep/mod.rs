@@ -10,9 +10,10 @@ mod samples;
 mod tests;
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use forebay_core::error::{Error, Result};
+use forebay_core::locks::MutexExt;
 use futures::Stream;
 use futures::future::try_join_all;
 use tokio::sync::Notify;
@@ -304,7 +305,7 @@ impl State {
 
 impl Sweep {
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.locked()
     }
 
     async fn work(self: Arc<Self>) {

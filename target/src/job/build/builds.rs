@@ -3,11 +3,12 @@
 //! ended abnormally leaves nothing behind.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use forebay_client::PeerClient;
 use forebay_core::bucket::BucketInfo;
+use forebay_core::locks::MutexExt;
 use forebay_core::shard_build::{BuildOutcome, BuildRequest, BuildStatus, HoldRequest};
 use forebay_core::upload::{ASIDE, ChosenPart};
 use forebay_core::{Error, ErrorCode, Result, placement};
@@ -55,11 +56,11 @@ impl Build {
     }
 
     fn touch(&self) {
-        *self.asked.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+        *self.asked.locked() = Instant::now();
     }
 
     fn idle(&self) -> Duration {
-        self.asked.lock().unwrap_or_else(PoisonError::into_inner).elapsed()
+        self.asked.locked().elapsed()
     }
 
     /// Waits for the end, at most for `at_most`.
@@ -95,7 +96,7 @@ impl Builds {
             asked: Mutex::new(Instant::now()),
         });
         {
-            let mut table = self.0.table.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut table = self.0.table.locked();
             table.retain(|_, b| b.outcome.borrow().is_none() || b.idle() < REMEMBERED);
             if table.contains_key(&request.id) {
                 return Ok(());
@@ -184,7 +185,7 @@ impl Builds {
 
     /// Keeps or gives up all builds of a job on this target.
     pub(crate) fn hold(&self, request: &HoldRequest) {
-        let table = self.0.table.lock().unwrap_or_else(PoisonError::into_inner);
+        let table = self.0.table.locked();
         for build in table.values().filter(|b| b.job == request.job) {
             if request.keep { build.touch() } else { build.stop.cancel() }
         }
@@ -207,7 +208,7 @@ impl Builds {
     }
 
     fn find(&self, id: &str) -> Result<Arc<Build>> {
-        let table = self.0.table.lock().unwrap_or_else(PoisonError::into_inner);
+        let table = self.0.table.locked();
         table.get(id).cloned().ok_or_else(|| not_here(id))
     }
 }

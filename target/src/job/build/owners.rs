@@ -2,12 +2,13 @@
 //! owner is lost, stops them when the job is stopped, and publishes built shards.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use forebay_client::PeerClient;
 use forebay_core::archive::Stat;
 use forebay_core::checksum::Checksum;
+use forebay_core::locks::MutexExt;
 use forebay_core::shard_build::{
     BuildMember, BuildOutcome, BuildRequest, BuildStatus, HoldRequest, UnpackRequest,
 };
@@ -327,7 +328,7 @@ impl<'a> Owners<'a> {
 
     async fn permit(&self, owner: &Node) -> Result<OwnedSemaphorePermit> {
         let permits = {
-            let mut permits = self.permits.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut permits = self.permits.locked();
             let new = || Arc::new(Semaphore::new(self.order.builds_per_owner));
             permits.entry(owner.id.clone()).or_insert_with(new).clone()
         };

@@ -1,9 +1,10 @@
 //! The cache of listings, and its limits.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use forebay_core::intra::BackendListRequest;
+use forebay_core::locks::MutexExt;
 
 use super::snapshot::Snapshot;
 
@@ -25,7 +26,7 @@ struct Kept {
 
 impl Listings {
     fn lock(&self) -> MutexGuard<'_, Vec<Kept>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.locked()
     }
 
     /// The youngest listing that covers names after `after`, and was not taken before `since_ns`.

@@ -1,11 +1,12 @@
 //! One listing of a backend, in progress or complete: blocks of rows in the order of names, in
 //! memory while it is small, then in a temporary file.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use forebay_core::intra::BackendListRequest;
+use forebay_core::locks::MutexExt;
 use forebay_core::object::ListEntry;
 use forebay_core::size::ByteRange;
 use forebay_core::{Error, Result};
@@ -107,11 +108,11 @@ impl Snapshot {
     }
 
     pub(super) fn overlay(&self) -> Arc<Overlay> {
-        self.overlay.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.overlay.locked().clone()
     }
 
     pub(super) fn set_overlay(&self, overlay: Arc<Overlay>) {
-        *self.overlay.lock().unwrap_or_else(PoisonError::into_inner) = overlay;
+        *self.overlay.locked() = overlay;
     }
 
     /// Whether it was started for this listing, or job, which the time of its requests identifies.
@@ -131,7 +132,7 @@ impl Snapshot {
     }
 
     fn lock(&self) -> MutexGuard<'_, Blocks> {
-        self.blocks.lock().unwrap_or_else(PoisonError::into_inner)
+        self.blocks.locked()
     }
 
     pub(super) fn bytes(&self) -> u64 {
@@ -139,11 +140,11 @@ impl Snapshot {
     }
 
     pub(super) fn rested(&self) -> Duration {
-        self.used.lock().unwrap_or_else(PoisonError::into_inner).elapsed()
+        self.used.locked().elapsed()
     }
 
     fn touch(&self) {
-        *self.used.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+        *self.used.locked() = Instant::now();
     }
 
     pub(super) fn is_under_way(&self) -> bool {

@@ -12,9 +12,10 @@ mod whole;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use forebay_core::bucket::{BucketInfo, Freshness};
+use forebay_core::locks::MutexExt;
 use forebay_core::size::{ByteRange, RangeSpec};
 use forebay_core::{Error, ErrorCode, Result};
 use forebay_node::clock::unix_ns;
@@ -69,7 +70,7 @@ struct Reader {
 
 impl Lives {
     fn table(&self) -> MutexGuard<'_, HashMap<Key, Arc<Live>>> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+        self.open.locked()
     }
 
     fn get(&self, key: &Key) -> Option<Arc<Live>> {
@@ -121,13 +122,13 @@ impl Lives {
 
 impl Live {
     fn runs(&self) -> MutexGuard<'_, Vec<Arc<Run>>> {
-        self.runs.lock().unwrap_or_else(PoisonError::into_inner)
+        self.runs.locked()
     }
 
     /// Records a reader; returns how many bytes after its range are fetched with it. Random readers
     /// get none; for a reader that continues where it ended the readahead doubles each time.
     fn note_reader(&self, range: ByteRange) -> u64 {
-        let mut readers = self.readers.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut readers = self.readers.locked();
         let goes_on =
             |r: &Reader| (r.end..=r.end.saturating_add(GAP)).contains(&range.start) && r.end > 0;
         let ahead = match readers.iter().position(goes_on) {

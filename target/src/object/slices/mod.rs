@@ -18,12 +18,13 @@ mod take;
 mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 use forebay_core::bucket::BucketInfo;
 use forebay_core::checksum::{Checksum, ChecksumKind};
 use forebay_core::copies::{CopyHead, SliceLook, Stamp};
 use forebay_core::erasure::Slice;
+use forebay_core::locks::MutexExt;
 use forebay_core::object::ObjectMeta;
 use forebay_core::{Error, Result, history};
 
@@ -53,7 +54,7 @@ struct Known {
 
 impl SliceIds {
     fn known(&self) -> MutexGuard<'_, Known> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.locked()
     }
 
     fn note(&self, id: u64) {

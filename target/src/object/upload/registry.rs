@@ -2,9 +2,10 @@
 //! after a restart.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use forebay_core::bucket::BucketInfo;
+use forebay_core::locks::MutexExt;
 use forebay_core::upload::{ASIDE, Part, Upload, UploadsPage, UploadsRequest};
 use forebay_core::{Error, ErrorCode, Result};
 use serde::{Deserialize, Serialize};
@@ -103,7 +104,7 @@ impl Live {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.locked()
     }
 
     /// Adds a part; returns the one that it replaces.
@@ -152,7 +153,7 @@ impl Live {
 
 impl Uploads {
     fn table(&self) -> MutexGuard<'_, BTreeMap<(u64, String, String), Arc<Live>>> {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+        self.table.locked()
     }
 
     pub(super) fn len(&self) -> usize {

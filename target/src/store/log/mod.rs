@@ -23,10 +23,11 @@ mod tests;
 use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use arc_swap::ArcSwap;
 use bytes::Bytes;
+use forebay_core::locks::MutexExt;
 use forebay_core::{Error, Result};
 
 use self::append::{Head, Unsynced};
@@ -299,5 +300,5 @@ fn parse_name(name: &str) -> Option<u64> {
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    mutex.locked()
 }

@@ -14,8 +14,9 @@ mod tests;
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Bound;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
+use forebay_core::locks::MutexExt;
 use forebay_core::size::ByteRange;
 use forebay_core::{Error, ErrorCode, Result};
 
@@ -105,7 +106,7 @@ impl Partials {
     }
 
     fn known(&self) -> MutexGuard<'_, BTreeMap<Vec<u8>, Known>> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+        self.known.locked()
     }
 
     fn payload_path(&self, id: u64) -> PathBuf {
@@ -442,7 +443,7 @@ impl Partial {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.locked()
     }
 
     pub(crate) fn head(&self) -> &PartialHead {
