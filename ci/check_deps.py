@@ -24,6 +24,7 @@ ALLOWED: dict[str, set[str]] = {
     "sdk": {"core", "client"},
     "tests": {"core", "client", "sim"},
     "sim": {"core"},
+    "cache-replay": {"target"},
     "load": set(),
     "scale": {"core"},
 }

@@ -75,7 +75,7 @@ pub(crate) fn restore(session: &Session, args: &RestoreArgs) -> Result<(), Failu
     let summary = backup.clone();
     let verb = match &args.config {
         Some(config) if !args.dry_run => {
-            let config = config_load::load(Some(config), &[])?;
+            let config = config_load::load(Some(config), &[])?.config;
             forebay_gateway::restore(&config, backup)?;
             let of_group = config.cluster.gateways.len() > 1;
             if of_group {

@@ -71,7 +71,11 @@ pub(crate) fn run(args: DevArgs) -> u8 {
 }
 
 fn start(args: DevArgs) -> Result<(), Stopped> {
-    let mut base = forebay_node::config_load::load(args.config.as_deref(), &[])?;
+    let loaded = forebay_node::config_load::load(args.config.as_deref(), &[])?;
+    for warning in &loaded.warnings {
+        let _ = writeln!(std::io::stderr(), "warning: {warning}");
+    }
+    let mut base = loaded.config;
     base.s3.with_trial_keys();
     for root in &args.folder_root {
         base.folder.roots.push(folder_root(root)?);

@@ -116,8 +116,7 @@ pub(crate) fn finish(result: Result<(), Stopped>) -> u8 {
 }
 
 fn start(role: Role, file: &Path, rebuild_index: bool) -> Result<(), Stopped> {
-    let mut config = config_load::load(Some(file), &[])?;
-    forebay_node::telemetry::init(&config.log)?;
+    let mut config = config_load::load(Some(file), &[])?.start_logging()?;
     let state = Some(Path::new(&config.node.dir)).filter(|dir| !dir.as_os_str().is_empty());
     if let Some(state) = state {
         pid_file::wait_for_predecessor(state, file);

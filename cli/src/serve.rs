@@ -69,8 +69,7 @@ pub(crate) fn run(args: ServeArgs) -> u8 {
 }
 
 fn start(args: ServeArgs) -> Result<(), Stopped> {
-    let mut base = forebay_node::config_load::load(args.config.as_deref(), &[])?;
-    forebay_node::telemetry::init(&base.log)?;
+    let mut base = forebay_node::config_load::load(args.config.as_deref(), &[])?.start_logging()?;
     for root in &args.folder_root {
         base.folder.roots.push(folder_root(root)?);
     }

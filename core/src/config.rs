@@ -2,9 +2,10 @@
 //!
 //! Nothing here reads a file or the environment; `forebay-node` does that, in one place.
 
+mod validate;
+
 use serde::{Deserialize, Serialize};
 
-use crate::error::{Error, Result};
 use crate::size::ByteSize;
 
 /// Settings of one node, as in its TOML file.
@@ -109,7 +110,7 @@ pub struct CacheConfig {
     /// Out-of-space watermark: above this percentage, reads from a backend keep no copy.
     pub out_of_space: u8,
     /// Order of eviction. `density`: copies with the fewest expected hits per time first; `lru`: the
-    /// least recently used first; `sieve` and `s3-fifo`: the algorithms of these names.
+    /// least recently used first. The former `sieve` and `s3-fifo` are read as `density`, with a warning.
     pub policy: CachePolicy,
 }
 
@@ -122,9 +123,12 @@ pub enum CachePolicy {
     Density,
     /// Least recently used.
     Lru,
-    Sieve,
-    S3Fifo,
 }
+
+/// Values of settings that earlier versions had: the key, the value, and the one that is used in its
+/// place. A node that finds one in its configuration logs a warning.
+pub const RETIRED_VALUES: [(&str, &str, &str); 2] =
+    [("cache.policy", "sieve", "density"), ("cache.policy", "s3-fifo", "density")];
 
 impl Default for CacheConfig {
     fn default() -> Self {
@@ -289,9 +293,6 @@ impl Default for DownloadConfig {
     }
 }
 
-/// With less memory, batches would read one object after the other.
-const LEAST_BATCH_MEMORY: u64 = 16 << 20;
-
 /// Limits of the node.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
@@ -354,54 +355,6 @@ impl Default for LogConfig {
     }
 }
 
-impl NodeConfig {
-    /// Checks rules that types alone cannot express.
-    pub fn validate(&self) -> Result<()> {
-        let CacheConfig { high, low, out_of_space, .. } = self.cache;
-        if high > 100 || low >= high {
-            return Err(Error::invalid(format!(
-                "cache.low ({low}) must be below cache.high ({high}), both percents up to 100"
-            )));
-        }
-        if out_of_space > 100 || out_of_space < high {
-            return Err(Error::invalid(format!(
-                "cache.out_of_space ({out_of_space}) must be a percent from cache.high ({high}) to 100"
-            )));
-        }
-        if self.limits.batches == 0 || self.limits.cold_gets == 0 {
-            return Err(Error::invalid("limits.batches and limits.cold_gets must be at least 1"));
-        }
-        if !(1..=100).contains(&self.limits.prefetch_percent) {
-            return Err(Error::invalid("limits.prefetch_percent must be from 1 to 100"));
-        }
-        if self.limits.client_timeout_s == 0 || self.limits.client_min_rate.0 == 0 {
-            return Err(Error::invalid(
-                "limits.client_timeout_s and limits.client_min_rate must be at least 1",
-            ));
-        }
-        if self.limits.batch_memory.0 < LEAST_BATCH_MEMORY {
-            return Err(Error::invalid("limits.batch_memory must be at least 16MiB"));
-        }
-        if self.etl.parallel == 0 || self.download.parallel == 0 {
-            return Err(Error::invalid("etl.parallel and download.parallel must be at least 1"));
-        }
-        for (i, command) in self.etl.command.iter().enumerate() {
-            let taken = self.etl.command[..i].iter().any(|c| c.name == command.name);
-            if command.name.is_empty() || command.argv.is_empty() || taken {
-                return Err(Error::invalid(format!(
-                    "etl.command \"{}\" needs a name of its own and a program in argv",
-                    command.name
-                )));
-            }
-        }
-        if self.scrub.bytes_per_second.0 == 0 {
-            return Err(Error::invalid("scrub.bytes_per_second must be at least 1")
-                .hint("scrub.enabled = false turns it off"));
-        }
-        Ok(())
-    }
-}
-
 /// The known name closest to a mistyped one, if any is close.
 pub fn nearest<'a>(wrong: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     known
@@ -413,7 +366,6 @@ pub fn nearest<'a>(wrong: &str, known: impl IntoIterator<Item = &'a str>) -> Opt
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 
@@ -422,38 +374,5 @@ mod tests {
         assert_eq!(nearest("clutser", ["cluster", "listen"]), Some("cluster"));
         assert_eq!(nearest("hgih", ["high", "low"]), Some("high"));
         assert_eq!(nearest("zzzzzz", ["high", "low"]), None);
-    }
-
-    #[test]
-    fn watermarks_must_be_in_order() {
-        let mut c = NodeConfig::default();
-        c.validate().unwrap();
-        c.cache = CacheConfig { high: 50, low: 50, ..CacheConfig::default() };
-        assert!(c.validate().is_err());
-        c.cache = CacheConfig { out_of_space: 89, ..CacheConfig::default() };
-        assert!(c.validate().unwrap_err().message.contains("cache.out_of_space (89)"));
-    }
-
-    #[test]
-    fn commands_of_transforms_have_names_of_their_own_and_a_program() {
-        let command = |name: &str, argv: &[&str]| EtlCommand {
-            name: name.into(),
-            argv: argv.iter().map(|a| (*a).to_owned()).collect(),
-        };
-        let valid = |command: &[EtlCommand]| {
-            let mut c = NodeConfig::default();
-            c.etl.command = command.to_vec();
-            c.validate().is_ok()
-        };
-        assert!(valid(&[command("a", &["cat"]), command("b", &["cat"])]));
-        assert!(!valid(&[command("a", &["cat"]), command("a", &["tac"])]));
-        assert!(!valid(&[command("", &["cat"])]) && !valid(&[command("a", &[])]));
-    }
-
-    #[test]
-    fn a_scrub_that_reads_nothing_is_refused() {
-        let mut c = NodeConfig::default();
-        c.scrub.bytes_per_second = ByteSize(0);
-        assert!(c.validate().is_err());
     }
 }

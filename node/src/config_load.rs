@@ -2,15 +2,34 @@
 
 use std::path::Path;
 
-use forebay_core::config::{NodeConfig, nearest};
+use forebay_core::config::{NodeConfig, RETIRED_VALUES, nearest};
 use forebay_core::{Error, Result};
 use toml::de::{DeTable, DeValue};
 use toml::{Table, Value};
 
 const PREFIX: &str = "FOREBAY_";
 
+/// A configuration, and what was replaced in it.
+#[derive(Debug)]
+pub struct Loaded {
+    pub config: NodeConfig,
+    /// One sentence for each value that is no longer available, with its place.
+    pub warnings: Vec<String>,
+}
+
+impl Loaded {
+    /// Sets up logging as configured, and logs the warnings.
+    pub fn start_logging(self) -> Result<NodeConfig> {
+        crate::telemetry::init(&self.config.log)?;
+        for warning in self.warnings {
+            tracing::warn!("{warning}");
+        }
+        Ok(self.config)
+    }
+}
+
 /// Loads a node's configuration. `overrides` are `("section.key", value)` pairs from flags.
-pub fn load(file: Option<&Path>, overrides: &[(String, String)]) -> Result<NodeConfig> {
+pub fn load(file: Option<&Path>, overrides: &[(String, String)]) -> Result<Loaded> {
     let mut places = Places { file: file.map(|f| f.display().to_string()), ..Places::default() };
     let mut table = match file {
         Some(path) => {
@@ -29,10 +48,31 @@ pub fn load(file: Option<&Path>, overrides: &[(String, String)]) -> Result<NodeC
             .map_err(|e| Error::invalid(format!("{origin}: {e}")))?;
         places.overrides.push((path, origin));
     }
+    let warnings = replace_retired(&mut table, &places);
     let config: NodeConfig = serde_path_to_error::deserialize(Value::Table(table))
         .map_err(|e| explain(&places, e.path(), e.inner().message()))?;
     config.validate()?;
-    Ok(config)
+    Ok(Loaded { config, warnings })
+}
+
+/// Replaces values that are no longer available; returns a sentence for each.
+fn replace_retired(table: &mut Table, places: &Places) -> Vec<String> {
+    let mut warnings = Vec::new();
+    for (key, old, new) in RETIRED_VALUES {
+        let mut parts = key.split('.');
+        let first = parts.next().and_then(|part| table.get_mut(part));
+        let value = parts.try_fold(first, |at, part| Some(at?.get_mut(part)));
+        if let Some(Some(value)) = value
+            && value.as_str() == Some(old)
+        {
+            *value = Value::String(new.to_owned());
+            let place = places.of(key);
+            warnings.push(format!(
+                "{place}: {key}: \"{old}\" is no longer available; \"{new}\" is used in its place"
+            ));
+        }
+    }
+    warnings
 }
 
 /// The sources of values, for errors about them.
@@ -144,6 +184,8 @@ fn explain(places: &Places, path: &serde_path_to_error::Path, message: &str) -> 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use forebay_core::config::CachePolicy;
+
     use super::*;
 
     fn flags(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
@@ -162,7 +204,8 @@ mod tests {
                 ("node.id", "target-1"),
             ]),
         )
-        .unwrap();
+        .unwrap()
+        .config;
         assert_eq!(c.listen.http, "127.0.0.1:9");
         assert_eq!((c.cache.high, c.cluster.gateways.len()), (70, 1));
     }
@@ -173,6 +216,25 @@ mod tests {
         assert_eq!(e.hint.as_deref(), Some("did you mean `http`?"), "{e}");
         let e = load(None, &flags(&[("lisetn.http", "x")])).unwrap_err();
         assert_eq!(e.hint.as_deref(), Some("did you mean `listen`?"), "{e}");
+    }
+
+    #[test]
+    fn a_retired_value_of_an_old_file_is_replaced_with_one_warning() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("target.toml");
+        for old in ["sieve", "s3-fifo"] {
+            std::fs::write(&path, format!("[cache]\nhigh = 85\npolicy = \"{old}\"\n")).unwrap();
+            let loaded = load(Some(&path), &[]).unwrap();
+            assert_eq!(loaded.config.cache.policy, CachePolicy::Density);
+            assert_eq!(loaded.config.cache.high, 85);
+            let [warning] = loaded.warnings.try_into().unwrap();
+            let expected = format!("target.toml:3: cache.policy: \"{old}\" is no longer available");
+            assert!(warning.contains(&expected), "{warning}");
+        }
+        let loaded = load(None, &flags(&[("cache.policy", "sieve")])).unwrap();
+        assert!(loaded.warnings[0].starts_with("flag for cache.policy: "), "{:?}", loaded.warnings);
+        let loaded = load(None, &flags(&[("cache.policy", "lru")])).unwrap();
+        assert_eq!((loaded.config.cache.policy, loaded.warnings.len()), (CachePolicy::Lru, 0));
     }
 
     fn refused(file: &str, overrides: &[(&str, &str)]) -> String {

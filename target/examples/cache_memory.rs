@@ -36,8 +36,6 @@ fn main() {
     // One policy per process: memory that one policy frees would hide that of the next.
     let policy = match std::env::args().nth(2).as_deref() {
         Some("lru") => CachePolicy::Lru,
-        Some("sieve") => CachePolicy::Sieve,
-        Some("s3-fifo") => CachePolicy::S3Fifo,
         _ => CachePolicy::Density,
     };
     let before = resident_mib("VmRSS");

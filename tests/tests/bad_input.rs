@@ -98,7 +98,7 @@ fn settings_that_are_wrong_are_exit_code_2() {
     refused("[cache]\nhihg = 90", &["hihg", "did you mean `high`"]);
     refused("[cache]\nhigh = 50\nlow = 60", &["cache.low", "60"]);
     refused("[cache]\nout_of_space = 60", &["cache.out_of_space", "90"]);
-    refused("[cache]\npolicy = \"mru\"", &["mru", "s3-fifo"]);
+    refused("[cache]\npolicy = \"mru\"", &["mru", "density"]);
     refused("[log]\nformat = \"xml\"", &["xml"]);
     refused("[limits]\nbatches = \"many\"", &["many"]);
     refused("this is not TOML", &["forebay.toml"]);

@@ -205,8 +205,7 @@ fn pinned() -> CacheRules {
 
 #[tokio::test]
 async fn with_each_policy_the_budget_holds() {
-    use CachePolicy::{Density, Lru, S3Fifo, Sieve};
-    for policy in [Density, Lru, S3Fifo, Sieve] {
+    for policy in [CachePolicy::Density, CachePolicy::Lru] {
         let rig = Rig::with_rules(policy, 9, CacheRules::default()).await;
         for i in 0..120u64 {
             let record = rig.put(&format!("o{i:03}"), clean(i)).await.unwrap();

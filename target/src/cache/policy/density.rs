@@ -14,8 +14,7 @@
 use std::collections::HashMap;
 
 use super::reuse::{Histogram, bin, worth};
-use super::sample::draw;
-use super::{Dice, Policy, Slot, Verdict, reach};
+use super::{Dice, Policy, Slot, Verdict, draw, reach};
 
 /// Most names whose accesses are sampled.
 const FOLLOWED: usize = 32 << 10;

@@ -3,21 +3,21 @@
 use super::{Slot, reach};
 
 /// No slot.
-pub(super) const NONE: Slot = Slot::MAX;
+pub const NONE: Slot = Slot::MAX;
 
 /// The links of all slots of a disk; a slot is in one list at most.
 #[derive(Debug, Default)]
-pub(super) struct Links {
+pub struct Links {
     older: Vec<Slot>,
     newer: Vec<Slot>,
 }
 
 /// One list.
 #[derive(Debug)]
-pub(super) struct List {
-    pub(super) newest: Slot,
-    pub(super) oldest: Slot,
-    pub(super) len: usize,
+pub struct List {
+    pub newest: Slot,
+    pub oldest: Slot,
+    pub len: usize,
 }
 
 impl Default for List {
@@ -27,15 +27,18 @@ impl Default for List {
 }
 
 impl Links {
-    pub(super) fn newer(&self, slot: Slot) -> Slot {
+    /// The next newer slot of the same list, or [`NONE`].
+    pub fn newer(&self, slot: Slot) -> Slot {
         self.newer[slot as usize]
     }
 
-    pub(super) fn older(&self, slot: Slot) -> Slot {
+    /// The next older slot of the same list, or [`NONE`].
+    pub fn older(&self, slot: Slot) -> Slot {
         self.older[slot as usize]
     }
 
-    pub(super) fn push(&mut self, list: &mut List, slot: Slot) {
+    /// Adds a slot that is in no list, as the newest.
+    pub fn push(&mut self, list: &mut List, slot: Slot) {
         reach(&mut self.older, slot, NONE);
         reach(&mut self.newer, slot, NONE);
         self.older[slot as usize] = list.newest;
@@ -48,7 +51,8 @@ impl Links {
         list.len += 1;
     }
 
-    pub(super) fn unlink(&mut self, list: &mut List, slot: Slot) {
+    /// Removes a slot from the list that it is in.
+    pub fn unlink(&mut self, list: &mut List, slot: Slot) {
         let (older, newer) = (self.older(slot), self.newer(slot));
         match older {
             NONE => list.oldest = newer,

@@ -1,28 +1,21 @@
-//! Eviction policies: one interface, several implementations.
+//! Eviction policies: one interface, two implementations. `bench/cache` compares them with others
+//! on traces.
 //!
 //! A policy identifies residents by their [`Slot`], a small number that the table of
 //! [residents](crate::cache::Residents) assigns; sizes, ids and times are in that table. No policy
 //! does I/O or reads a clock, so a trace gives the same victims every time.
 
 mod density;
-mod fifo3;
-mod ghost;
-mod list;
+pub mod list;
 mod lru;
 mod reuse;
-mod sample;
-mod sieve;
 #[cfg(test)]
 mod tests;
-pub mod trace;
 
 use forebay_core::config::CachePolicy;
 
 pub use density::Density;
-pub use fifo3::S3Fifo;
-pub use lru::{Lru, NoReplacement};
-pub use sample::Sampled;
-pub use sieve::Sieve;
+pub use lru::Lru;
 
 /// Index of a resident in the tables of its disk.
 pub type Slot = u32;
@@ -60,13 +53,11 @@ pub fn build(policy: CachePolicy) -> Box<dyn Policy> {
     match policy {
         CachePolicy::Density => Box::<Density>::default(),
         CachePolicy::Lru => Box::<Lru>::default(),
-        CachePolicy::Sieve => Box::<Sieve>::default(),
-        CachePolicy::S3Fifo => Box::<S3Fifo>::default(),
     }
 }
 
 /// Grows a column so that it has a cell for `slot`.
-fn reach<T: Clone>(column: &mut Vec<T>, slot: Slot, empty: T) {
+pub fn reach<T: Clone>(column: &mut Vec<T>, slot: Slot, empty: T) {
     let slot = slot as usize;
     if column.len() <= slot {
         column.resize(slot + 1, empty);
@@ -74,7 +65,7 @@ fn reach<T: Clone>(column: &mut Vec<T>, slot: Slot, empty: T) {
 }
 
 /// Spreads the bits of a number (the last step of SplitMix64).
-pub(crate) fn mix(x: u64) -> u64 {
+pub fn mix(x: u64) -> u64 {
     let x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     x ^ (x >> 31)
@@ -103,4 +94,22 @@ impl Dice {
     pub fn unit(&mut self) -> f64 {
         (self.roll() >> 11) as f64 / (1u64 << 53) as f64
     }
+}
+
+/// Attempts to draw an occupied cell: at random, then onward from a random cell.
+const TRIES: usize = 8;
+
+/// A cell for which `is_there` is true, if any.
+pub fn draw(dice: &mut Dice, cells: usize, is_there: impl Fn(usize) -> bool) -> Option<usize> {
+    if cells == 0 {
+        return None;
+    }
+    let mut at = 0;
+    for _ in 0..TRIES {
+        at = dice.below(cells as u64) as usize;
+        if is_there(at) {
+            return Some(at);
+        }
+    }
+    (at..cells).chain(0..at).find(|at| is_there(*at))
 }

@@ -1,13 +1,10 @@
-//! Random victims, and the older of two random ones: baselines for better policies.
+//! Random victims, and the older of two random ones.
 
-use super::{Dice, Policy, Slot, Verdict, reach};
-
-/// Attempts to draw an occupied cell: at random, then onward from a random cell.
-const TRIES: usize = 8;
+use forebay_target::cache::policy::{Dice, Policy, Slot, Verdict, draw, reach};
 
 /// Evicts the least recently used of `size` residents drawn at random.
 #[derive(Debug)]
-pub struct Sampled {
+pub(crate) struct Sampled {
     size: usize,
     clock: u32,
     /// Time of the last access, and bucket; 0: the cell is empty.
@@ -17,7 +14,7 @@ pub struct Sampled {
 }
 
 impl Sampled {
-    pub fn new(size: usize) -> Self {
+    pub(crate) fn new(size: usize) -> Self {
         Self { size, clock: 0, cells: Vec::new(), len: 0, dice: Dice::default() }
     }
 
@@ -25,25 +22,6 @@ impl Sampled {
         self.clock = self.clock.wrapping_add(1).max(1);
         self.clock
     }
-}
-
-/// A cell for which `is_there` is true, if any.
-pub(super) fn draw(
-    dice: &mut Dice,
-    cells: usize,
-    is_there: impl Fn(usize) -> bool,
-) -> Option<usize> {
-    if cells == 0 {
-        return None;
-    }
-    let mut at = 0;
-    for _ in 0..TRIES {
-        at = dice.below(cells as u64) as usize;
-        if is_there(at) {
-            return Some(at);
-        }
-    }
-    (at..cells).chain(0..at).find(|at| is_there(*at))
 }
 
 impl Policy for Sampled {

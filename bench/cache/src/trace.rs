@@ -1,22 +1,22 @@
-//! Traces of reads, and the hits of a policy on them: for choosing the default, and for its test.
+//! Traces of reads, and the hits of a policy on them.
 
 use std::collections::HashMap;
 
-use super::{Dice, Policy, Slot, Verdict, mix};
+use forebay_target::cache::policy::{Dice, Policy, Slot, Verdict, mix};
 
 /// One read: bucket and number of the object.
-pub type Read = (u16, u32);
+pub(crate) type Read = (u16, u32);
 
 /// A trace, and the index of the first read whose hits count.
 #[derive(Debug)]
-pub struct Trace {
-    pub name: &'static str,
-    pub reads: Vec<Read>,
-    pub counted_from: usize,
+pub(crate) struct Trace {
+    pub(crate) name: &'static str,
+    pub(crate) reads: Vec<Read>,
+    pub(crate) counted_from: usize,
 }
 
 /// Hits among the counted reads, from 0 to 1, with a cache of `capacity` objects of equal size.
-pub fn hit_ratio(policy: &mut dyn Policy, trace: &Trace, capacity: usize) -> f64 {
+pub(crate) fn hit_ratio(policy: &mut dyn Policy, trace: &Trace, capacity: usize) -> f64 {
     let mut there: HashMap<Read, Slot> = HashMap::new();
     let mut held: Vec<Read> = Vec::new();
     let mut free: Vec<Slot> = Vec::new();
@@ -52,7 +52,7 @@ pub fn hit_ratio(policy: &mut dyn Policy, trace: &Trace, capacity: usize) -> f64
 }
 
 /// All traces over data sets of `n` objects.
-pub fn all(n: u32) -> Vec<Trace> {
+pub(crate) fn all(n: u32) -> Vec<Trace> {
     vec![
         scan(n, 10),
         shuffled(n, 10),
@@ -79,19 +79,19 @@ fn epochs(dice: &mut Dice, bucket: u16, from: u32, to: u32, count: usize) -> Vec
 }
 
 /// The data set in the same order, again and again.
-pub fn scan(n: u32, epochs: usize) -> Trace {
+pub(crate) fn scan(n: u32, epochs: usize) -> Trace {
     let reads = (0..epochs).flat_map(|_| (0..n).map(|object| (0, object))).collect();
     Trace { name: "same order", reads, counted_from: n as usize }
 }
 
 /// Each object once per epoch, in another order each time.
-pub fn shuffled(n: u32, count: usize) -> Trace {
+pub(crate) fn shuffled(n: u32, count: usize) -> Trace {
     let reads = epochs(&mut Dice::new(1), 0, 0, n, count);
     Trace { name: "shuffled", reads, counted_from: n as usize }
 }
 
 /// Two jobs over 7/10 of the objects each, 4/10 in common, one at a third of the other's speed.
-pub fn two_jobs(n: u32, count: usize) -> Trace {
+pub(crate) fn two_jobs(n: u32, count: usize) -> Trace {
     let part = n / 10;
     let mut dice = Dice::new(2);
     let fast = epochs(&mut dice, 0, 0, 7 * part, count);
@@ -107,7 +107,7 @@ pub fn two_jobs(n: u32, count: usize) -> Trace {
 }
 
 /// Some objects are read far more often than others: the k-th with weight 1/k^0.9.
-pub fn zipf(n: u32, rounds: usize) -> Trace {
+pub(crate) fn zipf(n: u32, rounds: usize) -> Trace {
     let mut dice = Dice::new(3);
     let reads = zipf_reads(&mut dice, 0, n, rounds * n as usize);
     Trace { name: "Zipf 0.9", reads, counted_from: n as usize }
@@ -125,7 +125,7 @@ fn zipf_reads(dice: &mut Dice, bucket: u16, n: u32, count: usize) -> Vec<Read> {
 }
 
 /// Shuffled epochs over half of the objects, and as many reads by Zipf over the other half.
-pub fn epochs_and_zipf(n: u32, count: usize) -> Trace {
+pub(crate) fn epochs_and_zipf(n: u32, count: usize) -> Trace {
     let mut dice = Dice::new(4);
     let job = epochs(&mut dice, 0, 0, n / 2, count);
     let favourites = zipf_reads(&mut dice, 0, n / 2, job.len());
@@ -136,7 +136,7 @@ pub fn epochs_and_zipf(n: u32, count: usize) -> Trace {
 
 /// Five epochs over one data set, then ten over another, in the same bucket or in the next. Hits
 /// count from the second epoch on of the new one.
-pub fn next_data_set(n: u32, bucket: u16) -> Trace {
+pub(crate) fn next_data_set(n: u32, bucket: u16) -> Trace {
     let mut dice = Dice::new(5);
     let mut reads = epochs(&mut dice, 0, 0, n, 5);
     reads.extend(epochs(&mut dice, bucket, n, 2 * n, 10));
@@ -145,7 +145,7 @@ pub fn next_data_set(n: u32, bucket: u16) -> Trace {
 }
 
 /// One pass over a data set five times as large while favourites are read.
-pub fn scanned_once(n: u32) -> Trace {
+pub(crate) fn scanned_once(n: u32) -> Trace {
     let mut dice = Dice::new(6);
     let once = (n..6 * n).map(|object| (0, object));
     let favourites = zipf_reads(&mut dice, 0, n, 5 * n as usize);

@@ -4,8 +4,8 @@
 //! Yang et al., "FIFO queues are all you need for cache eviction", SOSP 2023.
 
 use super::ghost::Ghost;
-use super::list::{Links, List};
-use super::{Policy, Slot, Verdict, reach};
+use forebay_target::cache::policy::list::{Links, List};
+use forebay_target::cache::policy::{Policy, Slot, Verdict, reach};
 
 /// One in this many residents is in the small queue.
 const SMALL_SHARE: usize = 10;
@@ -15,7 +15,7 @@ const MAX_COUNTED_READS: u8 = 3;
 /// Evicts residents that were not read while they were new, and otherwise those with the fewest
 /// reads.
 #[derive(Debug, Default)]
-pub struct S3Fifo {
+pub(crate) struct S3Fifo {
     links: Links,
     small: List,
     main: List,

@@ -2,12 +2,12 @@
 //!
 //! Zhang et al., "SIEVE is Simpler than LRU", NSDI 2024.
 
-use super::list::{Links, List, NONE};
-use super::{Policy, Slot, Verdict, reach};
+use forebay_target::cache::policy::list::{Links, List, NONE};
+use forebay_target::cache::policy::{Policy, Slot, Verdict, reach};
 
 /// Evicts, in order of arrival, residents that were not read since the hand's last round.
 #[derive(Debug)]
-pub struct Sieve {
+pub(crate) struct Sieve {
     links: Links,
     list: List,
     hand: Slot,
