@@ -1,5 +1,5 @@
-//! Properties of buckets as v1 clients set and read them: known properties take effect, unknown
-//! ones are stored and returned.
+//! Properties of buckets as v1 clients set and read them. Properties without an effect here are
+//! stored and returned, and the answer to the change names them.
 
 use forebay_core::bucket::BucketInfo;
 use forebay_core::bucket_access::{ACCESS, check_mask};
@@ -20,6 +20,11 @@ pub(crate) fn shown(info: &BucketInfo) -> Value {
         overlay(&mut props, key, value);
     }
     props
+}
+
+/// Names of properties that differ between two states of a bucket and have no effect here.
+pub(crate) fn without_effect(before: &BucketInfo, after: &BucketInfo) -> Vec<String> {
+    settings::without_effect_of_bucket(&shown(before), &shown(after), after.has_backend())
 }
 
 /// Sets `key`; objects merge. A value of another type than the existing one is ignored, because
@@ -71,6 +76,7 @@ pub(crate) fn apply(info: &mut BucketInfo, value: &Value) -> Result<()> {
                 if key == ACCESS && !value.is_null() {
                     check_mask(&value)?;
                 }
+                settings::refuse_clouds(key, &value)?;
                 if !value.is_null() {
                     merge(info.extra.entry(key.to_owned()).or_insert(Value::Null), value);
                     apply_patch(info, key);
@@ -226,6 +232,8 @@ mod tests {
             (json!({"checksum": {"type": "sum"}}), 400),
             (json!({"write_policy": {"data": "never"}}), 400),
             (json!({"backend_bck": {"name": "b", "provider": "aws"}}), 501),
+            (json!({"extra": {"aws": {"endpoint": "http://127.0.0.1:9000"}}}), 501),
+            (json!({"extra": {"gcp": {"application_creds": "/key.json"}}}), 501),
             (json!([1]), 400),
         ] {
             let e = apply(&mut info(), &bad).unwrap_err();

@@ -4,6 +4,7 @@
 //! changes takes effect. Settings with an effect here are read through the methods of
 //! [`ClusterSettings`]; the others are checked, stored and shown.
 
+mod effect;
 mod kind;
 mod schema;
 
@@ -12,6 +13,9 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+pub use self::effect::{
+    NO_EFFECT_HEADER, no_effect_value, refuse_clouds, without_effect, without_effect_of_bucket,
+};
 pub use self::kind::{FEATURES, Kind, read_features};
 pub use self::schema::{OF_BUCKETS, SETTINGS, Setting, find, find_of_buckets};
 use self::schema::{is_of_buckets, names_of_buckets};

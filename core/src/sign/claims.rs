@@ -1,6 +1,7 @@
 //! The content of a node's proof, and its text form.
 
 use sha2::{Digest, Sha256};
+use subtle::ConstantTimeEq;
 
 use super::{REDIRECT_EXPIRY, REDIRECT_PROOF};
 use crate::error::Result;
@@ -123,10 +124,9 @@ pub fn relay_subject(user: Option<&str>, peer: &str) -> String {
     }
 }
 
-/// Whether two texts are equal, compared in constant time.
+/// Whether two texts are equal, compared in constant time; their lengths are no secret.
 pub(super) fn is_same(a: &str, b: &str) -> bool {
-    let differ = |(a, b): (u8, u8)| a ^ b;
-    a.len() == b.len() && a.bytes().zip(b.bytes()).map(differ).fold(0, |all, bits| all | bits) == 0
+    a.as_bytes().ct_eq(b.as_bytes()).into()
 }
 
 /// The hash of a body in memory, for [`Claims::body`].

@@ -14,7 +14,7 @@ use forebay_node::maps::Maps;
 use forebay_node::reply::text;
 use serde_json::Value;
 
-use super::{done, removal};
+use super::{done, naming_no_effect, removal};
 use crate::changes::Changes;
 use crate::cluster::leadership::LeaderWatch;
 use crate::cluster::rebalance::job_id;
@@ -109,8 +109,9 @@ impl Admin {
         if change.is_empty() && !reset {
             return Ok(done());
         }
+        let kept = settings::without_effect(&change, &self.maps.load().settings);
         self.changes.commit(Command::Configure { change, reset, now_ns: unix_ns() }).await?;
-        Ok(done())
+        Ok(naming_no_effect(done(), &kept))
     }
 
     /// Puts targets into maintenance, or ends it. Their objects move to the other targets; the

@@ -24,7 +24,7 @@ use forebay_node::lifecycle::Lifecycle;
 use forebay_node::metrics::Metrics;
 use forebay_node::reply::{json, text};
 
-use super::{MAX_CONTROL, bucket_jobs, counted, done, list, read_body, summary};
+use super::{MAX_CONTROL, bucket_jobs, counted, done, list, naming_no_effect, read_body, summary};
 use crate::bucket_props;
 use crate::changes::Changes;
 use crate::inventory::Inventories;
@@ -281,7 +281,9 @@ async fn create(state: &Buckets, call: &Call) -> Result<Response> {
     let bucket = call.bucket()?;
     let value = &call.action.value;
     let mut info = state.route.state().requested(bucket.clone(), requested_backend(value)?);
+    let default = info.clone();
     bucket_props::apply(&mut info, value)?;
+    let kept = bucket_props::without_effect(&default, &info);
     if let Ok(found) = state.route.known(&bucket) {
         return Err(Error::new(
             ErrorCode::BucketExists,
@@ -293,7 +295,7 @@ async fn create(state: &Buckets, call: &Call) -> Result<Response> {
     }
     let command = Command::CreateBucket { info: Box::new(info), now_ns: unix_ns() };
     state.changes.commit(command).await?;
-    Ok(done())
+    Ok(naming_no_effect(done(), &kept))
 }
 
 async fn destroy(state: &Buckets, bucket: &Bucket) -> Result<Response> {
@@ -364,9 +366,11 @@ async fn set_props(
         state.route.check_backend(&info).await?;
     }
     let job = bucket_jobs::made_necessary(&before, &info);
+    let kept = bucket_props::without_effect(&before, &info);
     state.changes.commit(Command::SetBucket { info: Box::new(info) }).await?;
-    match job {
-        Some(kind) => bucket_jobs::follow_up(state, bucket, kind).await,
-        None => Ok(done()),
-    }
+    let answer = match job {
+        Some(kind) => bucket_jobs::follow_up(state, bucket, kind).await?,
+        None => done(),
+    };
+    Ok(naming_no_effect(answer, &kept))
 }

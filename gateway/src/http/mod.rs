@@ -25,9 +25,10 @@ mod removal;
 pub(crate) mod summary;
 
 use axum::body::Body;
-use axum::http::{HeaderValue, Method, StatusCode, Uri, header};
+use axum::http::{HeaderName, HeaderValue, Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
+use forebay_core::settings::{NO_EFFECT_HEADER, no_effect_value};
 use forebay_core::{Error, Result};
 use forebay_node::auth;
 use forebay_node::body_budget::read_admitted;
@@ -84,4 +85,15 @@ pub(crate) fn redirect(
 /// 200 without a body.
 pub(crate) fn done() -> Response {
     Response::new(Body::empty())
+}
+
+/// Adds to the answer of a change, and to the log, the names of its settings that have no effect.
+pub(crate) fn naming_no_effect(mut answer: Response, names: &[String]) -> Response {
+    if let Some(value) = no_effect_value(names) {
+        tracing::info!(settings = value, "stored without effect");
+        if let Ok(value) = HeaderValue::try_from(value) {
+            answer.headers_mut().insert(HeaderName::from_static(NO_EFFECT_HEADER), value);
+        }
+    }
+    answer
 }

@@ -71,6 +71,9 @@ async fn properties_are_set_and_read_back() {
         (&props["mirror"]["enabled"], &props["checksum"]["type"]),
         (&json!(true), &json!("md5"))
     );
+    let kept = json!({"mirror": {"copies": 3, "burst_buffer": 64}, "lru": {"batch_size": 7}});
+    let set = act(w.url(), "PATCH", b, "set-bprops", kept).await.expect(200);
+    assert_eq!(set.header("forebay-no-effect"), "lru.batch_size, mirror.burst_buffer");
     act(w.url(), "PATCH", b, "set-bprops", json!({"checksum": {"type": "x"}})).await.expect(400);
     let pin = json!({"cache": {"pin": true}});
     let e = act(w.url(), "PATCH", b, "set-bprops", pin).await.expect(400).json();

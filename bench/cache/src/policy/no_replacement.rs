@@ -1,4 +1,4 @@
-//! What stays longest: the first residents.
+//! The first residents stay for ever.
 
 use forebay_target::cache::policy::list::{Links, List, NONE};
 use forebay_target::cache::policy::{Policy, Slot, Verdict, reach};
