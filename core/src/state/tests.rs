@@ -1,6 +1,10 @@
 //! Tests of commands and the resulting states.
 
 use super::*;
+use crate::bucket::BackendKind;
+use crate::error::ErrorCode;
+use crate::name::Provider;
+use crate::settings::Change;
 
 pub(super) fn join(id: &str) -> Command {
     Command::Join {

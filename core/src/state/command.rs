@@ -1,0 +1,98 @@
+//! The changes of the cluster's state, in the form in which the Raft log stores them.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Leaving, Role, is_zero};
+use crate::bucket::BucketInfo;
+use crate::etl::Etl;
+use crate::name::{Bucket, NodeId};
+use crate::settings::Change;
+
+/// A change of the cluster's state, as logged. Append only: stored logs contain these.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "op", rename_all = "snake_case")]
+pub enum Command {
+    /// First command of every log.
+    Init {
+        cluster_id: String,
+        now_ns: u64,
+    },
+    /// A node joins, or returns with the same id (perhaps at another address).
+    Join {
+        id: NodeId,
+        role: Role,
+        url: String,
+        weight: u32,
+        zone: String,
+        /// Id of the process; 0 from older nodes.
+        #[serde(default, skip_serializing_if = "is_zero")]
+        instance: u64,
+    },
+    SetAlive {
+        id: NodeId,
+        alive: bool,
+        /// It will stop soon: from now on the others own the objects of which they have copies.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        yields: bool,
+    },
+    /// The node's data is permanently gone.
+    Remove {
+        id: NodeId,
+    },
+    CreateBucket {
+        info: Box<BucketInfo>,
+        now_ns: u64,
+    },
+    SetBucket {
+        info: Box<BucketInfo>,
+    },
+    DestroyBucket {
+        bucket: Bucket,
+    },
+    /// Changes settings of the cluster; `reset` drops all earlier changes.
+    Configure {
+        change: Change,
+        reset: bool,
+        now_ns: u64,
+    },
+    /// An operator starts or ends a node's maintenance.
+    SetMaintenance {
+        id: NodeId,
+        on: bool,
+    },
+    /// Renames a native bucket. Its objects stay on their targets until they are moved.
+    RenameBucket {
+        from: Bucket,
+        to: Bucket,
+    },
+    CreateEtl {
+        etl: Box<Etl>,
+    },
+    SetEtl {
+        etl: Box<Etl>,
+    },
+    DeleteEtl {
+        name: String,
+    },
+    /// Adds another cluster under an alias, or changes the URL of an existing alias.
+    AttachCluster {
+        alias: String,
+        url: String,
+    },
+    DetachCluster {
+        alias: String,
+    },
+    /// Stops a target once its objects are moved.
+    Retire {
+        id: NodeId,
+        leaving: Leaving,
+    },
+    /// The rebalance for the placement of this version is complete.
+    #[serde(rename = "settled")]
+    RebalanceComplete {
+        placed: u64,
+        /// Targets that got everything they missed, and since when they were alive meanwhile.
+        #[serde(default)]
+        repaired: Vec<(NodeId, u64)>,
+    },
+}
