@@ -1,0 +1,86 @@
+//! Messages by which a node becomes and stays a member: joins, heartbeats, leaves.
+
+use serde::{Deserialize, Serialize};
+
+use super::{NodeUsage, is_zero};
+use crate::name::NodeId;
+use crate::state::{ClusterState, Role};
+
+/// `POST /internal/v1/join`.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct JoinRequest {
+    pub id: NodeId,
+    pub role: Role,
+    pub url: String,
+    #[serde(default)]
+    pub zone: String,
+    /// Id of the process, random for each start; 0 from older nodes.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub instance: u64,
+    /// Id of the cluster whose data is on the node's disks; empty if they hold none.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub cluster: String,
+    /// Whether all disks of the target are in use and empty, without a cluster id.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub empty: bool,
+}
+
+/// `POST /internal/v1/heartbeat`.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Heartbeat {
+    pub id: NodeId,
+    /// Version of the node's state.
+    pub version: u64,
+    pub usage: NodeUsage,
+    /// As in [`JoinRequest::instance`].
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub instance: u64,
+}
+
+/// Answer to a join or a heartbeat.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct HeartbeatReply {
+    pub version: u64,
+    pub primary: NodeId,
+    /// Present if newer than the node's state.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub state: Option<ClusterState>,
+    /// Whether the leading gateway received the report.
+    #[serde(default)]
+    pub lease: bool,
+    /// How long ago, in milliseconds, a majority of the gateways confirmed the leader; the lease
+    /// counts from then.
+    #[serde(default)]
+    pub confirmed_ms: u64,
+    /// The node is not a member: it must join (again).
+    #[serde(default)]
+    pub unknown: bool,
+    /// The clock of the leading gateway, unix nanoseconds; 0 if the leader did not reply itself,
+    /// and from older gateways.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub clock_ns: u64,
+}
+
+/// `POST /internal/v1/leave`: a clean stop.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct LeaveRequest {
+    pub id: NodeId,
+    /// The node still serves for a moment: before it stops, others take over objects that they have
+    /// copies of.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub yields: bool,
+    /// [`Node::alive_since`](crate::state::Node::alive_since) of the sending process, from its state; 0 from older nodes.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub since: u64,
+    /// As in [`JoinRequest::instance`].
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub instance: u64,
+}
+
+/// Answer to a [`LeaveRequest`]; older gateways send no content.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct LeaveReply {
+    /// The state without the node, by which the node redirects further requests.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub state: Option<ClusterState>,
+}
