@@ -101,7 +101,7 @@ def test_the_chart_says_how_targets_are_drained() -> None:
 
 @pytest.mark.parametrize("name", ["a//b", "./c", "d/"])
 def test_names_that_native_buckets_refuse_over_v1_are_named(name: str) -> None:
-    rule = re.search(r'matches!\(part, ("[^)]*)\)', text("core/src/name.rs"))
+    rule = re.search(r'matches!\(part, ("[^)]*)\)', text("core/src/name/object.rs"))
     assert rule and set(re.findall(r'"([^"]*)"', rule.group(1))) & set(name.split("/"))
     refused = re.search(r"valid names over S3 .*? refuse them", flat("docs/semantics.md"))
     assert refused and f"`{name}`" in flat("docs/semantics.md")[: refused.end()]

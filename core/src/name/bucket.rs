@@ -1,102 +1,15 @@
-//! Names: provider, bucket, object, node; their rules and their text forms.
+//! The identity of a bucket: provider, namespace and name, and its text forms.
 
 use std::fmt;
-use std::str::FromStr;
 use std::sync::Arc;
 
-use serde::de::{self, Visitor};
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 
+use super::{ObjectName, Provider, joined};
 use crate::error::{Error, ErrorCode, Result};
-pub use crate::node_id::NodeId;
 
-/// Maximum bytes of an object name, on every front.
-pub const MAX_OBJECT_NAME: usize = 1024;
 /// Maximum characters of a bucket name.
 pub const MAX_BUCKET_NAME: usize = 64;
-
-/// Returns an error if a text of a request is longer than any name that it could match; `field` is
-/// its name in the request.
-pub fn check_length(field: &str, text: &str, limit: usize) -> Result<()> {
-    if text.len() <= limit {
-        return Ok(());
-    }
-    Err(Error::invalid(format!("{field} has {} bytes, the limit is {limit}", text.len())))
-}
-
-/// The provider that stores a bucket.
-#[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
-)]
-#[serde(rename_all = "lowercase")]
-pub enum Provider {
-    /// This cluster itself (a native bucket, or one with a `backend` property).
-    #[default]
-    Ais,
-    /// Amazon S3 or any server that speaks S3.
-    Aws,
-    Gcp,
-    Azure,
-    /// Plain HTTP(S) origins.
-    Ht,
-}
-
-impl Provider {
-    /// The canonical word on the wire.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Ais => "ais",
-            Self::Aws => "aws",
-            Self::Gcp => "gcp",
-            Self::Azure => "azure",
-            Self::Ht => "ht",
-        }
-    }
-
-    /// The scheme of a printed bucket name: `s3` in `s3://bucket`.
-    pub fn scheme(self) -> &'static str {
-        match self {
-            Self::Ais => "ais",
-            Self::Aws => "s3",
-            Self::Gcp => "gs",
-            Self::Azure => "az",
-            Self::Ht => "ht",
-        }
-    }
-
-    /// Whether the bucket's objects are stored in a cloud and only cached here.
-    pub fn is_remote(self) -> bool {
-        self != Self::Ais
-    }
-}
-
-impl FromStr for Provider {
-    type Err = Error;
-
-    /// Accepts the canonical word, the scheme, and the aliases that clients send.
-    fn from_str(s: &str) -> Result<Self> {
-        Ok(match s {
-            "" | "ais" | "fb" | "forebay" => Self::Ais,
-            "aws" | "s3" => Self::Aws,
-            "gcp" | "gs" | "gcs" => Self::Gcp,
-            "azure" | "az" => Self::Azure,
-            "ht" => Self::Ht,
-            _ => {
-                return Err(Error::invalid(format!("unknown provider \"{s}\""))
-                    .hint("one of ais (fb, forebay), aws (s3), gcp (gs, gcs), azure (az), ht"));
-            }
-        })
-    }
-}
-
-impl fmt::Display for Provider {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
-
-/// Names up to this total length are joined without a heap allocation.
-const JOINED: usize = 128;
 
 /// Second level of a bucket's identity: another cluster's id and a name; both empty by default.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -145,20 +58,6 @@ pub struct Bucket {
 
 fn namespace_or_null<'de, D: serde::Deserializer<'de>>(d: D) -> Result<Arc<Namespace>, D::Error> {
     Ok(Arc::new(Option::<Namespace>::deserialize(d)?.unwrap_or_default()))
-}
-
-/// Calls `f` with the concatenated texts; short ones need no heap allocation.
-pub(crate) fn joined<const N: usize, R>(parts: [&str; N], f: impl FnOnce(&[u8]) -> R) -> R {
-    let mut room = [0; JOINED];
-    let mut end = 0;
-    for part in parts {
-        let Some(to) = room.get_mut(end..end + part.len()) else {
-            return f(parts.concat().as_bytes());
-        };
-        to.copy_from_slice(part.as_bytes());
-        end += part.len();
-    }
-    f(&room[..end])
 }
 
 impl Bucket {
@@ -294,99 +193,10 @@ fn check_bucket_name(name: &str) -> Result<()> {
         .hint("use 1 to 64 letters, digits, '-', '_' or '.'"))
 }
 
-/// Name of an object: any UTF-8 of 1 to 1,024 bytes without NUL. It is a key, never a path.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ObjectName(Arc<str>);
-
-// Written by hand, since a batch has up to a million: it copies nothing.
-impl Serialize for ObjectName {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(&self.0)
-    }
-}
-
-impl<'de> Deserialize<'de> for ObjectName {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Text;
-        impl Visitor<'_> for Text {
-            type Value = ObjectName;
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("the name of an object")
-            }
-            fn visit_str<E: de::Error>(self, text: &str) -> Result<ObjectName, E> {
-                ObjectName::new(text).map_err(E::custom)
-            }
-        }
-        deserializer.deserialize_str(Text)
-    }
-}
-
-impl ObjectName {
-    pub fn new(name: impl AsRef<str>) -> Result<Self> {
-        let name = name.as_ref();
-        let problem = if name.is_empty() {
-            "it is empty".to_owned()
-        } else if name.len() > MAX_OBJECT_NAME {
-            format!("it has {} bytes, the limit is {MAX_OBJECT_NAME}", name.len())
-        } else if name.contains('\0') {
-            "it has a NUL".to_owned()
-        } else {
-            return Ok(Self(name.into()));
-        };
-        let shown: String = name.chars().take(64).collect();
-        Err(Error::new(
-            ErrorCode::InvalidName,
-            format!("invalid object name \"{}\": {problem}", shown.escape_debug()),
-        ))
-    }
-
-    /// Checks the stricter rules of AIStore v1 for native buckets: no `.` or `..` elements, no
-    /// leading, doubled or trailing slash.
-    pub fn check_v1_native(&self) -> Result<()> {
-        let bad_element = self.0.split('/').any(|part| matches!(part, "" | "." | ".."));
-        if bad_element {
-            return Err(Error::new(
-                ErrorCode::InvalidName,
-                format!("invalid object name \"{}\"", self.0.escape_debug()),
-            )
-            .hint("no '.', '..' or empty path elements"));
-        }
-        Ok(())
-    }
-
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-}
-
-impl AsRef<str> for ObjectName {
-    fn as_ref(&self) -> &str {
-        &self.0
-    }
-}
-
-impl fmt::Display for ObjectName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl TryFrom<String> for ObjectName {
-    type Error = Error;
-    fn try_from(s: String) -> Result<Self> {
-        Self::new(s)
-    }
-}
-
-impl From<ObjectName> for String {
-    fn from(name: ObjectName) -> Self {
-        name.0.as_ref().to_owned()
-    }
-}
-
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use super::super::JOINED;
     use super::*;
 
     #[test]
@@ -443,26 +253,6 @@ mod tests {
         }
         assert!(Bucket::new(Provider::Ais, &"x".repeat(65)).is_err());
         assert!(Bucket::new(Provider::Ais, &"x".repeat(64)).is_ok());
-    }
-
-    #[test]
-    fn object_names_are_opaque_but_bounded() {
-        for good in ["a", "a//b", "x/", "../up", "ünï", &"y".repeat(1024)] {
-            assert!(ObjectName::new(good).is_ok(), "{good:?}");
-        }
-        for bad in ["", "nul\0", &"y".repeat(1025)] {
-            assert!(ObjectName::new(bad).is_err(), "{bad:?}");
-        }
-        for refused in ["a/../b", "trail/", "/lead", "a//b", "."] {
-            assert!(ObjectName::new(refused).unwrap().check_v1_native().is_err(), "{refused:?}");
-        }
-    }
-
-    #[test]
-    fn texts_longer_than_a_name_are_refused_with_field_and_limit() {
-        assert!(check_length("prefix", &"y".repeat(1024), MAX_OBJECT_NAME).is_ok());
-        let e = check_length("prefix", &"y".repeat(70_000), MAX_OBJECT_NAME).unwrap_err();
-        assert_eq!(e.message, "prefix has 70000 bytes, the limit is 1024");
     }
 
     #[test]
