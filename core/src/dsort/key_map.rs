@@ -1,8 +1,9 @@
-//! External key maps: the template of the shards that each record goes into.
+//! External key maps: their location, and the template of the shards that each record goes into.
 
 use std::collections::HashMap;
 
 use regex_lite::Regex;
+use serde::{Deserialize, Serialize};
 
 use super::spec::Reaction;
 use crate::error::{Error, Result};
@@ -14,6 +15,40 @@ const MAX_KEYS: usize = 10_000_000;
 const MAX_PATTERNS: usize = 10_000;
 /// Malformed lines that are shown.
 const SHOWN: usize = 80;
+
+/// The location of an external key map.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KeyMapSource {
+    pub at: KeyMapAt,
+    /// Separates key and template on a line.
+    pub separator: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum KeyMapAt {
+    Url(String),
+    /// The map itself.
+    Text(String),
+}
+
+impl KeyMapSource {
+    /// Default separator of key and template.
+    pub const SEPARATOR: &'static str = "\t";
+
+    fn new(at: KeyMapAt, separator: &str) -> Self {
+        let separator = if separator.is_empty() { Self::SEPARATOR } else { separator };
+        Self { at, separator: separator.to_owned() }
+    }
+
+    pub fn url(url: &str, separator: &str) -> Self {
+        Self::new(KeyMapAt::Url(url.to_owned()), separator)
+    }
+
+    pub fn text(text: &str, separator: &str) -> Self {
+        Self::new(KeyMapAt::Text(text.to_owned()), separator)
+    }
+}
 
 /// A key map that was read.
 pub struct KeyMap {

@@ -15,11 +15,10 @@ mod spec;
 #[allow(clippy::unwrap_used)]
 mod tests;
 
-pub use key_map::KeyMap;
+pub use key_map::{KeyMap, KeyMapAt, KeyMapSource};
 pub use plan::{Inputs, Plan, PlannedMember, PlannedShard, Totals, plan};
 pub use records::{Added, MAX_KEY, Records};
 pub use report::{DsortReport, Phase, TargetPart, Times};
 pub use spec::{
-    Algorithm, ContentType, DsortSpec, InputFormat, KeyMapAt, KeyMapSource, Memory, Overwrite,
-    Reaction, Reactions,
+    Algorithm, ContentType, DsortSpec, InputFormat, Memory, Overwrite, Reaction, Reactions,
 };
