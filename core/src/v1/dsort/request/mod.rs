@@ -1,17 +1,18 @@
 //! Parses a request to sort shards. In addition to AIStore's keys it may have Forebay's: `ekm`, the
 //! text of a key map, `timeout` and `overwrite`.
 
-use serde_json::{Map, Value, json};
+mod encode;
+mod fields;
 
-use crate::dsort::{
-    Algorithm, DsortSpec, InputFormat, KeyMapAt, KeyMapSource, Memory, Overwrite, Reaction,
-};
+use serde_json::Value;
+
+pub use self::encode::request_json;
+use self::fields::{algorithm, bucket, config, flag, input, key_map, limit, text, text_of};
+use crate::dsort::{DsortSpec, Overwrite, Reaction};
 use crate::error::{Error, Result};
-use crate::job::Selection;
-use crate::name::Bucket;
 use crate::settings::ClusterSettings;
 use crate::size::{ByteSize, parse_duration};
-use crate::v1::action::{lower_keys, parse_json, selection};
+use crate::v1::action::parse_json;
 
 /// Keys of a request, in lower case.
 const KEYS: [&str; 23] = [
@@ -52,7 +53,6 @@ const IDLE: [&str; 5] = [
     "bundle_multiplier",
     "burst_buffer",
 ];
-const ALGORITHMS: &str = "one of alphanumeric, none, md5, shuffle, content";
 
 /// Parses the specification in a request. `seed` is used for a shuffle without its own.
 pub fn requested(body: &[u8], settings: &ClusterSettings, seed: u64) -> Result<DsortSpec> {
@@ -139,188 +139,17 @@ pub fn requested(body: &[u8], settings: &ClusterSettings, seed: u64) -> Result<D
     Ok(spec)
 }
 
-/// The request for a specification.
-pub fn request_json(spec: &DsortSpec) -> Value {
-    let input = match &spec.input {
-        InputFormat::Names(names) => json!({ "objnames": names }),
-        InputFormat::Template(text) => json!({ "template": text }),
-        InputFormat::Prefix(prefix) => json!({ "prefix": prefix }),
-    };
-    let (kind, more) = match &spec.algorithm {
-        Algorithm::Alphanumeric => ("alphanumeric", Value::Null),
-        Algorithm::None => ("none", Value::Null),
-        Algorithm::Md5 => ("md5", Value::Null),
-        Algorithm::Shuffle { seed } => ("shuffle", json!({ "seed": seed.to_string() })),
-        Algorithm::Content { ext, kind } => {
-            ("content", json!({ "extension": ext, "content_key_type": kind }))
-        }
-    };
-    let mut algorithm = Map::from_iter([
-        ("kind".to_owned(), json!(kind)),
-        ("decreasing".to_owned(), json!(spec.decreasing)),
-    ]);
-    if let Value::Object(more) = more {
-        algorithm.extend(more);
-    }
-    let (file, text, separator) = match &spec.key_map {
-        None => ("", "", ""),
-        Some(KeyMapSource { at: KeyMapAt::Url(url), separator }) => (&**url, "", &**separator),
-        Some(KeyMapSource { at: KeyMapAt::Text(text), separator }) => ("", &**text, &**separator),
-    };
-    let memory = match spec.memory {
-        Memory::Percent(percent) => format!("{percent}%"),
-        Memory::Bytes(bytes) => format!("{bytes}B"),
-    };
-    json!({
-        "input_bck": spec.source, "input_format": input, "input_extension": spec.input_ext,
-        "output_bck": spec.destination, "output_format": spec.template,
-        "output_extension": spec.output_ext, "output_shard_size": format!("{}B", spec.shard_bytes),
-        "algorithm": algorithm, "description": spec.description,
-        "ekm_file": file, "ekm": text, "ekm_file_sep": separator,
-        "max_mem_usage": memory,
-        "extract_concurrency_max_limit": spec.extract_limit,
-        "create_concurrency_max_limit": spec.create_limit,
-        "timeout": format!("{}ms", spec.timeout_ms), "dry_run": spec.dry_run,
-        "overwrite": match spec.overwrite {
-            Overwrite::OthersThanInput => "",
-            Overwrite::Never => "never",
-            Overwrite::Always => "always",
-        },
-        "duplicated_records": spec.on.duplicated_records, "missing_shards": spec.on.missing_shards,
-        "ekm_malformed_line": spec.on.ekm_malformed_line,
-        "ekm_missing_key": spec.on.ekm_missing_key,
-    })
-}
-
 fn unknown(key: &str) -> Error {
     Error::invalid(format!("a dsort spec has no key \"{key}\""))
-}
-
-fn config(message: &Value) -> Result<Map<String, Value>> {
-    match message.get("config").cloned().map(lower_keys) {
-        None | Some(Value::Null) => Ok(Map::new()),
-        Some(Value::Object(map)) => Ok(map),
-        Some(_) => Err(Error::invalid("Config must be an object")),
-    }
-}
-
-fn text(message: &Value, key: &str) -> Result<String> {
-    text_of(message.get(key), key)
-}
-
-fn text_of(value: Option<&Value>, key: &str) -> Result<String> {
-    match value {
-        None | Some(Value::Null) => Ok(String::new()),
-        Some(Value::String(text)) => Ok(text.clone()),
-        Some(Value::Number(number)) => Ok(number.to_string()),
-        Some(_) => Err(Error::invalid(format!("{key} must be a string"))),
-    }
-}
-
-fn flag(message: &Value, key: &str) -> Result<bool> {
-    match message.get(key) {
-        None | Some(Value::Null) => Ok(false),
-        Some(Value::Bool(flag)) => Ok(*flag),
-        Some(_) => Err(Error::invalid(format!("{key} must be true or false"))),
-    }
-}
-
-fn limit(message: &Value, key: &str) -> Result<u32> {
-    match text(message, key)?.as_str() {
-        "" => Ok(0),
-        given => given.parse().map_err(|_| {
-            Error::invalid(format!("invalid {key} \"{given}\"")).hint("0, or a number above it")
-        }),
-    }
-}
-
-fn bucket(message: &Value, key: &str) -> Result<Option<Bucket>> {
-    let value = match message.get(key).cloned().map(lower_keys) {
-        None | Some(Value::Null) => return Ok(None),
-        Some(value @ Value::Object(_)) => value,
-        Some(_) => return Err(Error::invalid(format!("{key} must be an object"))),
-    };
-    let name = text(&value, "name")?;
-    if name.is_empty() {
-        return Ok(None);
-    }
-    let namespace = value.get("namespace").cloned().map(lower_keys).unwrap_or(Value::Null);
-    let namespace = match (text(&namespace, "uuid")?, text(&namespace, "name")?) {
-        (uuid, name) if uuid.is_empty() && name.is_empty() => String::new(),
-        (uuid, name) => format!("@{uuid}#{name}"),
-    };
-    Bucket::from_parts(&name, &text(&value, "provider")?, &namespace).map(Some)
-}
-
-fn input(value: Option<&Value>) -> Result<InputFormat> {
-    let value = match value {
-        None | Some(Value::Null) => return Ok(InputFormat::default()),
-        Some(Value::String(template)) => return InputFormat::parse(template),
-        Some(value) => lower_keys(value.clone()),
-    };
-    let template = text(&value, "template")?;
-    let listed = value.get("objnames").and_then(Value::as_array).is_some_and(|n| !n.is_empty());
-    if !listed && !template.is_empty() {
-        return InputFormat::parse(&template);
-    }
-    Ok(match selection(&value)? {
-        Selection::Names(names) => InputFormat::Names(names),
-        Selection::Template(template) => InputFormat::Template(template),
-        Selection::Prefix(prefix) => InputFormat::Prefix(prefix),
-    })
-}
-
-/// The order, and whether it is descending.
-fn algorithm(value: Option<&Value>, seed: u64) -> Result<(Algorithm, bool)> {
-    let value = match value {
-        None | Some(Value::Null) => return Ok((Algorithm::default(), false)),
-        Some(value @ Value::Object(_)) => lower_keys(value.clone()),
-        Some(_) => return Err(Error::invalid("algorithm must be an object")),
-    };
-    let algorithm = match text(&value, "kind")?.as_str() {
-        "" | "alphanumeric" => Algorithm::Alphanumeric,
-        "none" => Algorithm::None,
-        "md5" => Algorithm::Md5,
-        "shuffle" => Algorithm::Shuffle {
-            seed: match text(&value, "seed")?.as_str() {
-                "" => seed,
-                given => given.parse().map_err(|_| {
-                    Error::invalid(format!("invalid seed \"{given}\""))
-                        .hint("an integer that is not negative")
-                })?,
-            },
-        },
-        "content" => Algorithm::Content {
-            ext: text(&value, "extension")?.trim().to_owned(),
-            kind: text(&value, "content_key_type")?.parse()?,
-        },
-        other => {
-            return Err(
-                Error::invalid(format!("invalid sorting algorithm \"{other}\"")).hint(ALGORITHMS)
-            );
-        }
-    };
-    Ok((algorithm, flag(&value, "decreasing")?))
-}
-
-fn key_map(message: &Value) -> Result<Option<KeyMapSource>> {
-    let mut separator = text(message, "ekm_file_sep")?;
-    if separator.is_empty() {
-        separator = text(message, "ekm_sep")?;
-    }
-    match (text(message, "ekm")?, text(message, "ekm_file")?) {
-        (none, url) if none.is_empty() && url.is_empty() => Ok(None),
-        (none, url) if none.is_empty() => Ok(Some(KeyMapSource::url(&url, &separator))),
-        (text, none) if none.is_empty() => Ok(Some(KeyMapSource::text(&text, &separator))),
-        _ => Err(Error::invalid("ekm and ekm_file are two key maps; one is enough")),
-    }
 }
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
-    use crate::dsort::ContentType;
+    use crate::dsort::{Algorithm, ContentType, InputFormat, KeyMapSource};
 
     fn parsed(spec: Value) -> Result<DsortSpec> {
         requested(spec.to_string().as_bytes(), &ClusterSettings::default(), 77)
