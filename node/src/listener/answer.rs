@@ -1,0 +1,163 @@
+//! The answer to one request: refused heads, the handler, the headers of every answer, and errors in
+//! one format.
+
+use std::future::Future;
+use std::panic::AssertUnwindSafe;
+use std::sync::OnceLock;
+
+use axum::body::Body;
+use axum::extract::Request;
+use axum::http::{HeaderName, HeaderValue, Method, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use forebay_core::intra::MAP_HEADER;
+use forebay_core::request::{Protocol, RequestContext, Route};
+use forebay_core::sign::{FORMAT, PROOF_FORMAT_PATH};
+use forebay_core::v1::error::ErrorBody;
+use forebay_core::v1::headers as v1;
+use forebay_core::{Error, ErrorCode};
+use futures::FutureExt;
+
+use super::{Handler, Peer, Server};
+use crate::activity::User;
+use crate::drain::Waits;
+use crate::head::{MAX_HEAD, Refusal};
+use crate::reply::{self, Failure};
+use crate::sender::Sender;
+
+/// The header on every answer.
+static OWN_MAP: HeaderName = HeaderName::from_static(MAP_HEADER);
+
+impl<H: Handler> Server<H> {
+    /// Registers a client that is not a node of the cluster, until its connection ends.
+    pub(crate) fn meet(&self, user: &OnceLock<User>) {
+        user.get_or_init(|| self.lifecycle.activity().enter());
+    }
+
+    /// Runs the handler, then adds the headers that every answer has.
+    pub(super) async fn answer(
+        &self,
+        mut request: Request,
+        peer: Peer,
+        waits: Waits,
+        refusal: Option<Refusal>,
+    ) -> Response {
+        let (method, uri) = (request.method().clone(), request.uri().clone());
+        let answer = async {
+            if let Some(refusal) = unserved(&request, refusal) {
+                return refusal;
+            }
+            match self.edge.admit(&mut request) {
+                Ok(about) if says_format(&about, &request) => reply::text(FORMAT),
+                // Requests for objects cause no log lines that name their sender.
+                Ok(about) if about.route == Route::Objects => {
+                    self.handler.answer(about, request, peer).await
+                }
+                Ok(about) => {
+                    let sender = Sender::new(&about, peer);
+                    sender.scope(self.handler.answer(about, request, peer)).await
+                }
+                Err(e) => Failure(e).into_response(),
+            }
+        };
+        let mut response = self.finished(answer, &method, uri.path()).await;
+        let version = HeaderValue::from(self.edge.maps().version());
+        response.headers_mut().insert(&OWN_MAP, version);
+        if waits.still() {
+            // No `100 Continue` was sent, so the client may omit its body: its next bytes on this
+            // connection could be that body or another request. The AWS command line also mistakes
+            // this status for that of the connection's next answer, and waits forever.
+            response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+        }
+        response
+    }
+
+    /// The handler's answer; an error or a panic is converted to the format of v1.
+    pub(crate) async fn finished(
+        &self,
+        answer: impl Future<Output = Response>,
+        method: &Method,
+        path: &str,
+    ) -> Response {
+        let mut response = AssertUnwindSafe(answer).catch_unwind().await.unwrap_or_else(|_| {
+            tracing::error!(%method, path, "handler panicked");
+            Failure(Error::internal("the node failed to answer; see its log")).into_response()
+        });
+        if !response.status().is_success() {
+            self.explain(&mut response, method, path);
+        }
+        response
+    }
+
+    /// Writes the error of an answer as a v1 body and to the log.
+    fn explain(&self, response: &mut Response, method: &Method, path: &str) {
+        let error = response.extensions().get::<Error>().cloned().or_else(|| {
+            // The router's own refusal has no body yet.
+            let bare = !response.headers().contains_key(header::CONTENT_TYPE);
+            let refused = response.status() == StatusCode::METHOD_NOT_ALLOWED;
+            (refused && bare).then(|| {
+                let text = format!("{method} is not served at {path}");
+                Error::new(ErrorCode::MethodNotAllowed, text)
+            })
+        });
+        let Some(error) = error else { return };
+        if error.code == ErrorCode::Internal {
+            tracing::error!(%method, path, error = %error, "request failed");
+        } else {
+            tracing::debug!(%method, path, error = %error, "request refused");
+        }
+        let body = ErrorBody::new(&error, method.as_str(), path, &self.edge.identity().label());
+        write_error(response, method, body);
+    }
+}
+
+/// The reply to a request whose head no handler may see; `refusal` is set if the request is a
+/// stand-in for a refused one.
+fn unserved(request: &Request, refusal: Option<Refusal>) -> Option<Response> {
+    if let Some(refusal) = refusal {
+        return Some(Failure(refused(refusal)).into_response());
+    }
+    let headers = request.headers();
+    let bytes = headers.iter().map(|(name, value)| name.as_str().len() + value.len() + 4);
+    let target = request.uri().path_and_query().map_or(0, |target| target.as_str().len());
+    if bytes.sum::<usize>() + target > MAX_HEAD {
+        let text = format!("the request's head has more than {MAX_HEAD} bytes");
+        let mut response = Failure(Error::invalid(text)).into_response();
+        *response.status_mut() = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;
+        return Some(response);
+    }
+    // A body with another coding would be stored in its encoded form.
+    let mut codings = headers.get_all(header::TRANSFER_ENCODING).iter();
+    let is_other = codings.any(|coding| !coding.as_bytes().eq_ignore_ascii_case(b"chunked"));
+    is_other.then(|| Failure(refused(Refusal::Coding)).into_response())
+}
+
+fn refused(why: Refusal) -> Error {
+    match why {
+        Refusal::Lengths => Error::invalid(
+            "the request has more than one of Content-Length and Transfer-Encoding: \
+             its body has no certain end",
+        ),
+        Refusal::Coding => {
+            Error::unsupported("the request's body has a transfer coding other than chunked")
+        }
+        Refusal::Host => Error::invalid("the request has no Host header, or more than one"),
+    }
+}
+
+/// Whether another node asks which format of proofs this node reads.
+fn says_format(about: &RequestContext, request: &Request) -> bool {
+    about.protocol == Protocol::Internal && request.uri().path() == PROOF_FORMAT_PATH
+}
+
+fn write_error(response: &mut Response, method: &Method, body: ErrorBody) {
+    let text = body.to_json();
+    if *method == Method::HEAD {
+        v1::set(response.headers_mut(), v1::HDR_ERROR, text.trim_end());
+        return;
+    }
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    headers.remove(header::CONTENT_LENGTH);
+    *response.body_mut() = Body::from(text);
+}

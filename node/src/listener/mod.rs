@@ -1,0 +1,195 @@
+//! The HTTP server of both kinds of node: limits, errors in one format, panics confined to their
+//! request, and a graceful stop.
+
+mod answer;
+mod handler;
+mod routes;
+
+use std::convert::Infallible;
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use axum::body::{Body, HttpBody};
+use axum::http::header;
+use forebay_core::config::LimitsConfig;
+use forebay_core::sign::{NODE_AUTH_HEADER, PROOF_FORMAT_PATH};
+use forebay_core::{Error, ErrorCode, Result};
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
+
+pub use self::handler::{Answer, Handler, Hangup, Peer, Take};
+pub use self::routes::Routes;
+use crate::answered::{Answered, NotifyOnDrop};
+use crate::connections::{Connection, Connections};
+use crate::drain::{DrainedBody, Waits};
+use crate::edge::Edge;
+pub use crate::head::Asked;
+use crate::head::{MAX_HEAD, MAX_HEADERS};
+use crate::head_timeout::{HeadTimeout, HeadTimer};
+use crate::lifecycle::Lifecycle;
+pub use crate::outgoing::{Direct, Streamed};
+use crate::quick::QuickServer;
+use crate::stall::ClientPace;
+use crate::wire::Wire;
+
+/// Timeout for a client to send the head of a request.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
+/// Send buffer of a connection in bytes; the kernel doubles it for its own use. Written data stays
+/// in the CPU's cache until it is sent: with the kernel's own choice of megabytes a large GET takes
+/// twice the CPU time.
+const SEND_BUFFER: u32 = 128 << 10;
+/// Minimum interval between warnings about connections that are not accepted.
+const WARN_INTERVAL: Duration = Duration::from_secs(10);
+/// Connections that may wait to be accepted.
+const BACKLOG: u32 = 1024;
+
+/// Listens on `address:port`.
+pub async fn bind(address: &str) -> Result<TcpListener> {
+    listen(address).await.map_err(|e| match e.kind() {
+        std::io::ErrorKind::AddrInUse => {
+            Error::new(ErrorCode::Conflict, format!("{address} is in use by another process"))
+                .hint("choose another port, or stop the process that listens there")
+        }
+        _ => Error::invalid(format!("cannot listen on {address}: {e}")),
+    })
+}
+
+/// Listens on the first available address of the name.
+async fn listen(address: &str) -> std::io::Result<TcpListener> {
+    let mut refusal = std::io::ErrorKind::AddrNotAvailable.into();
+    for address in tokio::net::lookup_host(address).await? {
+        let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+        socket.set_reuseaddr(true)?;
+        // Accepted connections inherit it.
+        socket.set_send_buffer_size(SEND_BUFFER)?;
+        match socket.bind(address).and_then(|()| socket.listen(BACKLOG)) {
+            Ok(listener) => return Ok(listener),
+            Err(e) => refusal = e,
+        }
+    }
+    Err(refusal)
+}
+
+/// The state that all connections share.
+pub(crate) struct Server<H> {
+    pub(crate) handler: H,
+    pub(crate) edge: Edge,
+    lifecycle: Lifecycle,
+    pace: ClientPace,
+}
+
+/// Answers with `handler` until the node stops; open connections then finish their request.
+pub async fn serve(
+    listener: TcpListener,
+    handler: impl Handler,
+    edge: Edge,
+    lifecycle: Lifecycle,
+    limits: LimitsConfig,
+) {
+    let stop = lifecycle.token();
+    let connections = Connections::new(limits.connections);
+    let pace = ClientPace::of(&limits);
+    let server = Arc::new(Server { handler, edge, lifecycle: lifecycle.clone(), pace });
+    let mut warned: Option<Instant> = None;
+    let mut is_due = || {
+        let due = warned.is_none_or(|at| at.elapsed() > WARN_INTERVAL);
+        if due {
+            warned = Some(Instant::now());
+        }
+        due
+    };
+    loop {
+        let (stream, from) = tokio::select! {
+            biased;
+            () = stop.cancelled() => return,
+            accepted = listener.accept() => match accepted {
+                Ok(accepted) => accepted,
+                Err(e) => {
+                    // Usually out of descriptors: wait until some are released.
+                    if is_due() {
+                        tracing::warn!(error = %e, "accept failed");
+                    }
+                    tokio::time::sleep(Duration::from_millis(50)).await;
+                    continue;
+                }
+            },
+        };
+        let (peer, server) = (Peer(from.ip()), server.clone());
+        match connections.enter(&stop) {
+            Ok(entered) => drop(lifecycle.spawn(connection(stream, peer, server, entered))),
+            Err(refusal) => {
+                if is_due() {
+                    let cap = connections.cap();
+                    tracing::warn!(cap, "connections are refused: there are as many as may be");
+                }
+                lifecycle.spawn(async move {
+                    refusal.send(stream, &server.edge.identity().label()).await;
+                });
+            }
+        }
+    }
+}
+
+async fn connection(
+    stream: TcpStream,
+    peer: Peer,
+    server: Arc<Server<impl Handler>>,
+    entered: Connection,
+) {
+    let _ = stream.set_nodelay(true);
+    let pace = server.pace;
+    let hangup = Hangup::default();
+    let ended = hangup.clone();
+    let user = Arc::new(OnceLock::new());
+    let (answered, head_timeout) =
+        (Arc::new(Answered::default()), Arc::new(HeadTimeout::new(HEAD_TIMEOUT)));
+    let quick = QuickServer::new(server.clone(), user.clone());
+    let wire = Wire::new(stream, quick, answered.clone(), head_timeout.clone(), pace);
+    let service = service_fn(move |request: hyper::Request<hyper::body::Incoming>| {
+        let (server, answered) = (server.clone(), answered.clone());
+        if user.get().is_none() && !is_from_node(&request) {
+            server.meet(&user);
+        }
+        let waits = Waits::new(request.headers().contains_key(header::EXPECT));
+        let mut request = request.map(|body| match body.is_end_stream() {
+            true => Body::empty(),
+            false => Body::new(DrainedBody::new(body, waits.clone(), pace)),
+        });
+        request.extensions_mut().insert(hangup.clone());
+        async move {
+            let response = server.answer(request, peer, waits, answered.refusal()).await;
+            Ok::<_, Infallible>(response.map(|body| NotifyOnDrop::new(body, answered)))
+        }
+    });
+    let conn = hyper::server::conn::http1::Builder::new()
+        .timer(HeadTimer(head_timeout))
+        .header_read_timeout(HEAD_TIMEOUT)
+        .max_buf_size(MAX_HEAD.max(256 << 10))
+        .max_headers(MAX_HEADERS)
+        .serve_connection(TokioIo::new(wire), service);
+    tokio::pin!(conn);
+    let result = tokio::select! {
+        biased;
+        result = conn.as_mut() => result,
+        () = ended.ended() => return,
+        () = entered.end.cancelled() => {
+            conn.as_mut().graceful_shutdown();
+            tokio::select! {
+                biased;
+                result = conn => result,
+                () = ended.ended() => return,
+            }
+        }
+    };
+    if let Err(e) = result {
+        tracing::debug!(error = %e, "connection ended");
+    }
+}
+
+/// Whether a request looks like one of another node; such requests do not keep an unused process
+/// running.
+fn is_from_node<B>(request: &hyper::Request<B>) -> bool {
+    let is_signed = request.headers().contains_key(NODE_AUTH_HEADER);
+    is_signed || request.uri().path() == PROOF_FORMAT_PATH
+}
