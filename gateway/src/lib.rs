@@ -13,6 +13,7 @@ mod http;
 mod ids;
 mod inventory;
 mod job_control;
+mod list_level;
 mod list_merge;
 mod listing;
 mod meta;

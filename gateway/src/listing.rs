@@ -13,9 +13,8 @@ use forebay_core::{Error, Result};
 use forebay_node::clock::unix_ns;
 
 use crate::inventory;
-use crate::list_merge::{
-    Drift, Level, Merged, Page, Part, Row, Rows, Shard, lacks_slash, level, merge, past,
-};
+use crate::list_level::{Level, lacks_slash, level, past};
+use crate::list_merge::{Drift, Merged, Page, Part, Row, Rows, Shard, merge};
 use crate::route::Found;
 use crate::targets::{self, Targets};
 

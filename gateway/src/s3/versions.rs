@@ -14,7 +14,7 @@ use forebay_node::s3;
 
 use super::list::listed;
 use super::{Call, S3};
-use crate::list_merge::past;
+use crate::list_level::past;
 use crate::listing::{self, Want};
 use crate::route::Found;
 
