@@ -1,5 +1,5 @@
-//! Requests to a target about a bucket's backend: the bucket's existence there, its listing, and the
-//! writes to it.
+//! Requests to a target about a bucket's backend: the bucket's existence there, its listing, and
+//! the writes to it.
 
 use std::sync::Arc;
 
@@ -12,8 +12,8 @@ use crate::placement;
 use crate::state::{ClusterState, Node};
 
 /// Path at which a target lists a backend: [`BackendListRequest`], answered as
-/// [`LIST_PATH`](super::LIST_PATH) is. An empty page with `more` set means that the listing is still
-/// in progress.
+/// [`LIST_PATH`](super::LIST_PATH) is. An empty page with `more` set means that the listing is
+/// still in progress.
 pub const BACKEND_LIST_PATH: &str = "/internal/v1/backend/list";
 
 /// `POST /internal/v1/backend/head`: asks whether this bucket exists at its backend.

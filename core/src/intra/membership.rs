@@ -69,7 +69,8 @@ pub struct LeaveRequest {
     /// copies of.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub yields: bool,
-    /// [`Node::alive_since`](crate::state::Node::alive_since) of the sending process, from its state; 0 from older nodes.
+    /// [`Node::alive_since`](crate::state::Node::alive_since) of the sending process, from its
+    /// state; 0 from older nodes.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub since: u64,
     /// As in [`JoinRequest::instance`].

@@ -1,5 +1,5 @@
-//! The answer to one request: refused heads, the handler, the headers of every answer, and errors in
-//! one format.
+//! The answer to one request: refused heads, the handler, the headers of every answer, and errors
+//! in one format.
 
 use std::future::Future;
 use std::panic::AssertUnwindSafe;

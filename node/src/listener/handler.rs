@@ -34,8 +34,9 @@ impl Hangup {
 #[derive(Clone, Copy, Debug)]
 pub struct Peer(pub IpAddr);
 
-/// Turns requests into answers. Errors are extensions of the answers, as [`Failure`](crate::reply::Failure) puts them.
-/// Every call gets the context that the [`Edge`](crate::edge::Edge) built for the request.
+/// Turns requests into answers. Errors are extensions of the answers, as
+/// [`Failure`](crate::reply::Failure) puts them. Every call gets the context that the
+/// [`Edge`](crate::edge::Edge) built for the request.
 pub trait Handler: Send + Sync + 'static {
     fn answer(
         &self,

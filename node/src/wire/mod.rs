@@ -4,7 +4,8 @@
 //! and the answer. So a request that can be answered without waiting is removed from the connection
 //! while `hyper` waits for the next one; `hyper` never sees it. The same applies to a request with
 //! a small body, which is read directly into its final buffer. Everything else passes through byte
-//! for byte: this module only has to know where a request ends, and whether `hyper` has answered it.
+//! for byte: this module only has to know where a request ends, and whether `hyper` has answered
+//! it.
 
 mod fast_path;
 mod stream;

@@ -5,8 +5,8 @@
 //! member: length of name u32 | name | offset u64 | size u64 | mtime u32 | mode u16
 //!         | sparse u8 [| zip: method u16 | flags u16 | packed u64 | CRC-32 u32]
 //! ```
-//! `mtime` and `mode` are as in [`Stat`](crate::archive::Stat); bit 15 of the mode says that the time
-//! is local. Numbers are little-endian; the CRC covers everything before it.
+//! `mtime` and `mode` are as in [`Stat`](crate::archive::Stat); bit 15 of the mode says that the
+//! time is local. Numbers are little-endian; the CRC covers everything before it.
 
 use super::{Member, Packed, ShardIndex};
 use crate::archive::ArchiveFormat;
