@@ -60,7 +60,7 @@ pub async fn run(
     let (group, closing) =
         Group::open(&path, &identity.url, gateways, peer.clone(), maps.clone(), &lifecycle).await?;
     let group = group.of_node(&identity.id);
-    let (tell, leadership) = LeaderWatch::channel();
+    let (sender, leadership) = LeaderWatch::channel();
     let jobs = JobControl::new(maps.clone(), targets.clone());
     let leading = Leading {
         me: identity.id.clone(),
@@ -71,7 +71,7 @@ pub async fn run(
         jobs: jobs.clone(),
         lifecycle: lifecycle.clone(),
     };
-    lifecycle.spawn(leading.run(tell));
+    lifecycle.spawn(leading.run(sender));
     let parts = Parts {
         membership: MembershipService::new(leadership.clone(), peer, maps.clone()),
         identity: identity.clone(),

@@ -19,7 +19,7 @@ pub(crate) struct Answered {
 
 impl Answered {
     /// Records that the body of an answer has ended or was dropped.
-    pub(crate) fn tell(&self) {
+    pub(crate) fn set_over(&self) {
         self.is_over.store(true, Ordering::Release);
     }
 
@@ -52,7 +52,7 @@ impl NotifyOnDrop {
 
 impl Drop for NotifyOnDrop {
     fn drop(&mut self) {
-        self.answered.tell();
+        self.answered.set_over();
     }
 }
 

@@ -305,7 +305,7 @@ impl Follower {
             && state.alive_targets().any(|node| node.id != self.identity.id)
     }
 
-    fn goodbye(&self, yields: bool) -> LeaveRequest {
+    fn leave_request(&self, yields: bool) -> LeaveRequest {
         let id = self.identity.id.clone();
         let since = self.maps.load().node(&id).map_or(0, |node| node.alive_since);
         LeaveRequest { id, yields, since, instance: self.identity.instance }
@@ -314,7 +314,7 @@ impl Follower {
     /// Makes other targets take over objects that they have copies of, while this node still
     /// serves.
     async fn step_down(&self) {
-        let request = self.goodbye(true);
+        let request = self.leave_request(true);
         match within(LEAVE_WITHIN, self.door.leave(&request)).await {
             // Requests that arrived before are answered by then, and those in flight are forwarded.
             Ok(_) => tokio::time::sleep(LEAVE_GRACE).await,
@@ -326,7 +326,7 @@ impl Follower {
         if self.maps.version() == 0 {
             return;
         }
-        let request = self.goodbye(false);
+        let request = self.leave_request(false);
         match within(LEAVE_WITHIN, self.door.leave(&request)).await {
             Ok(LeaveReply { state: Some(state) }) => drop(self.maps.offer(state)),
             Ok(LeaveReply { state: None }) => {}

@@ -55,7 +55,7 @@ impl Drop for Term {
 
 impl Leading {
     /// Follows the leader election and publishes this gateway's role, until the group stops.
-    pub(crate) async fn run(self, tell: watch::Sender<Leadership>) {
+    pub(crate) async fn run(self, sender: watch::Sender<Leadership>) {
         let mut leader = self.group.leader();
         let mut term: Option<Term> = None;
         loop {
@@ -66,12 +66,12 @@ impl Leading {
                     if term.as_ref().is_some_and(|t| t.number == number) => {}
                 Leader::Here { term: number } => {
                     drop(term.take());
-                    tell.send_replace(Leadership::Waiting);
+                    sender.send_replace(Leadership::Waiting);
                     let life = self.lifecycle.child();
                     match self.assume_leadership(number, &life).await {
                         Ok(lead) => {
                             tracing::info!(term = number, "this gateway leads");
-                            tell.send_replace(Leadership::Leading(Arc::new(lead)));
+                            sender.send_replace(Leadership::Leading(Arc::new(lead)));
                             term = Some(Term { number, life });
                         }
                         Err(e) => {
@@ -83,14 +83,14 @@ impl Leading {
                 Leader::At(url) => {
                     drop(term.take());
                     tracing::info!(leader = url, "another gateway leads");
-                    tell.send_replace(Leadership::Following(url));
+                    sender.send_replace(Leadership::Following(url));
                 }
                 Leader::Unknown => {
                     let led = term.take().is_some();
                     if led && !self.lifecycle.token().is_cancelled() {
                         tracing::warn!("no majority of the gateways; changes have to wait");
                     }
-                    tell.send_replace(Leadership::Waiting);
+                    sender.send_replace(Leadership::Waiting);
                 }
             }
             let changed = match again {

@@ -35,7 +35,7 @@ pub(crate) struct Downloads {
 }
 
 pub(crate) fn router(state: Downloads) -> Router {
-    let all = get(tell).post(start);
+    let all = get(show).post(start);
     Router::new()
         .route("/v1/download", all.clone())
         .route("/v1/download/", all)
@@ -80,7 +80,7 @@ fn check_backend(spec: &DownloadSpec, found: &Found) -> Result<()> {
 }
 
 /// `GET /v1/download`: one job with its objects, or all jobs.
-async fn tell(State(state): State<Downloads>, body: Body) -> Response {
+async fn show(State(state): State<Downloads>, body: Body) -> Response {
     let result = async {
         let question = Question::parse(&read_body(body, MAX_CONTROL).await?)?;
         if question.id.is_empty() {

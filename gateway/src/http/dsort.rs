@@ -18,7 +18,7 @@ use crate::ids;
 use crate::job_control::JobFilter;
 
 pub(crate) fn router(state: JobsFront) -> Router {
-    let all = get(tell).post(start).delete(remove);
+    let all = get(show).post(start).delete(remove);
     Router::new()
         .route(dsort::PATH, all.clone())
         .route("/v1/sort/", all)
@@ -51,7 +51,7 @@ async fn start(State(state): State<JobsFront>, RawQuery(query): RawQuery, body: 
 }
 
 /// `GET /v1/sort`: one job by `uuid`, target by target, or all jobs.
-async fn tell(State(state): State<JobsFront>, RawQuery(query): RawQuery) -> Response {
+async fn show(State(state): State<JobsFront>, RawQuery(query): RawQuery) -> Response {
     let result = async {
         let query = Query::parse(query.as_deref());
         if let Some(id) = query.get("uuid") {

@@ -51,8 +51,8 @@ async fn two_of_three_gateways_accept_changes_and_one_alone_serves_reads_only() 
     w.gateways.remove(leading).stop().await;
     for (i, gateway) in w.gateways.iter().enumerate() {
         let state = map(&gateway.url).await.unwrap().state;
-        let goodbye = state.nodes.values().find(|n| n.id.as_str() == gone).unwrap();
-        assert!(!goodbye.alive, "it said so before it went");
+        let left = state.nodes.values().find(|n| n.id.as_str() == gone).unwrap();
+        assert!(!left.alive, "it said so before it went");
         get(&gateway.url, "/v1/objects/kept/o").await.expect(301);
         // During an election, a change waits for its end.
         let path = format!("/v1/buckets/after{i}");
