@@ -4,6 +4,8 @@
 use std::fs;
 
 use bytes::Bytes;
+use forebay_core::ErrorCode;
+use forebay_core::size::ByteRange;
 
 use super::*;
 use crate::store::faulty::{Fault, FaultyDisk};
