@@ -4,14 +4,20 @@
 //! the object in the index. While that batch runs, no location of the object is cached. So the
 //! cache agrees with the index at every moment.
 
+mod slot;
+#[cfg(test)]
+mod tests;
+
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::sync::{Mutex, MutexGuard};
 
 use forebay_core::locks::MutexExt;
 
+pub(crate) use self::slot::Known;
+
+use self::slot::{Slot, is_empty, is_of};
 use super::observer::key_digest;
-use super::record::{Place, Record};
 
 /// Memory of the cache of a store: two million objects.
 const BYTES: usize = 64 << 20;
@@ -19,8 +25,6 @@ const BYTES: usize = 64 << 20;
 const STRIPES: usize = 64;
 /// Slots for one object in its stripe; further objects replace one another.
 const WAYS: usize = 4;
-
-const SECOND_NS: u64 = 1_000_000_000;
 
 /// Cached locations of objects, by [`key_digest`]. Look-ups take no lock.
 pub(crate) struct LocationCache {
@@ -48,73 +52,6 @@ struct Writer {
     changing: u32,
     /// Slot to replace next.
     hand: usize,
-}
-
-/// A [`Known`] in four words:
-///
-/// ```text
-/// upper half of the digest u32, segment u32 | offset u32, length u24, disk u8
-/// epoch u32, time of validation in seconds u32 | last access in nanoseconds u64
-/// ```
-/// A length of 0: nothing is noted.
-type Slot = [u64; 4];
-
-/// A location of an object, and the fields of its record that may have changed since it was
-/// written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Known {
-    pub(crate) disk: usize,
-    pub(crate) segment: u64,
-    pub(crate) offset: u32,
-    /// Bytes of the frame: head and payload.
-    pub(crate) len: u32,
-    /// As in the record's metadata; the time of validation in whole seconds.
-    pub(crate) epoch: u64,
-    pub(crate) validated_ns: u64,
-    pub(crate) atime_ns: u64,
-}
-
-impl Known {
-    /// `None` if the object is in files, or its numbers are too large for a slot.
-    pub(crate) fn of(record: &Record) -> Option<Self> {
-        let Place::Log(spot) = &record.place else { return None };
-        let meta = &record.meta;
-        let known = Self {
-            disk: record.disk,
-            segment: spot.segment,
-            offset: spot.offset,
-            len: u32::try_from(record.size.checked_add(u64::from(spot.head))?).ok()?,
-            epoch: meta.epoch,
-            validated_ns: meta.validated_ns / SECOND_NS * SECOND_NS,
-            atime_ns: meta.atime_ns,
-        };
-        (Self::unpack(known.pack(0)?) == known).then_some(known)
-    }
-
-    fn pack(self, digest: u64) -> Option<Slot> {
-        let narrow = |n: u64| u32::try_from(n).ok().map(u64::from);
-        let len = Some(u64::from(self.len)).filter(|len| (1..1 << 24).contains(len))?;
-        let disk = u64::from(u8::try_from(self.disk).ok()?);
-        Some([
-            digest >> 32 << 32 | narrow(self.segment)?,
-            u64::from(self.offset) << 32 | len << 8 | disk,
-            narrow(self.epoch)? << 32 | narrow(self.validated_ns / SECOND_NS)?,
-            self.atime_ns,
-        ])
-    }
-
-    fn unpack(slot: Slot) -> Self {
-        let low = |word: u64| word & u64::from(u32::MAX);
-        Self {
-            disk: (slot[1] & 0xff) as usize,
-            segment: low(slot[0]),
-            offset: (slot[1] >> 32) as u32,
-            len: low(slot[1]) as u32 >> 8,
-            epoch: slot[2] >> 32,
-            validated_ns: low(slot[2]) * SECOND_NS,
-            atime_ns: slot[3],
-        }
-    }
 }
 
 /// Permission to cache a location. It is taken before the look-up in the index.
@@ -337,124 +274,4 @@ fn prefetch<T>(at: &T) {
     }
     #[cfg(not(target_arch = "x86_64"))]
     let _ = at;
-}
-
-fn is_empty(slot: &Slot) -> bool {
-    slot[1] as u32 >> 8 == 0
-}
-
-fn is_of(slot: &Slot, digest: u64) -> bool {
-    slot[0] >> 32 == digest >> 32 && !is_empty(slot)
-}
-
-#[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-    use crate::store::record::Spot;
-
-    fn known(n: u64) -> Known {
-        let (offset, len) = (n as u32 * 8, 100 + n as u32);
-        let validated_ns = n * SECOND_NS;
-        Known { disk: 3, segment: n, offset, len, epoch: n, validated_ns, atime_ns: n + 7 }
-    }
-
-    fn close<'a>(location_cache: &'a LocationCache, name: &str) -> Closed<'a> {
-        location_cache.close(vec![key_digest(1, name)])
-    }
-
-    #[test]
-    fn a_place_that_was_noted_is_found() {
-        let location_cache = LocationCache::with_bytes(1 << 20);
-        location_cache.note(location_cache.find(1, "a").1, known(1));
-        assert_eq!(location_cache.find(1, "a").0.unwrap(), known(1));
-        assert!(location_cache.find(2, "a").0.is_none() && location_cache.find(1, "b").0.is_none());
-        location_cache.accessed(key_digest(1, "a"), 500);
-        assert_eq!(location_cache.find(1, "a").0.unwrap().atime_ns, 500);
-        location_cache.clear();
-        assert!(location_cache.find(1, "a").0.is_none());
-    }
-
-    #[test]
-    fn a_change_forgets_the_place_and_lets_nobody_note_what_it_read_before() {
-        let location_cache = LocationCache::with_bytes(1 << 20);
-        location_cache.note(location_cache.find(1, "a").1, known(1));
-        let before = {
-            let closed = close(&location_cache, "a");
-            let during = location_cache.find(1, "a").1;
-            location_cache.note(during, known(2));
-            assert!(location_cache.find(1, "a").0.is_none(), "noted while it changed");
-            drop(closed);
-            location_cache.note(during, known(2));
-            assert!(
-                location_cache.find(1, "a").0.is_none(),
-                "noted what was read while it changed"
-            );
-            during
-        };
-        location_cache.note(location_cache.find(1, "a").1, known(3));
-        assert_eq!(location_cache.find(1, "a").0.unwrap(), known(3));
-        drop(close(&location_cache, "a"));
-        location_cache.note(before, known(2));
-        assert!(location_cache.find(1, "a").0.is_none(), "noted what was read before the change");
-    }
-
-    #[test]
-    fn a_batch_notes_what_it_wrote() {
-        let location_cache = LocationCache::with_bytes(1 << 20);
-        let before = location_cache.find(1, "a").1;
-        close(&location_cache, "a").written(vec![(key_digest(1, "a"), known(5))]);
-        location_cache.note(before, known(2));
-        assert_eq!(location_cache.find(1, "a").0.unwrap(), known(5));
-    }
-
-    #[test]
-    fn more_objects_than_there_is_memory_push_one_another_out() {
-        let location_cache = LocationCache::with_bytes(64 << 10);
-        for n in 1..10_000 {
-            let name = n.to_string();
-            location_cache.note(location_cache.find(1, &name).1, known(n));
-        }
-        let found = (1..10_000).filter(|n| match location_cache.find(1, &n.to_string()).0 {
-            Some(found) => {
-                assert_eq!(found, known(*n));
-                true
-            }
-            None => false,
-        });
-        assert!((1000..=2048).contains(&found.count()));
-    }
-
-    proptest! {
-        #[test]
-        fn what_is_noted_comes_back_or_is_refused(
-            (segment, offset, head) in (any::<u64>(), any::<u32>(), 17u32..5000),
-            (size, disk, epoch) in (0u64..1 << 26, 0usize..300, any::<u64>()),
-            (validated_ns, atime_ns) in (any::<u64>(), any::<u64>()),
-        ) {
-            let mut record = Record::for_test("a", size, 1, Default::default());
-            record.place = Place::Log(Spot { segment, offset, head });
-            record.disk = disk;
-            record.meta.epoch = epoch;
-            record.meta.validated_ns = validated_ns;
-            record.meta.atime_ns = atime_ns;
-            if let Some(known) = Known::of(&record) {
-                let location_cache = LocationCache::with_bytes(1 << 16);
-                location_cache.note(location_cache.find(1, "a").1, known);
-                prop_assert_eq!(location_cache.find(1, "a").0.unwrap(), known);
-                prop_assert_eq!((known.segment, known.offset, known.disk), (segment, offset, disk));
-                prop_assert_eq!(u64::from(known.len), size + u64::from(head));
-                prop_assert_eq!((known.epoch, known.atime_ns), (epoch, atime_ns));
-                prop_assert!(known.validated_ns <= validated_ns);
-                prop_assert!(validated_ns - known.validated_ns < SECOND_NS);
-            } else {
-                let wide = u64::from(u32::MAX);
-                prop_assert!(
-                    segment > wide || epoch > wide || validated_ns / SECOND_NS > wide
-                        || disk > 255 || size + u64::from(head) >= 1 << 24
-                );
-            }
-        }
-    }
 }
