@@ -2,23 +2,20 @@
 
 use std::collections::BTreeMap;
 use std::io::IoSlice;
-use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use forebay_core::Result;
 
+use super::frames::Frames;
 use super::room::{MAX_REUSE_GROUP_BYTES, Room};
 use super::segment::Segment;
 use super::{Item, Log, Position, locked};
 use crate::store::disk::DiskFile;
-use crate::store::format::{self, ALIGN, Entry, SEGMENT_HEADER, SegmentHeader};
+use crate::store::format::{self, SEGMENT_HEADER, SegmentHeader};
 use crate::store::identity::failed;
-use crate::store::record::{Place, Spot};
+use crate::store::record::Spot;
 
-/// Payloads of at most this many bytes are copied behind their heads: cheaper than one more part of
-/// the write.
-const COPIED: usize = 4096;
 /// Most bytes of the buffer that are kept from one append to the next.
 const MAX_BUFFER: usize = 4 << 20;
 
@@ -46,12 +43,6 @@ struct Active {
 pub(super) struct Unsynced {
     files: BTreeMap<u64, (Arc<Segment>, Arc<dyn DiskFile>)>,
     folder: bool,
-}
-
-/// A part of one write; ranges are ranges of the buffer.
-enum Part {
-    Buffer(Range<usize>),
-    Payload(usize),
 }
 
 /// The bytes written to one segment.
@@ -162,15 +153,15 @@ impl Log {
 
     fn append_to(&self, head: &mut Head, items: &[Item], synced: bool) -> Result<Vec<Spot>> {
         let mut written = Vec::new();
-        let location_cache = self.write(head, items, synced, &mut written);
+        let locations = self.write(head, items, synced, &mut written);
         if head.buffer.capacity() > MAX_BUFFER {
             head.buffer = Vec::new();
         }
-        match &location_cache {
+        match &locations {
             Ok(_) => written.iter().for_each(|w| self.publish(w)),
             Err(_) => written.iter().for_each(|w| cut_back(head, w)),
         }
-        location_cache
+        locations
     }
 
     /// Syncs the log: everything appended before survives a power cut. After an error the log takes
@@ -253,31 +244,31 @@ impl Log {
         synced: bool,
         written: &mut Vec<Written>,
     ) -> Result<Vec<Spot>> {
-        let mut location_cache = Vec::with_capacity(items.len());
-        while location_cache.len() < items.len() {
+        let mut locations = Vec::with_capacity(items.len());
+        while locations.len() < items.len() {
             let active = match head.active.take() {
                 Some(active) => active,
                 None => {
-                    let left = bound(&items[location_cache.len()..]);
+                    let left = bound(&items[locations.len()..]);
                     let over = if synced { self.begin_over(head, left) } else { None };
                     over.map_or_else(|| self.create(head), Ok)?
                 }
             };
             head.active = Some(active.clone());
             let from = active.segment.len();
-            let mut batch = Batch::begin(&mut head.buffer, &active.segment, from);
+            let mut frames = Frames::begin(&mut head.buffer, &active.segment, from);
             let mut full = false;
-            while let Some(item) = items.get(location_cache.len()) {
-                match batch.push(location_cache.len(), item, self.segment_bytes)? {
-                    Some(spot) => location_cache.push(spot),
+            while let Some(item) = items.get(locations.len()) {
+                match frames.push(locations.len(), item, self.segment_bytes)? {
+                    Some(spot) => locations.push(spot),
                     None => {
                         full = true;
                         break;
                     }
                 }
             }
-            let to = batch.offset;
-            let mut slices = batch.slices(items);
+            let to = frames.offset;
+            let mut slices = frames.slices(items);
             let path = &active.segment.path;
             if !slices.is_empty() {
                 let padding = head.room.padding(to);
@@ -297,7 +288,7 @@ impl Log {
                 head.follows_synced = !std::mem::replace(&mut head.is_mixed, !synced);
             }
         }
-        Ok(location_cache)
+        Ok(locations)
     }
 
     /// Makes the written bytes visible to readers.
@@ -328,88 +319,4 @@ fn cut_back(head: &mut Head, written: &Written) {
         tracing::warn!("what a failed write left in {path} stays there: {e}");
         head.forget(active.segment.id());
     }
-}
-
-/// Frames for one write.
-struct Batch<'a> {
-    buffer: &'a mut Vec<u8>,
-    parts: Vec<Part>,
-    /// Start of the buffer bytes that are in no part yet.
-    pending: usize,
-    segment: SegmentHeader,
-    /// Offset in the segment of the next frame.
-    offset: u64,
-}
-
-impl<'a> Batch<'a> {
-    fn begin(buffer: &'a mut Vec<u8>, segment: &Segment, len: u64) -> Self {
-        buffer.clear();
-        let header = segment.header;
-        if len == 0 {
-            buffer.extend_from_slice(&header.encode());
-        }
-        let offset = len.max(SEGMENT_HEADER);
-        Self { buffer, parts: Vec::new(), pending: 0, segment: header, offset }
-    }
-
-    /// Adds an item. `None` if the segment ends before it.
-    fn push(&mut self, number: usize, item: &Item, segment_bytes: u64) -> Result<Option<Spot>> {
-        let Item { entry, payload } = item;
-        check_payload(entry, payload.len() as u64)?;
-        let start = self.buffer.len();
-        let spot = format::encode_head(self.buffer, &self.segment, self.offset, entry, payload)?;
-        let size = u64::from(spot.head) + payload.len() as u64;
-        let end = self.offset + size.next_multiple_of(ALIGN);
-        // A frame that is longer than a segment gets a segment of its own.
-        if end > segment_bytes && self.offset > SEGMENT_HEADER {
-            self.buffer.truncate(start);
-            return Ok(None);
-        }
-        if payload.len() <= COPIED {
-            self.buffer.extend_from_slice(payload);
-        } else {
-            self.end_part();
-            self.parts.push(Part::Payload(number));
-        }
-        let zeros = (end - self.offset - size) as usize;
-        self.buffer.resize(self.buffer.len() + zeros, 0);
-        self.offset = end;
-        Ok(Some(spot))
-    }
-
-    fn end_part(&mut self) {
-        let end = self.buffer.len();
-        if self.pending < end {
-            self.parts.push(Part::Buffer(self.pending..end));
-            self.pending = end;
-        }
-    }
-
-    fn slices<'b>(mut self, items: &'b [Item]) -> Vec<IoSlice<'b>>
-    where
-        'a: 'b,
-    {
-        self.end_part();
-        let buffer: &'b [u8] = self.buffer;
-        let parts = self.parts.into_iter().map(|part| match part {
-            Part::Buffer(range) => IoSlice::new(&buffer[range]),
-            Part::Payload(number) => IoSlice::new(&items[number].payload),
-        });
-        parts.collect()
-    }
-}
-
-/// Only a record whose place is the log has a payload in it, and then all of it.
-fn check_payload(entry: &Entry, payload: u64) -> Result<()> {
-    let expected = match entry {
-        Entry::Put(record) if matches!(record.place, Place::Log(_)) => record.size,
-        _ => 0,
-    };
-    if payload == expected {
-        return Ok(());
-    }
-    let name = entry.name();
-    Err(forebay_core::Error::internal(format!(
-        "object \"{name}\": {payload} bytes for the log, {expected} expected"
-    )))
 }

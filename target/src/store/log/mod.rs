@@ -8,6 +8,7 @@ mod append;
 mod damage_tests;
 #[cfg(test)]
 mod fault_tests;
+mod frames;
 mod read;
 mod room;
 #[cfg(test)]
