@@ -1,6 +1,9 @@
 //! Guarantees of objects in several files.
 #![allow(clippy::unwrap_used)]
 
+use bytes::Bytes;
+use forebay_core::size::ByteRange;
+
 use super::crash_tests::{FAULTS, NAME, at_every_step, old};
 use super::tests::{contents, files, open, owned};
 use super::*;

@@ -3,6 +3,8 @@
 
 use std::path::Path;
 
+use bytes::Bytes;
+
 use super::disks_tests::{Tended, data, fill, name, on, soon, tended, two};
 use super::tests::{cached, contents, files, owned};
 use super::*;

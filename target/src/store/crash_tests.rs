@@ -5,6 +5,8 @@
 
 use std::path::Path;
 
+use bytes::Bytes;
+
 use super::faulty::{Fault, FaultyDisk};
 use super::tests::{cached, contents, files, open, owned};
 use super::*;

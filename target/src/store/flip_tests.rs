@@ -7,6 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
+use bytes::Bytes;
 use forebay_core::size::ByteRange;
 use proptest::prelude::*;
 

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use bytes::Bytes;
 use proptest::prelude::*;
 
 use super::tests::{cached, open, owned, payload};

@@ -1,4 +1,4 @@
-//! Listings of a bucket over all disks, in the order of names.
+//! Listings over all disks: the buckets, and the objects of a bucket in the order of names.
 
 use std::iter::Peekable;
 use std::sync::Arc;
@@ -62,6 +62,22 @@ impl Store {
                 rows.push(ColumnRow { name, size, mtime_ns, kind, present: true });
             }
             Ok((rows, entries.next().transpose()?.is_some()))
+        })
+        .await
+    }
+
+    /// Ids of all buckets that have objects here.
+    pub async fn buckets(&self) -> Result<Vec<u64>> {
+        let volumes = self.disks.online();
+        blocking(move || {
+            let mut ids = Vec::new();
+            for volume in volumes.iter() {
+                ids.extend(volume.shared().index.buckets()?);
+                ids.extend(volume.shared().partials.buckets());
+            }
+            ids.sort_unstable();
+            ids.dedup();
+            Ok(ids)
         })
         .await
     }

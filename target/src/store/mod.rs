@@ -50,6 +50,7 @@ mod observer;
 mod opening_tests;
 mod page_cache;
 mod partial;
+mod read;
 mod reader;
 mod recency;
 mod reclaim;
@@ -70,12 +71,11 @@ mod uploads;
 mod usage_counters;
 mod volume;
 mod work;
+mod write;
 
 use std::sync::Arc;
 
-use bytes::Bytes;
-use forebay_core::size::ByteRange;
-use forebay_core::{Error, ErrorCode, ObjectName, Result};
+use forebay_core::{Error, ErrorCode, Result};
 use tokio::task::JoinError;
 
 pub(crate) use self::attach::MAX_DISKS;
@@ -99,7 +99,7 @@ pub(crate) use self::uploads::{FoundUpload, PartFile, Piece, UploadDir};
 pub use self::work::WorkFile;
 
 use self::disks::Disks;
-use self::space::{EvictionNotifier, Reservation};
+use self::space::EvictionNotifier;
 pub(crate) use self::volume::Volume;
 
 /// Objects on disks. Cheap to clone.
@@ -166,219 +166,6 @@ impl Store {
             return Ok(());
         }
         volume.clear_misplaced(key.to_vec()).await
-    }
-
-    /// The record of an object, from the index alone.
-    pub async fn get(&self, bucket_id: u64, name: &str) -> Result<Option<Record>> {
-        self.find(bucket_id, name)
-    }
-
-    /// As [`Self::get`]. Nearly always memory serves a point look-up: it costs less than a switch
-    /// of threads, and needs no await.
-    pub(crate) fn find(&self, bucket_id: u64, name: &str) -> Result<Option<Record>> {
-        self.disks.find(&format::key(bucket_id, name))
-    }
-
-    /// Opens the current object of a name. `None` if there is none.
-    pub async fn open_object(&self, bucket_id: u64, name: &str) -> Result<Option<ObjectReader>> {
-        let (store, name) = (self.clone(), name.to_owned());
-        blocking(move || store.open_blocking_object(bucket_id, &name)).await
-    }
-
-    fn open_blocking_object(&self, bucket_id: u64, name: &str) -> Result<Option<ObjectReader>> {
-        // Overwritten or moved between look-up and open: look up again. Each round either finds a
-        // newer record or removed an entry whose bytes are gone, so this ends.
-        while let Some(record) = self.find(bucket_id, name)? {
-            if let Some(reader) = self.volume(&record)?.open_object(&record)? {
-                return Ok(Some(reader));
-            }
-        }
-        Ok(None)
-    }
-
-    /// Record and payload in one step, for objects of at most `most` bytes. A larger object is
-    /// returned without its payload. `None` if there is no such object.
-    pub async fn read_small(
-        &self,
-        bucket_id: u64,
-        name: &str,
-        most: u64,
-    ) -> Result<Option<(ObjectReader, Option<Bytes>)>> {
-        let (store, name) = (self.clone(), name.to_owned());
-        blocking(move || {
-            let Some(reader) = store.open_blocking_object(bucket_id, &name)? else {
-                return Ok(None);
-            };
-            let small = reader.record().size <= most;
-            let bytes = small.then(|| reader.read_all_blocking()).transpose()?;
-            Ok(Some((reader, bytes)))
-        })
-        .await
-    }
-
-    /// Opens exactly the commit of `record`; [`ErrorCode::ObjectNotFound`] when it is gone.
-    pub async fn reader(&self, record: &Record) -> Result<ObjectReader> {
-        let (store, record) = (self.clone(), record.clone());
-        blocking(move || store.reader_blocking(record)).await
-    }
-
-    fn reader_blocking(&self, mut record: Record) -> Result<ObjectReader> {
-        loop {
-            if let Some(reader) = self.volume(&record)?.open_object(&record)? {
-                return Ok(reader);
-            }
-            // Compaction may have moved it.
-            let now = self.find(record.bucket_id, &record.name)?;
-            match now.filter(|now| now.generation == record.generation) {
-                Some(now) => record = now,
-                None => return Err(gone(&record)),
-            }
-        }
-    }
-
-    /// The payload of exactly this commit, for callers on the blocking pool.
-    pub(crate) fn read_blocking(&self, record: &Record) -> Result<Bytes> {
-        self.reader_blocking(record.clone())?.read_all_blocking()
-    }
-
-    /// Opens exactly the commit of `record` and reads a part of it, in one step.
-    pub async fn read_part(&self, record: &Record, range: ByteRange) -> Result<Bytes> {
-        let (store, record) = (self.clone(), record.clone());
-        blocking(move || store.reader_blocking(record)?.read_blocking(range)).await
-    }
-
-    /// Starts writing an object. With a `size_hint` the space is reserved at once.
-    ///
-    /// If the disks are full it waits a little for eviction, then fails with
-    /// [`ErrorCode::OutOfSpace`].
-    pub async fn begin(
-        &self,
-        bucket_id: u64,
-        name: &str,
-        size_hint: Option<u64>,
-    ) -> Result<WorkFile> {
-        let name = ObjectName::new(name)?;
-        let need = format::space_for(size_hint.unwrap_or(0), name.as_ref());
-        let (volume, reservation) = self.reserve(bucket_id, name.as_ref(), need).await?;
-        Ok(WorkFile::new(&volume, bucket_id, name.as_ref(), size_hint, reservation))
-    }
-
-    /// Writes a whole object that is in memory.
-    pub async fn put(
-        &self,
-        bucket_id: u64,
-        name: &str,
-        payload: Bytes,
-        meta: RecordMeta,
-    ) -> Result<Record> {
-        let mut work = self.begin(bucket_id, name, Some(payload.len() as u64)).await?;
-        work.fill(payload).await?;
-        self.commit(work, meta).await
-    }
-
-    /// Commits a written object and replaces the object of that name.
-    ///
-    /// For class `Owned` the object is durable when this returns. The future may be dropped: the
-    /// commit then happens as a whole or not at all.
-    pub async fn commit(&self, work: WorkFile, meta: RecordMeta) -> Result<Record> {
-        let work = work.finish()?;
-        let volume = work.volume.clone();
-        let key = format::key(work.bucket_id, &work.name);
-        self.drop_partial_of(&key).await?;
-        // A copy on another disk (the set of disks changed, or this disk was full) is removed after
-        // the commit. For a crash in between, a note on this disk remains.
-        let is_elsewhere = self.disks.is_elsewhere(&volume, &key)?;
-        let record = volume.commit(work, meta, is_elsewhere).await?;
-        if is_elsewhere {
-            self.drop_older(&volume, &key).await?;
-        }
-        Ok(record)
-    }
-
-    /// Changes the metadata of a commit; [`ErrorCode::ObjectNotFound`] when it is gone.
-    ///
-    /// For class `Owned`, metadata that must survive the loss of the index is also written to the
-    /// log. Otherwise, and for `epoch`, `validated_ns` and `atime_ns` always, a rebuilt index has
-    /// the values of the commit.
-    pub async fn update(
-        &self,
-        record: &Record,
-        f: impl FnOnce(&mut RecordMeta) + Send + 'static,
-    ) -> Result<Record> {
-        let updated = self.volume(record)?.update(record, Box::new(f)).await?;
-        updated.ok_or_else(|| gone(record))
-    }
-
-    /// The sidecar that [`Self::keep_sidecar`] stored for exactly this commit. `None` if there is
-    /// none, or if it was damaged and is removed now.
-    pub async fn sidecar(&self, record: &Record) -> Result<Option<Vec<u8>>> {
-        let (volume, record) = (self.volume(record)?, record.clone());
-        blocking(move || volume.shared().sidecar(&record)).await
-    }
-
-    /// Stores a sidecar for exactly this commit and replaces the previous one. It is removed with
-    /// the commit and may get lost before. False if there is no space, or the object was removed or
-    /// replaced.
-    pub async fn keep_sidecar(&self, record: &Record, bytes: Vec<u8>) -> Result<bool> {
-        let (volume, record) = (self.volume(record)?, record.clone());
-        blocking(move || volume.shared().keep_sidecar(&record, &bytes)).await
-    }
-
-    /// Removes the object of a name. Returns its record.
-    pub async fn remove(&self, bucket_id: u64, name: &str) -> Result<Option<Record>> {
-        let key = format::key(bucket_id, name);
-        self.drop_partial_of(&key).await?;
-        let mut newest = None;
-        // In a loop: a disk may come into use meanwhile.
-        loop {
-            let found = self.disks.copies(&key)?;
-            if found.is_empty() {
-                return Ok(newest);
-            }
-            newest = newest.or_else(|| found.last().cloned());
-            // The oldest first, so that a crash leaves the newest.
-            for record in found {
-                self.volume(&record)?.remove(&record).await?;
-            }
-        }
-    }
-
-    /// Removes exactly this commit, for eviction and for damaged copies. False if it was gone
-    /// already.
-    pub async fn discard(&self, record: &Record) -> Result<bool> {
-        self.volume(record)?.remove(record).await
-    }
-
-    /// Removes all objects of a bucket. Returns how many, and their bytes.
-    pub async fn remove_bucket(&self, bucket_id: u64) -> Result<(u64, u64)> {
-        let volumes = self.disks.online();
-        blocking(move || {
-            let (mut objects, mut bytes) = (0, 0);
-            for volume in volumes.iter() {
-                volume.shared().drop_partials_of(bucket_id);
-                let (o, b) = volume.remove_bucket(bucket_id)?;
-                objects += o;
-                bytes += b;
-            }
-            Ok((objects, bytes))
-        })
-        .await
-    }
-
-    /// Ids of all buckets that have objects here.
-    pub async fn buckets(&self) -> Result<Vec<u64>> {
-        let volumes = self.disks.online();
-        blocking(move || {
-            let mut ids = Vec::new();
-            for volume in volumes.iter() {
-                ids.extend(volume.shared().index.buckets()?);
-                ids.extend(volume.shared().partials.buckets());
-            }
-            ids.sort_unstable();
-            ids.dedup();
-            Ok(ids)
-        })
-        .await
     }
 
     /// The usage of all disks together.
@@ -448,35 +235,6 @@ impl Store {
 
     pub(crate) fn bell(&self) -> &EvictionNotifier {
         self.disks.bell()
-    }
-
-    /// Reserves `bytes` on the first disk that has them at once, else on the best one after a wait.
-    async fn reserve(
-        &self,
-        bucket_id: u64,
-        name: &str,
-        bytes: u64,
-    ) -> Result<(Arc<Volume>, Reservation)> {
-        let mut usable = Vec::new();
-        let mut refusal = Error::new(ErrorCode::OutOfSpace, "no disk is in use").retry_after(3);
-        for volume in self.disks.by_score(bucket_id, name) {
-            match volume.shared().check_alive() {
-                Ok(()) => usable.push(volume),
-                Err(e) => refusal = Error { code: ErrorCode::OutOfSpace, ..e },
-            }
-        }
-        for volume in &usable {
-            if let Some(reservation) = volume.try_reserve(bytes) {
-                return Ok((volume.clone(), reservation));
-            }
-        }
-        let first = usable.first().ok_or(refusal)?;
-        // Only disks whose space can be freed are waited for.
-        let volume = usable.iter().find(|v| v.may_free());
-        let volume = volume.ok_or_else(|| first.room().full(bytes))?;
-        let fits = || volume.shared().file_system_fits(bytes);
-        let reservation = volume.room().reserve(bytes, fits).await?;
-        Ok((volume.clone(), reservation))
     }
 
     fn volume(&self, record: &Record) -> Result<Arc<Volume>> {

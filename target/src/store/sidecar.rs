@@ -17,6 +17,7 @@ use super::format;
 use super::identity::failed;
 use super::record::Record;
 use super::shared::Shared;
+use super::{Store, blocking};
 
 /// The sidecars of one disk.
 pub(crate) struct Companions {
@@ -165,5 +166,21 @@ impl Shared {
         };
         let file = file.map_err(failed("create", work))?;
         file.write_at(bytes, 0).map_err(failed("write", work))
+    }
+}
+
+impl Store {
+    /// none, or if it was damaged and is removed now.
+    pub async fn sidecar(&self, record: &Record) -> Result<Option<Vec<u8>>> {
+        let (volume, record) = (self.volume(record)?, record.clone());
+        blocking(move || volume.shared().sidecar(&record)).await
+    }
+
+    /// Stores a sidecar for exactly this commit and replaces the previous one. It is removed with
+    /// the commit and may get lost before. False if there is no space, or the object was removed or
+    /// replaced.
+    pub async fn keep_sidecar(&self, record: &Record, bytes: Vec<u8>) -> Result<bool> {
+        let (volume, record) = (self.volume(record)?, record.clone());
+        blocking(move || volume.shared().keep_sidecar(&record, &bytes)).await
     }
 }

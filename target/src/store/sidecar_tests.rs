@@ -5,6 +5,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use bytes::Bytes;
+
 use super::tests::{cached, files, open, owned};
 use super::*;
 

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use bytes::Bytes;
 use forebay_core::bucket::Class;
 use forebay_core::size::ByteRange;
 use futures::TryStreamExt;
