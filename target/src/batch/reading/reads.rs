@@ -1,0 +1,119 @@
+//! Reads the entries that were looked up: together where that is faster, else individually.
+
+use forebay_core::ObjectName;
+use futures::FutureExt;
+
+use super::{MEMBER_GUESS, Outcome, Reading};
+use crate::batch::Loaded;
+use crate::object::DiskOrder;
+use crate::store::{Located, Record};
+
+/// Bytes, and objects, read at once, on a thread that other tasks need.
+const TURN_BYTES: usize = 1 << 20;
+const TURN: usize = 512;
+/// Least estimated size of an object before it is read individually.
+const LEAST_GUESS: usize = 64 << 10;
+/// Runs in which objects on one disk are read at the same time.
+const RUNS: usize = 4;
+
+impl Reading {
+    /// Reads some of the found objects: those in the page cache at once, the others are started in
+    /// the order of the disk. False: nothing is left to be read.
+    pub(super) fn read_found(&mut self) -> bool {
+        let Some((first, ..)) = self.found.front() else { return false };
+        let (disk, mut bytes) = (first.disk, 0);
+        let mut in_turn = |(order, _, located): &(DiskOrder, usize, Located)| {
+            let fits = bytes < TURN_BYTES && order.disk == disk;
+            bytes += located.bytes() as usize;
+            fits
+        };
+        let count = self.found.iter().take(TURN).take_while(|one| in_turn(one)).count();
+        let found: Vec<_> = self.found.drain(..count).collect();
+        let request = self.request.clone();
+        let name_of = |position: usize| request.entries[self.wanted[position]].name.as_str();
+        let named: Vec<(&Located, &str)> =
+            found.iter().map(|(_, position, located)| (located, name_of(*position))).collect();
+        let payloads = self.loader.service.payloads_now(&named);
+        let mut far = Vec::new();
+        for ((_, position, located), payload) in found.into_iter().zip(payloads) {
+            let entry = &request.entries[self.wanted[position]];
+            match payload {
+                Some(bytes) => {
+                    let answer = self.loader.part(&self.bills, entry, bytes);
+                    self.place(position, answer.map(Loaded::Whole));
+                }
+                None => {
+                    let record = self.loader.service.record_of(located, entry.name.as_str());
+                    far.push((position, record));
+                }
+            }
+        }
+        for run in far.chunks(far.len().div_ceil(RUNS).max(1)) {
+            let (positions, records): (Vec<usize>, Vec<Option<Record>>) =
+                run.iter().cloned().unzip();
+            let entries: Vec<usize> = positions.iter().map(|at| self.wanted[*at]).collect();
+            let (loader, request) = (self.loader.clone(), self.request.clone());
+            let bills = self.bills.clone();
+            self.add(async move {
+                let read = loader.service.payloads(records).await.unwrap_or_default();
+                let answers = read.into_iter().chain(std::iter::repeat(None)).zip(entries);
+                let answers = answers.map(|(bytes, index)| {
+                    let entry = &request.entries[index];
+                    Some(loader.part(&bills, entry, bytes?).map(Loaded::Whole))
+                });
+                positions.into_iter().zip(answers).collect()
+            });
+        }
+        true
+    }
+
+    pub(super) fn read_members(&mut self, name: ObjectName, positions: Vec<usize>) {
+        let entries: Vec<usize> = positions.iter().map(|at| self.wanted[*at]).collect();
+        let (loader, request) = (self.loader.clone(), self.request.clone());
+        let (most, total) = (self.share.whole(), MEMBER_GUESS * positions.len());
+        self.add(async move {
+            let read = loader.members(&request, &name, &entries, most, total).await;
+            positions.into_iter().zip(read).collect()
+        });
+    }
+
+    /// The estimated size of an object that is read individually: that of the largest one before
+    /// it, or of the largest that is read as a whole if there was none.
+    pub(super) fn guess(&self, whole: usize) -> usize {
+        self.largest.map_or(whole, |largest| largest.clamp(LEAST_GUESS.min(whole), whole))
+    }
+
+    /// Starts reading entries individually, as far as there is memory; at least one.
+    pub(super) fn begin_alone(&mut self) {
+        if self.alone.is_empty() {
+            return;
+        }
+        let (ahead, whole) = (self.share.ahead(), self.share.whole());
+        let guess = self.guess(whole);
+        // Even if the estimate is wrong, the reads in flight do not exceed the share.
+        let max_parallel = self.share.max_parallel();
+        while let Some(position) = self.alone.first().copied() {
+            let Some(slot) = self.slots.get_mut(position - self.base) else { return };
+            // Its estimate of the look-up is counted already.
+            let more = guess.saturating_sub(slot.cost);
+            let is_full = more > 0 && self.held + more > ahead || self.work.len() >= max_parallel;
+            if is_full && !self.work.is_empty() {
+                return;
+            }
+            self.held += more;
+            slot.cost += more;
+            self.alone.remove(&position);
+            let (loader, request) = (self.loader.clone(), self.request.clone());
+            let index = self.wanted[position];
+            self.add(async move {
+                let loaded = loader.load(&request, &request.entries[index], whole).await;
+                vec![(position, Some(loaded))]
+            });
+        }
+    }
+
+    fn add(&mut self, work: impl Future<Output = Vec<(usize, Outcome)>> + Send + 'static) {
+        self.work.push(work.boxed());
+        self.fresh = true;
+    }
+}
