@@ -1,0 +1,43 @@
+//! Scrubs: compares the stored bytes of objects with their checksums.
+
+use std::time::Duration;
+
+use forebay_core::{Error, ErrorCode, Result};
+
+use super::work::Walk;
+use crate::object::Verdict;
+
+/// Checks all copies of one object. Returns the bytes checked; `None` if there are none. A client
+/// waits for it, so it does not pause as the background scrub does.
+pub(super) async fn one(walk: &Walk<'_>, name: &str) -> Result<Option<u64>> {
+    let (objects, info) = (walk.objects(), &walk.info);
+    let mut checked = None;
+    for record in objects.anything_of(info, name).await? {
+        match objects.check(&record, |_, _, _| Duration::ZERO).await? {
+            Verdict::Sound => {}
+            Verdict::Gone => continue,
+            Verdict::Healed => {
+                let uri = info.bucket.object_uri(name);
+                walk.job
+                    .note(format!("{uri}: a damaged copy was dropped; its backend has the object"));
+            }
+            Verdict::Lost => {
+                let uri = info.bucket.object_uri(name);
+                return Err(Error::new(ErrorCode::Corrupt, format!("{uri} is damaged"))
+                    .hint("there is no other copy: write the object again, or delete it"));
+            }
+        }
+        checked = Some(checked.unwrap_or(0) + record.size);
+    }
+    if let Some(parts) = objects.check_parts(info.id, name, |_, _, _| Duration::ZERO).await? {
+        if parts.damaged > 0 {
+            let uri = info.bucket.object_uri(name);
+            walk.job.note(format!(
+                "{uri}: {} damaged parts were dropped; its backend has the object",
+                parts.damaged
+            ));
+        }
+        checked = Some(checked.unwrap_or(0) + parts.bytes);
+    }
+    Ok(checked)
+}
