@@ -8,7 +8,10 @@ mod etl;
 mod intra;
 mod inventory;
 mod object_actions;
+mod object_fast_path;
 mod object_get;
+mod object_head;
+mod object_write;
 mod objects;
 mod promote;
 mod shard;
@@ -100,11 +103,12 @@ impl Handler for Front {
         out: &mut Vec<u8>,
     ) -> Option<Direct> {
         (about.route == Route::Objects)
-            .then(|| objects::fast_path(&self.context, &about, get, out))?
+            .then(|| object_fast_path::fast_path(&self.context, &about, get, out))?
     }
 
     fn take(&self, about: RequestContext, put: &Asked<'_, '_>) -> Option<Take> {
-        (about.route == Route::Objects).then(|| objects::take(&self.context, &about, put))?
+        (about.route == Route::Objects)
+            .then(|| object_fast_path::take(&self.context, &about, put))?
     }
 
     fn answer(
