@@ -1,0 +1,154 @@
+//! Requests about an object, which go straight to the target that owns it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use http::{HeaderMap, Method, Response};
+
+use forebay_core::intra::MapReply;
+use forebay_core::state::Node;
+use forebay_core::{Bucket, Error as CoreError, ErrorCode, placement};
+
+use super::Client;
+use crate::body::{Body, Progress, Upload};
+use crate::error::{Error, Result};
+use crate::hedging;
+use crate::objects::Route;
+use crate::retry::Attempts;
+use crate::transport::{self, Download};
+
+/// A request about one object, which may be sent several times.
+pub(crate) struct ObjectCall<'a> {
+    pub(crate) method: Method,
+    pub(crate) bucket: &'a Bucket,
+    pub(crate) name: &'a str,
+    /// Where nodes answer it.
+    pub(crate) route: Route,
+    /// The reader of the answer drives the connection itself. Meant for long answers to idempotent
+    /// requests that are read at once.
+    pub(crate) caller_driven: bool,
+    /// Appended to the query; empty or starting with `&`.
+    pub(crate) query: &'a str,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Option<&'a Body>,
+}
+
+impl Client {
+    /// Begins a request straight to a target.
+    pub(crate) fn direct(
+        &self,
+        call: &ObjectCall<'_>,
+        node: &Node,
+        map: &MapReply,
+    ) -> http::request::Builder {
+        let path = format!("{}{}", call.route.path(call.bucket, call.name), call.query);
+        let mut builder = transport::direct(call.method.clone(), &node.url, &path, map);
+        if let Some(headers) = builder.headers_mut() {
+            headers.extend(call.headers.iter().map(|(k, v)| (k.clone(), v.clone())));
+        }
+        builder
+    }
+
+    /// Sends a request to the owner of an object until it succeeds or fails permanently.
+    pub(crate) async fn ask_owner(
+        &self,
+        call: &ObjectCall<'_>,
+        tries: &mut Attempts,
+    ) -> Result<(Response<Download>, u64)> {
+        forebay_core::ObjectName::new(call.name)?;
+        loop {
+            match self.ask_owner_once(call, tries).await {
+                Ok(answer) => return Ok(answer),
+                Err(e) => tries.again(e).await?,
+            }
+        }
+    }
+
+    async fn ask_owner_once(
+        &self,
+        call: &ObjectCall<'_>,
+        tries: &mut Attempts,
+    ) -> Result<(Response<Download>, u64)> {
+        let map = self.map_with(call.bucket).await?;
+        let info = map.state.bucket(call.bucket)?;
+        let node = match placement::owner(&map.state, info, call.name) {
+            Ok(node) => node,
+            Err(mut e) => {
+                // The map is requested, not the dead node: that is cheap, so no long pause.
+                e.retry_after_s = None;
+                self.maps().replace(Some(&map)).await?;
+                return Err(e.into());
+            }
+        };
+        let (upload, progress) = match call.body {
+            Some(body) => body.open().await?,
+            None => (Upload::empty(), Arc::<Progress>::default()),
+        };
+        let turn = self.inner.pace.turn().await;
+        let answer = if hedging::is_read(call) {
+            self.send_to_either(call, &map, node).await
+        } else {
+            let request = transport::finish(self.direct(call, node, &map), upload)?;
+            self.transport().send_ok(&node.url, request, Some(&progress)).await
+        };
+        turn.end(answer.as_ref().err().map(|(e, _)| e.code()));
+        match answer {
+            Ok(answer) => {
+                if let Some(version) = transport::map_version(answer.headers()) {
+                    self.maps().saw(version);
+                }
+                Ok((answer, progress.sent()))
+            }
+            Err((e, version)) => Err(self.explain(e, version, &map, node, &tries.regranted).await),
+        }
+    }
+
+    /// Classifies the failure of a try, given the map that was used; refreshes that map where it
+    /// may be the cause.
+    pub(crate) async fn explain(
+        &self,
+        error: Error,
+        version: Option<u64>,
+        map: &Arc<MapReply>,
+        node: &Node,
+        regranted: &AtomicBool,
+    ) -> Error {
+        let Error::Api(e) = &error else {
+            // No answer: the node may be gone. If the map cannot be fetched either, the next try
+            // reports that.
+            let _ = self.maps().replace(Some(map)).await;
+            return error;
+        };
+        let known = map.state.version;
+        match e.code {
+            ErrorCode::WrongOwner => {
+                let _ = self.maps().replace(Some(map)).await;
+                error
+            }
+            ErrorCode::AccessDenied | ErrorCode::Unauthenticated
+                if !regranted.swap(true, Ordering::Relaxed) =>
+            {
+                let _ = self.maps().replace(Some(map)).await;
+                let message = format!("target {} refused the grant: {}", node.id, e.message);
+                Error::Api(CoreError::new(ErrorCode::Unavailable, message))
+            }
+            // Either the node does not have the bucket yet, or this client does not have its
+            // removal yet.
+            ErrorCode::BucketNotFound | ErrorCode::RemoteBucketNotFound
+                if version.is_some_and(|v| v != known) =>
+            {
+                if version.is_some_and(|v| v > known) {
+                    let _ = self.maps().replace(Some(map)).await;
+                }
+                Error::Api(CoreError::new(ErrorCode::Unavailable, e.message.clone()))
+            }
+            code if code.is_transient() => {
+                if version.is_some_and(|v| v > known) {
+                    let _ = self.maps().replace(Some(map)).await;
+                }
+                error
+            }
+            _ => error,
+        }
+    }
+}
