@@ -16,6 +16,7 @@ use forebay_core::batch_stream::{Rooms, Row};
 use forebay_core::intra::MapReply;
 use forebay_core::{Bucket, Error as CoreError, ErrorCode, NodeId};
 
+use super::plan::BATCH_PREFETCH_BYTES;
 use crate::client::Client;
 use crate::error::{Error, Result};
 use crate::rows::RowStream;
@@ -66,7 +67,7 @@ impl Source {
         let body = body(request, &entries);
         let open = open(client.clone(), map, owner.clone(), body, regranted, rooms);
         let stage = Stage::Opening(Box::pin(open));
-        let (missing, allowance) = (entries.len(), super::BATCH_PREFETCH_BYTES);
+        let (missing, allowance) = (entries.len(), BATCH_PREFETCH_BYTES);
         Self { url, ahead: 0, allowance, stage, map_version, entries, missing, last: None }
     }
 
