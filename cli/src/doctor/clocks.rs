@@ -7,7 +7,7 @@ use forebay_core::s3::auth::MAX_SKEW_S;
 use forebay_core::sign::GRANT_TTL_S;
 use forebay_core::state::Role;
 
-use super::{Finding, Verdict};
+use super::finding::{Finding, Verdict};
 
 /// Checks this machine's clock against the gateway's, which is derived from the end of its new
 /// grant.
