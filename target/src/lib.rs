@@ -25,6 +25,10 @@ mod promote;
 mod s3;
 mod scrub;
 mod shard;
+#[cfg(test)]
+#[path = "../../tests/src/skip.rs"]
+#[allow(unreachable_pub)] // It is public in `forebay-tests`, which this crate must not depend on.
+mod skip;
 pub mod store;
 mod wiring;
 

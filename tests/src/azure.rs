@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 
-use crate::{http, ports, wait};
+use crate::{http, ports, skip, wait};
 
 pub const ACCOUNT: &str = "forebaytest";
 /// Of that account at these servers alone.
@@ -27,9 +27,8 @@ impl Azurite {
     /// `FOREBAY_REQUIRE_AZURITE=1` that is a failure.
     pub fn start() -> Option<Self> {
         let Some(program) = program() else {
-            let required = std::env::var("FOREBAY_REQUIRE_AZURITE").is_ok_and(|v| !v.is_empty());
-            assert!(!required, "Azurite not found; ci/azurite.sh installs it");
-            eprintln!("skipped: Azurite not found");
+            let why = "Azurite not found; ci/azurite.sh installs it";
+            skip::skipped_unless("FOREBAY_REQUIRE_AZURITE", why);
             return None;
         };
         let folder = tempfile::tempdir().unwrap();

@@ -13,6 +13,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 
+use crate::skip;
 use crate::web::{self, Received, Reply};
 
 /// Lets a request pass, changed as the server needs it, or returns the rejection.
@@ -128,7 +129,7 @@ impl Identity {
                     assert!(done.status.success(), "openssl {step}: {said}");
                 }
                 Err(e) => {
-                    eprintln!("skipped: openssl cannot be run: {e}");
+                    skip::skipped(&format!("openssl cannot be run: {e}"));
                     return None;
                 }
             }

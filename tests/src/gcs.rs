@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 
-use crate::{http, ports, wait};
+use crate::{http, ports, skip, wait};
 
 /// A fake-gcs-server of this test run. Its objects are in its memory.
 pub struct FakeGcs {
@@ -20,9 +20,8 @@ impl FakeGcs {
     /// `FOREBAY_REQUIRE_FAKE_GCS=1` that is a failure.
     pub fn start() -> Option<Self> {
         let Some(program) = program() else {
-            let required = std::env::var("FOREBAY_REQUIRE_FAKE_GCS").is_ok_and(|v| !v.is_empty());
-            assert!(!required, "fake-gcs-server not found; ci/fake_gcs.sh builds it");
-            eprintln!("skipped: fake-gcs-server not found");
+            let why = "fake-gcs-server not found; ci/fake_gcs.sh builds it";
+            skip::skipped_unless("FOREBAY_REQUIRE_FAKE_GCS", why);
             return None;
         };
         let folder = tempfile::tempdir().unwrap();

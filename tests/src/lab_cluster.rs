@@ -16,7 +16,7 @@ use tempfile::TempDir;
 
 use crate::cluster::{fail_on_panics, forebay, set_env, signal, wait_for_end};
 use crate::lab::Lab;
-use crate::{http, wait};
+use crate::{http, skip, wait};
 
 const PORT: u16 = 7400;
 const TIMEOUT: Duration = Duration::from_secs(30);
@@ -83,9 +83,8 @@ impl LabCluster {
         let lab = match Lab::up(shape.gateways + shape.targets + shape.spare) {
             Ok(lab) => lab,
             Err(why) => {
-                let required = std::env::var("FOREBAY_REQUIRE_LAB").is_ok_and(|v| !v.is_empty());
-                assert!(!required, "no network of namespaces: {why}");
-                eprintln!("skipped: no network of namespaces: {why}");
+                let why = format!("no network of namespaces: {why}");
+                skip::skipped_unless("FOREBAY_REQUIRE_LAB", &why);
                 return None;
             }
         };

@@ -26,6 +26,7 @@ pub mod ports;
 pub mod proxy;
 pub mod s3;
 pub mod shared;
+pub mod skip;
 pub mod wait;
 pub mod web;
 

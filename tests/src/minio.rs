@@ -8,7 +8,7 @@ use aws_sdk_s3::Client;
 use aws_sdk_s3::config::{BehaviorVersion, Credentials, Region};
 use tempfile::TempDir;
 
-use crate::{http, ports, wait};
+use crate::{http, ports, skip, wait};
 
 const USER: &str = "minioadmin";
 const PASSWORD: &str = "minioadmin";
@@ -25,9 +25,8 @@ impl Minio {
     /// `FOREBAY_REQUIRE_MINIO=1` that is a failure.
     pub fn start() -> Option<Self> {
         let Some(program) = program() else {
-            let required = std::env::var("FOREBAY_REQUIRE_MINIO").is_ok_and(|v| !v.is_empty());
-            assert!(!required, "MinIO not found; ci/minio.sh builds it, or set FOREBAY_MINIO");
-            eprintln!("skipped: MinIO not found");
+            let why = "MinIO not found; ci/minio.sh builds it, or set FOREBAY_MINIO";
+            skip::skipped_unless("FOREBAY_REQUIRE_MINIO", why);
             return None;
         };
         let data = tempfile::tempdir().unwrap();

@@ -15,11 +15,18 @@ impl<T> Shared<T> {
     }
 
     pub fn get(&self, start: impl FnOnce() -> T) -> Arc<T> {
+        self.try_get(|| Some(start())).expect("`start` returns one")
+    }
+
+    /// As [`Self::get`]; `None` where this machine cannot start it. `start` runs for each test then,
+    /// so that each reports that it is skipped.
+    pub fn try_get(&self, start: impl FnOnce() -> Option<T>) -> Option<Arc<T>> {
         let mut held = self.0.locked();
-        held.upgrade().unwrap_or_else(|| {
-            let new = Arc::new(start());
-            *held = Arc::downgrade(&new);
-            new
-        })
+        if let Some(running) = held.upgrade() {
+            return Some(running);
+        }
+        let new = Arc::new(start()?);
+        *held = Arc::downgrade(&new);
+        Some(new)
     }
 }

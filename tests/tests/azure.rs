@@ -18,11 +18,11 @@ struct OnAzure {
     azurite: Azurite,
 }
 
-static ON_AZURE: Shared<Option<OnAzure>> = Shared::new();
+static ON_AZURE: Shared<OnAzure> = Shared::new();
 
-/// The cluster and its Azurite; `None` (said once) where there is none.
-fn on_azure() -> Arc<Option<OnAzure>> {
-    ON_AZURE.get(|| {
+/// The cluster and its Azurite; `None` where there is none.
+fn on_azure() -> Option<Arc<OnAzure>> {
+    ON_AZURE.try_get(|| {
         let azurite = Azurite::start()?;
         let cluster = Cluster::start(Options { env: azurite.env(), ..Options::default() });
         Some(OnAzure { cluster, azurite })
@@ -47,8 +47,7 @@ impl OnAzure {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_second_epoch_reads_nothing_from_azure() {
-    let on = on_azure();
-    let Some(on) = on.as_ref() else { return };
+    let Some(on) = on_azure() else { return };
     let bucket = on.bucket("epochs").await;
     let names = names(40);
     for name in &names {
@@ -69,8 +68,7 @@ async fn a_second_epoch_reads_nothing_from_azure() {
 
 #[tokio::test]
 async fn a_range_of_a_cold_object_is_exact() {
-    let on = on_azure();
-    let Some(on) = on.as_ref() else { return };
+    let Some(on) = on_azure() else { return };
     let bucket = on.bucket("cold-range").await;
     let bytes = content("r", 20 << 20);
     on.azurite.put("cold-range", "r", bytes.clone());
@@ -83,8 +81,7 @@ async fn a_range_of_a_cold_object_is_exact() {
 
 #[tokio::test]
 async fn a_put_is_written_through_and_a_delete_too() {
-    let on = on_azure();
-    let Some(on) = on.as_ref() else { return };
+    let Some(on) = on_azure() else { return };
     let bucket = on.bucket("through").await;
     let client = on.cluster.client();
     // The large one goes up in blocks.
@@ -104,8 +101,7 @@ async fn a_put_is_written_through_and_a_delete_too() {
 
 #[tokio::test]
 async fn what_s3_says_of_an_object_goes_to_azure_and_comes_back() {
-    let on = on_azure();
-    let Some(on) = on.as_ref() else { return };
+    let Some(on) = on_azure() else { return };
     let bucket = on.bucket("labels").await;
     let node = &on.cluster.endpoint;
     let put = s3::request("PUT", node, "labels/cat.png").header("content-type", "image/png");
@@ -124,8 +120,7 @@ async fn what_s3_says_of_an_object_goes_to_azure_and_comes_back() {
 
 #[tokio::test]
 async fn a_listing_of_many_pages_is_whole() {
-    let on = on_azure();
-    let Some(on) = on.as_ref() else { return };
+    let Some(on) = on_azure() else { return };
     let bucket = on.bucket("pages").await;
     let mut names: Vec<_> = (0..120).map(|n| format!("n{n:03}")).collect();
     for name in &names {
@@ -148,8 +143,7 @@ async fn a_listing_of_many_pages_is_whole() {
 
 #[tokio::test]
 async fn a_bucket_of_this_cluster_may_stand_for_one_at_azure() {
-    let on = on_azure();
-    let Some(on) = on.as_ref() else { return };
+    let Some(on) = on_azure() else { return };
     on.azurite.create_container("far-away");
     on.azurite.put("far-away", "x", "there");
     let bucket = native("near");
@@ -168,8 +162,7 @@ async fn a_bucket_of_this_cluster_may_stand_for_one_at_azure() {
 
 #[tokio::test]
 async fn things_missing_at_azure_are_404() {
-    let on = on_azure();
-    let Some(on) = on.as_ref() else { return };
+    let Some(on) = on_azure() else { return };
     on.bucket("exists").await;
     // Both names of the provider mean the same.
     for provider in ["azure", "az"] {
@@ -187,8 +180,7 @@ async fn things_missing_at_azure_are_404() {
 
 #[tokio::test]
 async fn a_shared_access_signature_is_enough_and_none_says_what_to_set() {
-    let on = on_azure();
-    let Some(on) = on.as_ref() else { return };
+    let Some(on) = on_azure() else { return };
     on.azurite.create_container("guarded");
     on.azurite.put("guarded", "x", "seen");
     let set = |name: &str, value: &str| (name.to_owned(), value.to_owned());

@@ -18,14 +18,14 @@ struct OnMinio {
     minio: Minio,
 }
 
-static ON_MINIO: Shared<Option<OnMinio>> = Shared::new();
+static ON_MINIO: Shared<OnMinio> = Shared::new();
 
 /// Held by every test that reads from MinIO, as its counters are one for all buckets.
 static TURN: Mutex<()> = Mutex::const_new(());
 
-/// The cluster and its MinIO; `None` (said once) where there is no MinIO.
-fn on_minio() -> Arc<Option<OnMinio>> {
-    ON_MINIO.get(|| {
+/// The cluster and its MinIO; `None` where there is no MinIO.
+fn on_minio() -> Option<Arc<OnMinio>> {
+    ON_MINIO.try_get(|| {
         let minio = Minio::start()?;
         let cluster = Cluster::start(Options { env: minio.env(), ..Options::default() });
         Some(OnMinio { cluster, minio })
@@ -52,8 +52,7 @@ impl OnMinio {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn cold_get_fetches_once_for_many_readers() {
-    let on = on_minio();
-    let Some(on) = on.as_ref() else { return };
+    let Some(on) = on_minio() else { return };
     let _turn = TURN.lock().await;
     let bucket = on.bucket("once").await;
     let bytes = content("x", 1 << 20);
@@ -79,8 +78,7 @@ async fn cold_get_fetches_once_for_many_readers() {
 
 #[tokio::test]
 async fn a_second_epoch_reads_nothing_from_the_cloud() {
-    let on = on_minio();
-    let Some(on) = on.as_ref() else { return };
+    let Some(on) = on_minio() else { return };
     let _turn = TURN.lock().await;
     let bucket = on.bucket("epochs").await;
     let names = names(60);
@@ -108,8 +106,7 @@ async fn a_second_epoch_reads_nothing_from_the_cloud() {
 
 #[tokio::test]
 async fn a_range_of_a_cold_object_is_exact() {
-    let on = on_minio();
-    let Some(on) = on.as_ref() else { return };
+    let Some(on) = on_minio() else { return };
     let _turn = TURN.lock().await;
     let bucket = on.bucket("cold-range").await;
     let bytes = content("r", 20 << 20);
@@ -184,8 +181,7 @@ async fn a_fetch_that_breaks_leaves_nothing_and_the_next_one_is_whole() {
 
 #[tokio::test]
 async fn a_put_is_written_through_and_a_delete_too() {
-    let on = on_minio();
-    let Some(on) = on.as_ref() else { return };
+    let Some(on) = on_minio() else { return };
     let _turn = TURN.lock().await;
     let bucket = on.bucket("through").await;
     let client = on.cluster.client();
@@ -206,8 +202,7 @@ async fn a_put_is_written_through_and_a_delete_too() {
 
 #[tokio::test]
 async fn head_and_list_show_what_the_cloud_has_without_reading_it() {
-    let on = on_minio();
-    let Some(on) = on.as_ref() else { return };
+    let Some(on) = on_minio() else { return };
     let _turn = TURN.lock().await;
     let bucket = on.bucket("merge").await;
     let client = on.cluster.client();
@@ -237,8 +232,7 @@ async fn head_and_list_show_what_the_cloud_has_without_reading_it() {
 
 #[tokio::test]
 async fn what_was_evicted_is_read_from_the_cloud_again() {
-    let on = on_minio();
-    let Some(on) = on.as_ref() else { return };
+    let Some(on) = on_minio() else { return };
     let _turn = TURN.lock().await;
     let bucket = on.bucket("evict").await;
     let client = on.cluster.client();
@@ -282,8 +276,7 @@ async fn what_was_evicted_is_read_from_the_cloud_again() {
 
 #[tokio::test]
 async fn things_missing_in_the_cloud_are_404() {
-    let on = on_minio();
-    let Some(on) = on.as_ref() else { return };
+    let Some(on) = on_minio() else { return };
     let _turn = TURN.lock().await;
     on.bucket("exists").await;
     let url = |path: &str| format!("{}/v1/objects/{path}?provider=aws", on.cluster.endpoint);
@@ -298,8 +291,7 @@ async fn things_missing_in_the_cloud_are_404() {
 
 #[tokio::test]
 async fn wrong_credentials_are_403_and_the_answer_says_what_to_set() {
-    let on = on_minio();
-    let Some(on) = on.as_ref() else { return };
+    let Some(on) = on_minio() else { return };
     let _turn = TURN.lock().await;
     on.minio.create_bucket("guarded").await;
     on.minio.put("guarded", "x", b"secret".to_vec()).await;

@@ -22,10 +22,10 @@ struct OnGcs {
     gcs: FakeGcs,
 }
 
-static ON_GCS: Shared<Option<OnGcs>> = Shared::new();
+static ON_GCS: Shared<OnGcs> = Shared::new();
 
-fn on_gcs() -> Arc<Option<OnGcs>> {
-    ON_GCS.get(|| {
+fn on_gcs() -> Option<Arc<OnGcs>> {
+    ON_GCS.try_get(|| {
         let gcs = FakeGcs::start()?;
         let cluster = Cluster::start(Options { targets: 1, env: gcs.env(), ..Options::default() });
         Some(OnGcs { cluster, gcs })
@@ -73,8 +73,7 @@ async fn read_all(client: &Client, bucket: &Bucket, objects: usize) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_batch_of_1024_cold_objects_takes_a_few_reads_of_google() {
-    let on = on_gcs();
-    let Some(on) = on.as_ref() else { return };
+    let Some(on) = on_gcs() else { return };
     let bucket = on.bucket("together", 1024).await;
     let client = on.cluster.client();
     read_all(&client, &bucket, 1024).await;
@@ -92,8 +91,7 @@ async fn a_batch_of_1024_cold_objects_takes_a_few_reads_of_google() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_prefetch_reads_small_objects_together_and_a_listing_shows_no_other() {
-    let on = on_gcs();
-    let Some(on) = on.as_ref() else { return };
+    let Some(on) = on_gcs() else { return };
     let bucket = on.bucket("ahead", 320).await;
     let done = run_job(&on.cluster, JobKind::Prefetch, &bucket, Selection::Prefix("".into())).await;
     assert_eq!(done, 320);
@@ -116,8 +114,7 @@ async fn a_prefetch_reads_small_objects_together_and_a_listing_shows_no_other() 
 
 #[tokio::test]
 async fn only_buckets_of_google_can_be_composed_in() {
-    let on = on_gcs();
-    let Some(on) = on.as_ref() else { return };
+    let Some(on) = on_gcs() else { return };
     let bucket = on.bucket("here", 1).await;
     let client = on.cluster.client();
     let props = client.head_bucket(&bucket).await.unwrap();

@@ -18,11 +18,11 @@ struct OnGcs {
     gcs: FakeGcs,
 }
 
-static ON_GCS: Shared<Option<OnGcs>> = Shared::new();
+static ON_GCS: Shared<OnGcs> = Shared::new();
 
-/// The cluster and its fake-gcs-server; `None` (said once) where there is none.
-fn on_gcs() -> Arc<Option<OnGcs>> {
-    ON_GCS.get(|| {
+/// The cluster and its fake-gcs-server; `None` where there is none.
+fn on_gcs() -> Option<Arc<OnGcs>> {
+    ON_GCS.try_get(|| {
         let gcs = FakeGcs::start()?;
         let cluster = Cluster::start(Options { env: gcs.env(), ..Options::default() });
         Some(OnGcs { cluster, gcs })
@@ -47,8 +47,7 @@ impl OnGcs {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_second_epoch_reads_nothing_from_google() {
-    let on = on_gcs();
-    let Some(on) = on.as_ref() else { return };
+    let Some(on) = on_gcs() else { return };
     let bucket = on.bucket("epochs").await;
     let names = names(40);
     for name in &names {
@@ -80,8 +79,7 @@ async fn a_second_epoch_reads_nothing_from_google() {
 
 #[tokio::test]
 async fn a_range_of_a_cold_object_is_exact() {
-    let on = on_gcs();
-    let Some(on) = on.as_ref() else { return };
+    let Some(on) = on_gcs() else { return };
     let bucket = on.bucket("cold-range").await;
     let bytes = content("r", 20 << 20);
     on.gcs.put("cold-range", "r", bytes.clone());
@@ -94,8 +92,7 @@ async fn a_range_of_a_cold_object_is_exact() {
 
 #[tokio::test]
 async fn a_put_is_written_through_and_a_delete_too() {
-    let on = on_gcs();
-    let Some(on) = on.as_ref() else { return };
+    let Some(on) = on_gcs() else { return };
     let bucket = on.bucket("through").await;
     let client = on.cluster.client();
     // The large one goes up in chunks.
@@ -115,8 +112,7 @@ async fn a_put_is_written_through_and_a_delete_too() {
 
 #[tokio::test]
 async fn an_object_replaced_at_google_is_seen_where_freshness_is_always() {
-    let on = on_gcs();
-    let Some(on) = on.as_ref() else { return };
+    let Some(on) = on_gcs() else { return };
     let bucket = on.bucket("fresh").await;
     let client = on.cluster.client();
     let set = serde_json::json!({ "action": "set-bprops", "value": { "freshness": "always" } });
@@ -136,8 +132,7 @@ async fn an_object_replaced_at_google_is_seen_where_freshness_is_always() {
 
 #[tokio::test]
 async fn head_and_list_show_what_google_has_without_reading_it() {
-    let on = on_gcs();
-    let Some(on) = on.as_ref() else { return };
+    let Some(on) = on_gcs() else { return };
     let bucket = on.bucket("merge").await;
     let client = on.cluster.client();
     for name in ["a/1", "a/2", "b"] {
@@ -161,8 +156,7 @@ async fn head_and_list_show_what_google_has_without_reading_it() {
 
 #[tokio::test]
 async fn a_bucket_of_this_cluster_may_stand_for_one_at_google() {
-    let on = on_gcs();
-    let Some(on) = on.as_ref() else { return };
+    let Some(on) = on_gcs() else { return };
     on.gcs.create_bucket("far-away");
     on.gcs.put("far-away", "x", "there");
     let bucket = native("near");
@@ -181,8 +175,7 @@ async fn a_bucket_of_this_cluster_may_stand_for_one_at_google() {
 
 #[tokio::test]
 async fn things_missing_at_google_are_404() {
-    let on = on_gcs();
-    let Some(on) = on.as_ref() else { return };
+    let Some(on) = on_gcs() else { return };
     on.bucket("exists").await;
     // All names of the provider mean the same.
     for provider in ["gcp", "gs", "gcs"] {

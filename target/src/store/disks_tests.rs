@@ -11,6 +11,7 @@ use tokio_util::sync::CancellationToken;
 use super::faulty::{FaultyDisk, Lasting};
 use super::tests::{cached, contents, owned};
 use super::*;
+use crate::skip;
 
 /// Time within which a dead disk must be noticed, and a full or replaced one be usable again.
 const TIMEOUT: Duration = Duration::from_secs(5);
@@ -207,7 +208,8 @@ impl Mounted {
         std::fs::File::create(me.image()).unwrap().set_len(megabytes << 20).unwrap();
         let made = Command::new("mkfs.ext4").args(["-q", "-F", "-m", "0"]).arg(me.image()).status();
         if !made.is_ok_and(|s| s.success()) || !me.mount() {
-            eprintln!("skipped: needs root, mkfs.ext4 and a loop device");
+            let why = "needs root, mkfs.ext4 and a loop device";
+            skip::skipped_unless("FOREBAY_REQUIRE_LOOP", why);
             return None;
         }
         Some(me)

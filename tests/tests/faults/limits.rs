@@ -10,7 +10,7 @@ use forebay_tests::data::{assert_same, content, names};
 use forebay_tests::figures::{Figures, percentile};
 use forebay_tests::load::{Load, Outcome, Pace, Plan, Sample};
 use forebay_tests::memory_limit::{MemoryLimit, peak_mib};
-use forebay_tests::{LabCluster, Shape, http};
+use forebay_tests::{LabCluster, Shape, http, skip};
 use futures::StreamExt;
 
 use super::{PATIENT, SECOND};
@@ -107,7 +107,7 @@ async fn row_18_large_objects_and_batches_fit_into_little_memory() {
     for target in &cluster.targets {
         match MemoryLimit::new(&target.id, MEMORY) {
             Ok(group) => groups.push(group),
-            Err(why) => return eprintln!("skipped: {why}"),
+            Err(why) => return skip::skipped(&why),
         }
         target.run_behind(groups[groups.len() - 1].before());
     }

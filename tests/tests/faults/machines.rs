@@ -7,7 +7,7 @@ use forebay_tests::figures::success;
 use forebay_tests::lab_cluster::LabNode;
 use forebay_tests::ledger::Micros;
 use forebay_tests::loop_disk::LoopDisk;
-use forebay_tests::{LabCluster, Shape, http, wait};
+use forebay_tests::{LabCluster, Shape, http, skip, wait};
 
 use super::{Fixture, SECOND};
 
@@ -86,7 +86,7 @@ fn with_clock(library: &str, file: &Path) -> Vec<String> {
 #[ignore = "needs root; run by make faults"]
 async fn row_16_clocks_that_jump_break_no_rule() {
     let Some(library) = FAKETIME.iter().find(|path| Path::new(path).exists()) else {
-        return eprintln!("skipped: clocks are shifted by libfaketime, which is not here");
+        return skip::skipped("clocks are shifted by libfaketime, which is not here");
     };
     let shape = Shape::default();
     let Some(cluster) = tokio::task::block_in_place(|| LabCluster::prepare(&shape)) else { return };

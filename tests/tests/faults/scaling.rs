@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use forebay_core::job::JobState;
 use forebay_tests::data::content;
 use forebay_tests::figures::{percentile, success};
-use forebay_tests::{LabCluster, Shape, cluster};
+use forebay_tests::{LabCluster, Shape, cluster, skip};
 
 use super::{Fixture, SECOND};
 
@@ -78,7 +78,7 @@ async fn row_03_a_fifth_target_gets_a_fifth_of_the_copies_and_nobody_notices() {
 #[ignore = "needs root; run by make upgrade-test"]
 async fn a_rolling_upgrade_from_an_older_program_keeps_every_object_and_serves_meanwhile() {
     let Some(older) = std::env::var_os("FOREBAY_OLDER_BIN").filter(|v| !v.is_empty()) else {
-        return eprintln!("skipped: FOREBAY_OLDER_BIN names no older program");
+        return skip::skipped("FOREBAY_OLDER_BIN names no older program");
     };
     let shape = Shape { program: older.into(), ..Shape::default() };
     let Some(fixture) = Fixture::quiet(&shape, 2).await else { return };

@@ -2,14 +2,13 @@
 
 use std::ffi::OsString;
 use std::path::Path;
-use std::sync::OnceLock;
 
 use serde_json::json;
 
-use super::process::{Kind, Server};
+use super::process::{Kind, SharedServer};
 use super::{Fixture, conformance, remote};
 
-const KIND: Kind = Kind {
+static AISTORE: SharedServer = SharedServer::new(Kind {
     name: "AIStore",
     variable: "AISNODE",
     required: "FOREBAY_REQUIRE_AISTORE",
@@ -18,7 +17,7 @@ const KIND: Kind = Kind {
     environment: &[],
     // Not before a target has joined.
     ready: "/v1/health?prr=true",
-};
+});
 
 /// Values of AIStore's own development setup; PRIMARY is replaced by its proxy.
 const CONFIGURATION: &str = include_str!("../../../../tests/data/aistore.json");
@@ -52,11 +51,9 @@ fn node(port: u16, folder: &Path, index: u16) -> Vec<OsString> {
     arguments
 }
 
-/// A new bucket; `None`, with a message, if there is no binary.
+/// A new bucket; `None` if there is no binary.
 async fn fixture() -> Option<Fixture> {
-    static SERVER: OnceLock<Option<Server>> = OnceLock::new();
-    let start = || SERVER.get_or_init(|| KIND.start()).as_ref().map(|s| s.endpoint.clone());
-    let endpoint = tokio::task::spawn_blocking(start).await.unwrap()?;
+    let endpoint = AISTORE.endpoint().await?;
     Some(Fixture { keeps_folders: true, ..remote::open(endpoint).await })
 }
 

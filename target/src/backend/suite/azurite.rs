@@ -1,14 +1,12 @@
 //! A real Azurite for this test process.
 
-use std::sync::OnceLock;
-
-use super::process::{Kind, Server};
+use super::process::{Kind, SharedServer};
 
 pub(super) const ACCOUNT: &str = "forebaytest";
 /// The key of `ACCOUNT` at this server only.
 pub(super) const KEY: &str = "Zm9yZWJheSB0ZXN0cyB3aXRoIEF6dXJpdGU=";
 
-const KIND: Kind = Kind {
+static AZURITE: SharedServer = SharedServer::new(Kind {
     name: "Azurite",
     variable: "FOREBAY_AZURITE",
     required: "FOREBAY_REQUIRE_AZURITE",
@@ -24,11 +22,9 @@ const KIND: Kind = Kind {
     environment: &[("AZURITE_ACCOUNTS", "forebaytest:Zm9yZWJheSB0ZXN0cyB3aXRoIEF6dXJpdGU=")],
     // It has no health check, and rejects this request properly when it runs.
     ready: "/",
-};
+});
 
-/// The endpoint of the running Azurite; `None`, with a message, if there is none.
+/// The endpoint of the running Azurite; `None` if there is none here.
 pub(super) async fn endpoint() -> Option<String> {
-    static SERVER: OnceLock<Option<Server>> = OnceLock::new();
-    let start = || SERVER.get_or_init(|| KIND.start()).as_ref().map(|s| s.endpoint.clone());
-    tokio::task::spawn_blocking(start).await.unwrap()
+    AZURITE.endpoint().await
 }

@@ -1,10 +1,8 @@
 //! A real fake-gcs-server for this test process.
 
-use std::sync::OnceLock;
+use super::process::{Kind, SharedServer};
 
-use super::process::{Kind, Server};
-
-const KIND: Kind = Kind {
+static FAKE_GCS: SharedServer = SharedServer::new(Kind {
     name: "fake-gcs-server",
     variable: "FOREBAY_FAKE_GCS",
     required: "FOREBAY_REQUIRE_FAKE_GCS",
@@ -15,11 +13,9 @@ const KIND: Kind = Kind {
     },
     environment: &[],
     ready: "/_internal/healthcheck",
-};
+});
 
-/// The endpoint of the running server; `None`, with a message, if there is none.
+/// The endpoint of the running server; `None` if there is none here.
 pub(super) async fn endpoint() -> Option<String> {
-    static SERVER: OnceLock<Option<Server>> = OnceLock::new();
-    let start = || SERVER.get_or_init(|| KIND.start()).as_ref().map(|s| s.endpoint.clone());
-    tokio::task::spawn_blocking(start).await.unwrap()
+    FAKE_GCS.endpoint().await
 }

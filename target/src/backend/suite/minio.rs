@@ -1,13 +1,11 @@
 //! A real MinIO for this test process.
 
-use std::sync::OnceLock;
-
-use super::process::{Kind, Server};
+use super::process::{Kind, SharedServer};
 
 pub(super) const ACCESS_KEY: &str = "forebaytest";
 pub(super) const SECRET_KEY: &str = "forebaytestsecret";
 
-const KIND: Kind = Kind {
+static MINIO: SharedServer = SharedServer::new(Kind {
     name: "MinIO",
     variable: "FOREBAY_MINIO",
     required: "FOREBAY_REQUIRE_MINIO",
@@ -24,11 +22,9 @@ const KIND: Kind = Kind {
         ("MINIO_UPDATE", "off"),
     ],
     ready: "/minio/health/ready",
-};
+});
 
-/// The endpoint of the running MinIO; `None`, with a message, if there is none.
+/// The endpoint of the running MinIO; `None` if there is none here.
 pub(super) async fn endpoint() -> Option<String> {
-    static MINIO: OnceLock<Option<Server>> = OnceLock::new();
-    let start = || MINIO.get_or_init(|| KIND.start()).as_ref().map(|m| m.endpoint.clone());
-    tokio::task::spawn_blocking(start).await.unwrap()
+    MINIO.endpoint().await
 }

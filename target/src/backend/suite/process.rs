@@ -5,7 +5,10 @@ use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
+
+use crate::skip;
 
 /// Starts the server, then waits for the end of its input, which closes when the test process ends.
 const KEEPER: &str = r#"
@@ -35,8 +38,14 @@ pub(super) struct Kind {
     pub(super) ready: &'static str,
 }
 
-pub(super) struct Server {
-    pub(super) endpoint: String,
+/// A server that all tests of this process use: the first of them starts it.
+pub(super) struct SharedServer {
+    kind: Kind,
+    running: OnceLock<Server>,
+}
+
+struct Server {
+    endpoint: String,
     _keepers: Vec<Keeper>,
 }
 
@@ -53,15 +62,26 @@ impl Drop for Keeper {
     }
 }
 
-impl Kind {
-    /// Starts one; `None`, with a message, if there is none.
-    pub(super) fn start(&self) -> Option<Server> {
-        let Some(program) = self.program() else {
-            let required = std::env::var(self.required).is_ok_and(|v| !v.is_empty());
-            assert!(!required, "{} not found, and {} is set", self.name, self.required);
-            eprintln!("skipped: {} not found", self.name);
+impl SharedServer {
+    pub(super) const fn new(kind: Kind) -> Self {
+        Self { kind, running: OnceLock::new() }
+    }
+
+    /// The endpoint of the running server; `None` if there is none here: the calling test is
+    /// skipped.
+    pub(super) async fn endpoint(&'static self) -> Option<String> {
+        let Some(program) = self.kind.program() else {
+            skip::skipped_unless(self.kind.required, &format!("{} not found", self.kind.name));
             return None;
         };
+        let start = move || self.running.get_or_init(|| self.kind.start(&program)).endpoint.clone();
+        Some(tokio::task::spawn_blocking(start).await.unwrap())
+    }
+}
+
+impl Kind {
+    /// Starts one.
+    fn start(&self, program: &Path) -> Server {
         for _ in 0..5 {
             let port = free_port();
             let prefix = format!("forebay-{}-", self.file);
@@ -69,7 +89,7 @@ impl Kind {
             let keep = |arguments: Vec<OsString>| {
                 let mut process = Command::new("sh")
                     .args(["-c", KEEPER, "sh"])
-                    .args([&folder, &program])
+                    .args([folder.as_path(), program])
                     .args(arguments)
                     .envs(self.environment.iter().copied())
                     .stdin(Stdio::piped())
@@ -80,7 +100,7 @@ impl Kind {
             let keepers = (self.processes)(port, &folder).into_iter().map(keep).collect();
             if is_ready(port, self.ready) {
                 let endpoint = format!("http://127.0.0.1:{port}");
-                return Some(Server { endpoint, _keepers: keepers });
+                return Server { endpoint, _keepers: keepers };
             }
             let mut log = String::new();
             if let Ok(mut file) = std::fs::File::open(folder.join("log")) {

@@ -1,15 +1,14 @@
 //! Tests the backend for other clusters on a real Forebay of one process.
 
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use forebay_core::name::Bucket;
 
-use super::process::{Kind, Server};
+use super::process::{Kind, SharedServer};
 use super::{Fixture, conformance};
 use crate::backend::remote::{RemoteBackend, RemoteSettings};
 
-const KIND: Kind = Kind {
+static FOREBAY: SharedServer = SharedServer::new(Kind {
     name: "forebay",
     variable: "FOREBAY_BIN",
     required: "FOREBAY_REQUIRE_BIN",
@@ -20,13 +19,11 @@ const KIND: Kind = Kind {
     },
     environment: &[],
     ready: "/readyz",
-};
+});
 
-/// The URL of the running cluster; `None`, with a message, if there is no binary.
+/// The URL of the running cluster; `None` if there is no binary.
 async fn endpoint() -> Option<String> {
-    static SERVER: OnceLock<Option<Server>> = OnceLock::new();
-    let start = || SERVER.get_or_init(|| KIND.start()).as_ref().map(|s| s.endpoint.clone());
-    tokio::task::spawn_blocking(start).await.unwrap()
+    FOREBAY.endpoint().await
 }
 
 async fn fixture() -> Option<Fixture> {
