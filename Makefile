@@ -70,7 +70,7 @@ test: test-rust test-py ## Run all tests that need no special machine
 
 .PHONY: test-rust
 test-rust: binary ## Unit tests and black-box tests over real processes
-	@$(with_clouds); set -x; cargo test --release $(CARGO_FLAGS) --workspace --exclude forebay-sdk
+	@$(with_clouds); ci/test_rust.sh
 
 .PHONY: test-py
 test-py: binary python ## Python packages, other clients, the README

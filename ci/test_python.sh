@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Runs all tests in Python, in two lanes side by side, since each leaves a core idle for half of its
-# time: it waits for the processes that it starts. Prints each part's output when the part has ended.
-# Arguments go to pytest; with any, the parts run one after the other and print at once.
+# time: it waits for the processes that it starts. Prints each part's output when the part has ended, and
+# at the end which tests were skipped, and why. Arguments go to pytest; with any, the parts run one after
+# the other and print at once.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -53,6 +54,11 @@ run_lane() {
         [ -z "$state" ] || return 1
     done <<<"$lane"
 }
+
+mkdir -p build
+export FOREBAY_SKIPPED=$PWD/build/skipped-python.txt
+: >"$FOREBAY_SKIPPED"
+trap 'ci/skipped.sh "$FOREBAY_SKIPPED"' EXIT
 
 if [ $# -gt 0 ]; then
     for lane in "${lanes[@]}"; do

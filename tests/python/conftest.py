@@ -17,6 +17,7 @@ import pytest
 from forebay_clouds import FakeGcs, Minio, fake_gcs, minio, stop
 from forebay_cluster import REPOSITORY, Cluster, binary, free_ports, wait_until
 from forebay_s3 import client
+from forebay_skips import pytest_collectreport, pytest_runtest_logreport
 
 __all__ = [
     "REPOSITORY",
@@ -26,6 +27,8 @@ __all__ = [
     "fake_gcs",
     "free_ports",
     "minio",
+    "pytest_collectreport",
+    "pytest_runtest_logreport",
     "stop",
     "wait_until",
 ]

@@ -15,6 +15,7 @@ from documents import COUNT, are_required  # noqa: E402
 from forebay_clouds import fake_gcs, minio  # noqa: E402
 from forebay_cluster import REPOSITORY  # noqa: E402
 from forebay_fixture import bucket, client, cluster  # noqa: E402
+from forebay_skips import pytest_collectreport, pytest_runtest_logreport  # noqa: E402
 from storage import (  # noqa: E402
     article_bucket,
     article_bucket_behind_s3,
@@ -36,6 +37,8 @@ __all__ = [
     "gs_cluster",
     "minio",
     "native_bucket",
+    "pytest_collectreport",
+    "pytest_runtest_logreport",
     "s3_bucket",
     "s3_cluster",
 ]
