@@ -229,7 +229,9 @@ impl Resuming {
             let error = match timeout(self.policy.stall, self.body.next()).await {
                 Ok(Some(Ok(chunk))) if chunk.is_empty() => continue,
                 Ok(Some(Ok(chunk))) if chunk.len() as u64 > self.left.len() => {
-                    return Some(Err(self.broken(ErrorCode::Internal, "has more bytes than told")));
+                    return Some(Err(
+                        self.broken(ErrorCode::Internal, "has more bytes than announced")
+                    ));
                 }
                 Ok(Some(Ok(chunk))) => {
                     self.left.start += chunk.len() as u64;

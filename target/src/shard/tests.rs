@@ -318,7 +318,7 @@ impl Bench {
         panic!("no index was kept beside {name}");
     }
 
-    fn companions(&self) -> Vec<std::path::PathBuf> {
+    fn sidecars(&self) -> Vec<std::path::PathBuf> {
         let folder = std::fs::read_dir(self.dir.path().join("disk/companions")).unwrap();
         folder.map(|e| e.unwrap().path()).collect()
     }
@@ -367,7 +367,7 @@ async fn a_plain_tar_is_indexed_while_it_is_written_or_fetched() {
     bench.put(&native, "lie.tar", vec![1; 100_000]).await;
     bench.put(&native, "plain.bin", archive(ArchiveFormat::Tar, &members)).await;
     assert_eq!(bench.built(), 0);
-    assert_eq!(bench.companions().len(), 2);
+    assert_eq!(bench.sidecars().len(), 2);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -410,7 +410,7 @@ async fn the_index_of_a_replaced_shard_is_never_served() {
             member = index.members.first().cloned();
         }
     }
-    assert!(bench.companions().len() <= FORMATS.len());
+    assert!(bench.sidecars().len() <= FORMATS.len());
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -420,7 +420,7 @@ async fn a_damaged_index_file_is_made_again() {
     bench.put(&info, "s.tar", archive(ArchiveFormat::Tar, &samples())).await;
     bench.learned(&info, "s.tar").await;
     for damage in [b"".as_slice(), b"rubbish", &[0; 300]] {
-        let [path] = bench.companions().try_into().unwrap();
+        let [path] = bench.sidecars().try_into().unwrap();
         std::fs::write(&path, damage).unwrap();
         bench = bench.again().await;
         assert!(bench.read(&info, "s.tar", "s/005.bin").await.unwrap() == samples()[5].1);
@@ -441,9 +441,9 @@ async fn an_evicted_shard_takes_its_index_along() {
     let info = bench.bucket("b", true);
     std::fs::write(bench.folder().join("s.zip"), archive(ArchiveFormat::Zip, &samples())).unwrap();
     bench.read(&info, "s.zip", "s/001.bin").await.unwrap();
-    assert_eq!(bench.companions().len(), 1);
+    assert_eq!(bench.sidecars().len(), 1);
     bench.objects.evict(&info, "s.zip").await.unwrap();
-    assert!(bench.companions().is_empty());
+    assert!(bench.sidecars().is_empty());
     let usage = bench.store.usage();
     assert_eq!((usage.objects, usage.stored), (0, 0));
     let again = bench.shards.member(&info, "s.zip", "s/001.bin", None).await.unwrap();

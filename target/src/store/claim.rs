@@ -23,7 +23,7 @@ use super::recency::Recency;
 use super::recover::{Recovered, Replayed, Site, tidy};
 use super::reserve::{Reserve, reserve_path};
 use super::shared::Shared;
-use super::sidecar::Companions;
+use super::sidecar::Sidecars;
 use super::space::{EvictionNotifier, Room};
 use super::volume::Volume;
 
@@ -116,7 +116,7 @@ impl Claim {
         }
         let (folder, spares) = (root.join("log"), root.join("work"));
         let log = Log::open(io.clone(), folder, spares, self.identity.number(), segment_bytes)?;
-        let companions = Companions::open(&root, &*io)?;
+        let sidecars = Sidecars::open(&root, &*io)?;
         let partials = Partials::open(&root, &*io)?;
         let site = Site {
             io: io.clone(),
@@ -141,7 +141,7 @@ impl Claim {
             usage_counters: Mutex::new(usage_counters),
             room: Room::new(budget, bell),
             recency: Recency::default(),
-            companions,
+            sidecars,
             partials,
             checked: Arc::default(),
             location_cache,
@@ -162,7 +162,7 @@ impl Claim {
             root,
         });
         tidy(&shared)?;
-        shared.companions.recover(&shared)?;
+        shared.sidecars.recover(&shared)?;
         shared.recover_partials()?;
         shared.show_accounts();
         shared.index.serve();

@@ -158,7 +158,7 @@ enum Damage {
 enum Part {
     Log,
     Objects,
-    Companions,
+    Sidecars,
     Index,
 }
 
@@ -179,7 +179,7 @@ fn cases() -> impl Strategy<Value = Case> {
     let part = prop_oneof![
         3 => Just(Part::Log),
         2 => Just(Part::Objects),
-        1 => Just(Part::Companions),
+        1 => Just(Part::Sidecars),
         5 => Just(Part::Index),
     ];
     let damage = prop_oneof![
@@ -219,7 +219,7 @@ fn strike(disk: &Path, case: &Case) -> Hit {
     let folder = match case.part {
         Part::Log => disk.join("log"),
         Part::Objects => disk.join("objects"),
-        Part::Companions => disk.join("companions"),
+        Part::Sidecars => disk.join("companions"),
         Part::Index => disk.join(".forebay/index"),
     };
     let mut all = files(&folder);
@@ -264,7 +264,7 @@ fn hit_names(base: &Base, case: &Case, hit: &Hit) -> BTreeSet<String> {
         Part::Objects => {
             base.large.iter().filter(|(_, file)| **file == id()).map(|(n, _)| n.clone()).collect()
         }
-        Part::Companions | Part::Index => BTreeSet::new(),
+        Part::Sidecars | Part::Index => BTreeSet::new(),
     }
 }
 

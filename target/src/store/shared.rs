@@ -22,7 +22,7 @@ use super::partial::Partials;
 use super::recency::{Access, Recency};
 use super::record::Record;
 use super::reserve::Reserve;
-use super::sidecar::Companions;
+use super::sidecar::Sidecars;
 use super::space::Room;
 use super::usage_counters::UsageCounters;
 
@@ -44,7 +44,7 @@ pub(crate) struct Shared {
     pub(crate) usage_counters: Mutex<UsageCounters>,
     pub(crate) room: Arc<Room>,
     pub(crate) recency: Recency,
-    pub(crate) companions: Companions,
+    pub(crate) sidecars: Sidecars,
     pub(crate) partials: Partials,
     pub(crate) checked: Arc<Checked>,
     /// Locations of small objects of all disks; a change of the index has to close its entries

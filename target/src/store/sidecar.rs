@@ -20,7 +20,7 @@ use super::shared::Shared;
 use super::{Store, blocking};
 
 /// The sidecars of one disk.
-pub(crate) struct Companions {
+pub(crate) struct Sidecars {
     folder: PathBuf,
     /// Space on the disk, by the object's generation. Locked while a file is created or removed, so
     /// that a file exists if and only if it is in this map.
@@ -29,7 +29,7 @@ pub(crate) struct Companions {
     writing: Mutex<()>,
 }
 
-impl Companions {
+impl Sidecars {
     pub(crate) fn open(root: &Path, io: &dyn Disk) -> Result<Self> {
         let folder = root.join("companions");
         io.create_dir(&folder).map_err(failed("create folder", &folder))?;
@@ -50,7 +50,7 @@ impl Companions {
         for name in io.list(&self.folder).map_err(failed("list", &self.folder))? {
             let path = self.folder.join(&name);
             let Ok(generation) = u64::from_str_radix(&name, 16) else {
-                tracing::warn!(path = %path.display(), "not a companion file, left alone");
+                tracing::warn!(path = %path.display(), "not a sidecar file, left alone");
                 continue;
             };
             let size = io.open(&path).and_then(|file| file.size());
@@ -86,7 +86,7 @@ impl Companions {
         let path = self.path(generation);
         let removed = shared.io.unlink(&path).map_err(failed("remove", &path));
         if let Err(e) = removed.and_then(|()| shared.index.set_sidecar(generation, None)) {
-            tracing::warn!(path = %path.display(), "companion stays until restart: {e}");
+            tracing::warn!(path = %path.display(), "sidecar file stays until restart: {e}");
         }
         drop(known);
         shared.room.set_aside(0, space);
@@ -96,10 +96,10 @@ impl Companions {
 impl Shared {
     /// The sidecar of this commit, if there is a sound one.
     pub(crate) fn sidecar(&self, record: &Record) -> Result<Option<Vec<u8>>> {
-        if !self.companions.known().contains_key(&record.generation) {
+        if !self.sidecars.known().contains_key(&record.generation) {
             return Ok(None);
         }
-        let path = self.companions.path(record.generation);
+        let path = self.sidecars.path(record.generation);
         let read = || -> io::Result<Vec<u8>> {
             let file = self.io.open(&path)?;
             let mut bytes = vec![0; file.size()? as usize];
@@ -115,7 +115,7 @@ impl Shared {
             Err(e) if e.kind() == io::ErrorKind::NotFound => {}
             Err(e) => tracing::warn!(path = %path.display(), "cannot be read, dropped: {e}"),
         }
-        self.companions.drop_of(self, record.generation);
+        self.sidecars.drop_of(self, record.generation);
         Ok(None)
     }
 
@@ -129,11 +129,11 @@ impl Shared {
             return Ok(false);
         }
         let Some(_reserved) = self.room.try_reserve(space) else { return Ok(false) };
-        let writing = &self.companions.writing;
+        let writing = &self.sidecars.writing;
         let _writing = writing.locked();
         let work = self.work_path(record.generation).with_extension("companion");
         let kept = self.write_sidecar(&work, &bytes).and_then(|()| {
-            let mut known = self.companions.known();
+            let mut known = self.sidecars.known();
             // A removal changes the entry before it looks for a sidecar: either it sees this
             // sidecar, or this check sees the changed entry.
             if self.current(record)?.is_none() {
@@ -141,7 +141,7 @@ impl Shared {
             }
             let key = format::key(record.bucket_id, &record.name);
             self.index.set_sidecar(record.generation, Some(&key))?;
-            let path = self.companions.path(record.generation);
+            let path = self.sidecars.path(record.generation);
             self.io.rename(&work, &path).map_err(failed("rename", &work))?;
             let before = known.insert(record.generation, space);
             self.room.set_aside(space, before.unwrap_or(0));

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use super::tests::{cached, files, open, owned};
 use super::*;
 
-fn companions(disk: &Path) -> Vec<PathBuf> {
+fn sidecars(disk: &Path) -> Vec<PathBuf> {
     files(&disk.join("companions"))
 }
 
@@ -36,7 +36,7 @@ async fn a_sidecar_is_kept_replaced_and_counted() {
         let stored = without.stored + pages * 4096;
         assert_eq!(store.usage(), Usage { stored, ..without });
     }
-    assert_eq!(companions(dir.path()).len(), 1);
+    assert_eq!(sidecars(dir.path()).len(), 1);
     assert!(files(&dir.path().join("work")).is_empty());
 }
 
@@ -75,14 +75,14 @@ async fn no_sidecar_outlives_its_commit() {
     // As if another process removed the file.
     fs::remove_file(files(&dir.path().join("objects")).pop().unwrap()).unwrap();
     assert!(store.open_object(1, "d").await.unwrap().is_none());
-    assert!(companions(dir.path()).is_empty());
+    assert!(sidecars(dir.path()).is_empty());
     for record in [&a, &b, &c, &d] {
         assert!(!keep(&store, record, b"too late").await);
         assert_eq!(store.sidecar(record).await.unwrap(), None);
     }
     assert!(keep(&store, &newer, b"x").await);
     store.remove_bucket(1).await.unwrap();
-    assert!(companions(dir.path()).is_empty());
+    assert!(sidecars(dir.path()).is_empty());
     assert!(files(&dir.path().join("work")).is_empty());
     assert_eq!(store.usage().stored, empty.stored);
 }
@@ -93,7 +93,7 @@ async fn a_damaged_sidecar_is_dropped_and_can_be_kept_again() {
     let store = open(dir.path()).await.unwrap();
     let record = put(&store, "a", owned()).await;
     assert!(keep(&store, &record, b"what is known").await);
-    let path = companions(dir.path()).pop().unwrap();
+    let path = sidecars(dir.path()).pop().unwrap();
     let sound = fs::read(&path).unwrap();
     for n in 0..sound.len() {
         assert!(keep(&store, &record, b"what is known").await);
@@ -109,7 +109,7 @@ async fn a_damaged_sidecar_is_dropped_and_can_be_kept_again() {
     drop(store);
     let store = open(dir.path()).await.unwrap();
     assert_eq!(store.sidecar(&record).await.unwrap(), None);
-    assert!(companions(dir.path()).is_empty());
+    assert!(sidecars(dir.path()).is_empty());
     assert_eq!(store.usage().objects, usage.objects);
 }
 
@@ -122,5 +122,5 @@ async fn a_full_disk_keeps_no_sidecar_and_says_so() {
     let usage = store.usage();
     assert!(!keep(&store, &record, &[0; 20_000]).await);
     assert_eq!(store.usage(), usage);
-    assert!(companions(dir.path()).is_empty());
+    assert!(sidecars(dir.path()).is_empty());
 }

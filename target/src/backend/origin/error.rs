@@ -62,7 +62,7 @@ impl Errors {
 
     pub(super) fn no_length(&self, name: &str) -> Error {
         let uri = self.place.bucket.object_uri(name);
-        Error::unsupported(format!("{} does not tell how long {uri} is", self.place.endpoint))
+        Error::unsupported(format!("{} does not state the length of {uri}", self.place.endpoint))
             .hint("only files whose server sends a Content-Length can be read")
     }
 

@@ -235,7 +235,7 @@ impl Backend for OriginBackend {
 
     async fn list(&self, _: &str, _: After<'_>, _: usize) -> Result<RemotePage> {
         let text = format!(
-            "\"{}\" cannot be listed: an HTTP origin does not tell which files it has",
+            "\"{}\" cannot be listed: an HTTP origin does not list its files",
             self.errors.place.bucket
         );
         Err(Error::new(ErrorCode::Unsupported, text)

@@ -77,7 +77,7 @@ impl Engine {
         let shared = &self.shared;
         after.drain.into_iter().for_each(|file| shared.drain_file(file));
         for gone in &after.gone {
-            shared.companions.drop_of(shared, *gone);
+            shared.sidecars.drop_of(shared, *gone);
             shared.recency.forget(*gone);
         }
         for record in &after.accessed {

@@ -156,7 +156,7 @@ fn segments_of_format_2_are_read_and_written() {
 }
 
 #[test]
-fn companions_of_format_1_are_read_and_written() {
+fn sidecars_of_format_1_are_read_and_written() {
     assert_eq!(decode_sidecar(SIDECAR_1.to_vec(), GENERATION).unwrap(), b"learned");
     assert_eq!(encode_sidecar(GENERATION, b"learned"), SIDECAR_1);
 }

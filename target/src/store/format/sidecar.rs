@@ -32,18 +32,18 @@ pub(crate) fn encode_sidecar(generation: u64, payload: &[u8]) -> Vec<u8> {
 pub(crate) fn decode_sidecar(mut bytes: Vec<u8>, generation: u64) -> Result<Vec<u8>> {
     let mut r = Reader { rest: &bytes };
     if r.take::<8>()? != *SIDECAR_MAGIC {
-        return Err(damaged("a companion has no magic"));
+        return Err(damaged("a sidecar file has no magic"));
     }
     let format = r.u16()?;
     if format != SIDECAR_FORMAT {
-        return Err(unknown_format("a companion", format));
+        return Err(unknown_format("a sidecar file", format));
     }
     r.u16()?;
     if r.u32()? != crc32c(r.rest) {
-        return Err(damaged("a companion fails its checksum"));
+        return Err(damaged("a sidecar file fails its checksum"));
     }
     if r.u64()? != generation {
-        return Err(damaged("a companion belongs to another object"));
+        return Err(damaged("a sidecar file belongs to another object"));
     }
     let head = bytes.len() - r.rest.len();
     Ok(bytes.split_off(head))

@@ -10,7 +10,7 @@ use super::{Index, number};
 impl Index {
     /// Key of the object that this generation's sidecar belongs to.
     pub(crate) fn sidecar(&self, generation: u64) -> Result<Option<Vec<u8>>> {
-        self.key_in(&self.companions, generation)
+        self.key_in(&self.sidecars, generation)
     }
 
     /// Records that a sidecar is kept for this generation, or is removed.
@@ -18,8 +18,8 @@ impl Index {
         self.step("index.companion")?;
         let id = generation.to_be_bytes();
         match key {
-            Some(key) => self.companions.insert(id, key),
-            None => self.companions.remove(id),
+            Some(key) => self.sidecars.insert(id, key),
+            None => self.sidecars.remove(id),
         }
         .map_err(|e| self.failed(&e))
     }

@@ -52,7 +52,7 @@ pub(crate) struct Index {
     /// Files that no record names any more and that may still be there.
     doomed: Keyspace,
     /// Generations that have a sidecar -> key.
-    companions: Keyspace,
+    sidecars: Keyspace,
     /// Generations that may be evicted -> key, in the order of their commits.
     residents: Keyspace,
     /// Keys that another disk may hold an older copy of.
@@ -91,7 +91,7 @@ impl Index {
         let index = Self {
             records: open("records")?,
             doomed: open("doomed")?,
-            companions: open("companions")?,
+            sidecars: open("companions")?,
             residents: open("residents")?,
             strays: open("strays")?,
             segments: open("segments")?,

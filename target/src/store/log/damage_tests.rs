@@ -18,22 +18,22 @@ use crate::store::record::{Place, Record};
 struct Written {
     dir: TempDir,
     items: Vec<Item>,
-    location_cache: Vec<Spot>,
+    locations: Vec<Spot>,
     bytes: Vec<u8>,
 }
 
 impl Written {
     fn new(items: Vec<Item>) -> Self {
         let dir = TempDir::new().unwrap();
-        let location_cache = open(dir.path(), 1 << 30).append(&items).unwrap();
+        let locations = open(dir.path(), 1 << 30).append(&items).unwrap();
         let bytes = fs::read(segment(dir.path(), 1)).unwrap();
-        Self { dir, items, location_cache, bytes }
+        Self { dir, items, locations, bytes }
     }
 
     /// Bytes of frame `i`: where it begins, where its payload does, where that ends.
     fn frame(&self, i: usize) -> (usize, usize, usize) {
-        let start = self.location_cache[i].offset as usize;
-        let payload = start + self.location_cache[i].head as usize;
+        let start = self.locations[i].offset as usize;
+        let payload = start + self.locations[i].head as usize;
         (start, payload, payload + self.items[i].payload.len())
     }
 
@@ -73,17 +73,17 @@ impl Written {
             match found.remove(&start) {
                 Some((entry, sound)) => {
                     assert!(!head_hit);
-                    assert_eq!(entry, placed(item, self.location_cache[i]));
+                    assert_eq!(entry, placed(item, self.locations[i]));
                     assert_eq!(sound, !payload_hit);
                 }
                 None => assert!(head_hit),
             }
-            let Entry::Put(record) = placed(item, self.location_cache[i]) else { continue };
+            let Entry::Put(record) = placed(item, self.locations[i]) else { continue };
             if record.place.is_log() {
                 let whole = !head_hit && !payload_hit;
                 for read in [
-                    log.read(&self.location_cache[i], record.size),
-                    now(&log, &self.location_cache[i], &record),
+                    log.read(&self.locations[i], record.size),
+                    now(&log, &self.locations[i], &record),
                 ] {
                     match read {
                         Ok(got) if whole => {
@@ -104,7 +104,7 @@ impl Written {
     fn check_together(&self, log: &Log, touched: &impl Fn(usize, usize) -> bool, len: usize) {
         let mut records = Vec::new();
         for (i, item) in self.items.iter().enumerate() {
-            if let Entry::Put(record) = placed(item, self.location_cache[i])
+            if let Entry::Put(record) = placed(item, self.locations[i])
                 && record.place.is_log()
             {
                 records.push((i, record));
@@ -234,7 +234,7 @@ fn frames_in_a_payload_are_not_found_when_their_carrier_is_damaged() {
     // Whole frames of this very segment, and frames that are forged without the salt, at every
     // distance from a multiple of eight.
     let inner = Written::new(vec![put("inner", 1, 100), put("inner", 2, 200)]);
-    let real = &inner.bytes[inner.location_cache[0].offset as usize..];
+    let real = &inner.bytes[inner.locations[0].offset as usize..];
     let mut payload = Vec::new();
     for shift in 0..8 {
         payload.resize(payload.len().next_multiple_of(8) + shift, 0);
@@ -297,14 +297,14 @@ fn a_segment_without_a_sound_header_is_set_aside() {
         let log = open(written.dir.path(), 1 << 30);
         assert_eq!(log.segments(), []);
         assert_eq!(log.damaged()[0].0, 1);
-        assert_eq!(log.read(&written.location_cache[0], 10).unwrap_err().code, ErrorCode::Corrupt);
-        assert_eq!(log.payloads_now(&[frame("a", 1, written.location_cache[0], 10)]), [None]);
+        assert_eq!(log.read(&written.locations[0], 10).unwrap_err().code, ErrorCode::Corrupt);
+        assert_eq!(log.payloads_now(&[frame("a", 1, written.locations[0], 10)]), [None]);
         // Its id is taken, and the file stays until it is removed.
         assert_eq!(log.append(&[put("b", 2, 10)]).unwrap()[0].segment, 2);
         assert_eq!(fs::read(segment(written.dir.path(), 1)).unwrap(), bytes);
         log.remove(1, false).unwrap();
         assert_eq!(log.damaged(), []);
-        assert_eq!(log.read(&written.location_cache[0], 10).unwrap(), None);
+        assert_eq!(log.read(&written.locations[0], 10).unwrap(), None);
     }
 }
 

@@ -31,8 +31,8 @@ fn batch(first: u64) -> Vec<Item> {
 }
 
 fn append(log: &Log, items: &[Item]) -> Result<Vec<Entry>> {
-    let location_cache = log.append(items)?;
-    Ok(items.iter().zip(location_cache).map(|(item, spot)| placed(item, spot)).collect())
+    let locations = log.append(items)?;
+    Ok(items.iter().zip(locations).map(|(item, spot)| placed(item, spot)).collect())
 }
 
 #[test]

@@ -113,18 +113,16 @@ fn half_a_group_counts_for_nothing_and_its_neighbours_stay() {
         let log = open(dir.path(), SEGMENT);
         write(&log, 1..3, 5_000);
         let group = [put("b", 3, 9_000), put("c", 4, 9_000), put("d", 5, 10)];
-        let location_cache = log.append_to_sync(&group).unwrap();
-        let start = u64::from(location_cache[1].offset);
-        let at =
-            if head_is_lost { start } else { start + u64::from(location_cache[1].head) + 4000 };
+        let locations = log.append_to_sync(&group).unwrap();
+        let start = u64::from(locations[1].offset);
+        let at = if head_is_lost { start } else { start + u64::from(locations[1].head) + 4000 };
         wipe(&log, at, 512);
         let (after, twin) = killed(&dir);
         let sound = Some(None);
         let torn = if head_is_lost { None } else { Some(Some(false)) };
         assert_eq!(sounds(&after), [sound, sound, sound, torn, sound]);
         // The same as opening the disk does.
-        let end =
-            u64::from(location_cache[2].offset + location_cache[2].head + 10).next_multiple_of(8);
+        let end = u64::from(locations[2].offset + locations[2].head + 10).next_multiple_of(8);
         after.wipe(Position { segment: 1, offset: start }).unwrap();
         after.cut(1, end).unwrap();
         assert_eq!((file_len(&after, 1), after.segment(1).unwrap().len()), (end, end));
@@ -171,7 +169,7 @@ fn a_room_that_cannot_be_made_costs_nothing() {
         for sequence in 3..250 {
             let item = put("a", sequence, 5_000);
             match log.append_to_sync(std::slice::from_ref(&item)) {
-                Ok(location_cache) => expected.push(placed(&item, location_cache[0])),
+                Ok(locations) => expected.push(placed(&item, locations[0])),
                 Err(_) => all = false,
             }
             if log.sync().is_err() {

@@ -331,8 +331,8 @@ mod tests {
         let dir = tempfile::TempDir::new().unwrap();
         let log = open(dir.path(), 1 << 30);
         let items: Vec<_> = (1..200).map(|i| put("name", i, 1000)).collect();
-        let location_cache = log.append(&items).unwrap();
-        let segment = log.segment(location_cache[0].segment).unwrap();
+        let locations = log.append(&items).unwrap();
+        let segment = log.segment(locations[0].segment).unwrap();
         let bad = 40_960..49_152;
         let file = RealDisk.open(&segment.path).unwrap();
         let failing = Arc::new(Failing { file, bad: bad.clone(), failed: Mutex::new(0) });
@@ -344,7 +344,7 @@ mod tests {
             _ => None,
         };
         let found: Vec<_> = scan.filter_map(|found| sound(found.unwrap())).collect();
-        let spared = items.iter().zip(&location_cache).filter(|(item, spot)| {
+        let spared = items.iter().zip(&locations).filter(|(item, spot)| {
             let start = u64::from(spot.offset);
             let end = start + u64::from(spot.head) + item.payload.len() as u64;
             end <= bad.start || start >= bad.end

@@ -52,11 +52,10 @@ impl Written {
     /// A synced group of objects of this size.
     fn group(&mut self, count: u64, size: usize) {
         let items: Vec<_> = (self.next..self.next + count).map(|i| put("a", i, size)).collect();
-        let location_cache = self.log.append_to_sync(&items).unwrap();
+        let locations = self.log.append_to_sync(&items).unwrap();
         self.log.sync().unwrap();
         self.next += count;
-        self.entries
-            .extend(items.iter().zip(location_cache).map(|(item, spot)| placed(item, spot)));
+        self.entries.extend(items.iter().zip(locations).map(|(item, spot)| placed(item, spot)));
     }
 
     /// Begins the next segment.
@@ -131,11 +130,10 @@ fn half_a_group_counts_for_nothing_and_what_stood_there_before_neither() {
         let segment = written.next_segment();
         written.group(1, 5_000);
         let items = [put("b", 1001, 9_000), put("c", 1002, 9_000), put("d", 1003, 10)];
-        let location_cache = written.log.append_to_sync(&items).unwrap();
+        let locations = written.log.append_to_sync(&items).unwrap();
         // A page of the group did not reach the disk.
-        let head = u64::from(location_cache[1].offset);
-        let lost =
-            if head_is_lost { head } else { head + u64::from(location_cache[1].head) + 4_000 };
+        let head = u64::from(locations[1].offset);
+        let lost = if head_is_lost { head } else { head + u64::from(locations[1].head) + 4_000 };
         let old = &before[lost as usize..lost as usize + 512];
         let path = &written.log.segment(segment).unwrap().path;
         let file = std::fs::OpenOptions::new().write(true).open(path).unwrap();
@@ -153,8 +151,7 @@ fn half_a_group_counts_for_nothing_and_what_stood_there_before_neither() {
         let expected = [vec![true; synced], vec![true, false, true]].concat();
         assert_eq!(payloads(&after), expected);
         // The same as opening the disk does.
-        let end =
-            u64::from(location_cache[2].offset + location_cache[2].head + 10).next_multiple_of(8);
+        let end = u64::from(locations[2].offset + locations[2].head + 10).next_multiple_of(8);
         after.wipe(Position { segment, offset: head }).unwrap();
         after.cut(segment, end).unwrap();
         let again = open(twin.path(), SEGMENT);

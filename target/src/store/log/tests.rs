@@ -76,17 +76,17 @@ fn what_was_appended_is_read_back() {
     let dir = TempDir::new().unwrap();
     let items = mixed();
     let log = open(dir.path(), 1 << 20);
-    let location_cache = log.append(&items).unwrap();
+    let locations = log.append(&items).unwrap();
     log.sync().unwrap();
     let check = |log: &Log| {
-        for (item, spot) in items.iter().zip(&location_cache) {
+        for (item, spot) in items.iter().zip(&locations) {
             let Entry::Put(record) = placed(item, *spot) else { continue };
             if record.place.is_log() {
                 let (found, payload) = log.read(spot, record.size).unwrap().unwrap();
                 assert_eq!((&found, &payload), (&*record, &item.payload));
             }
         }
-        let all: Vec<_> = items.iter().zip(&location_cache).map(|(i, s)| placed(i, *s)).collect();
+        let all: Vec<_> = items.iter().zip(&locations).map(|(i, s)| placed(i, *s)).collect();
         assert_eq!(entries(log), all);
     };
     check(&log);
@@ -165,25 +165,24 @@ fn ids_of_segments_are_never_given_twice() {
 fn reading_a_removed_segment_returns_none_and_open_readers_continue() {
     let dir = TempDir::new().unwrap();
     let log = open(dir.path(), 1 << 20);
-    let location_cache = log.append(&[put("a", 1, 10), put("b", 2, 10)]).unwrap();
-    let mut scan = log.scan_segment(location_cache[0].segment, false);
+    let locations = log.append(&[put("a", 1, 10), put("b", 2, 10)]).unwrap();
+    let mut scan = log.scan_segment(locations[0].segment, false);
     scan.next().unwrap().unwrap();
-    log.remove(location_cache[0].segment, false).unwrap();
-    assert_eq!(log.read(&location_cache[0], 10).unwrap(), None);
-    assert_eq!(log.read_now(&frame("a", 1, location_cache[0], 10)), None);
+    log.remove(locations[0].segment, false).unwrap();
+    assert_eq!(log.read(&locations[0], 10).unwrap(), None);
+    assert_eq!(log.read_now(&frame("a", 1, locations[0], 10)), None);
     assert!(matches!(scan.next().unwrap().unwrap(), Found::Entry { .. }));
-    assert_eq!(log.scan_segment(location_cache[0].segment, false).count(), 0);
+    assert_eq!(log.scan_segment(locations[0].segment, false).count(), 0);
 }
 
 #[test]
 fn a_read_of_another_record_or_length_is_corrupt() {
     let dir = TempDir::new().unwrap();
     let log = open(dir.path(), 1 << 20);
-    let location_cache = log.append(&[put("a", 1, 100), put("b", 2, 100)]).unwrap();
-    let shifted = Spot { offset: location_cache[0].offset + 8, ..location_cache[0] };
-    let beyond = Spot { offset: 1 << 30, ..location_cache[0] };
-    for (spot, size) in
-        [(location_cache[0], 99), (shifted, 100), (beyond, 100), (location_cache[0], 1 << 40)]
+    let locations = log.append(&[put("a", 1, 100), put("b", 2, 100)]).unwrap();
+    let shifted = Spot { offset: locations[0].offset + 8, ..locations[0] };
+    let beyond = Spot { offset: 1 << 30, ..locations[0] };
+    for (spot, size) in [(locations[0], 99), (shifted, 100), (beyond, 100), (locations[0], 1 << 40)]
     {
         assert_eq!(log.read(&spot, size).unwrap_err().code, ErrorCode::Corrupt);
     }
@@ -208,10 +207,10 @@ fn more_segments_than_may_be_open_are_read() {
     let mut log = open(dir.path(), 256);
     log.max_open = 5;
     let items: Vec<_> = (1..40).map(|i| put("a", i, 200)).collect();
-    let location_cache = log.append(&items).unwrap();
+    let locations = log.append(&items).unwrap();
     assert_eq!(log.segments().len(), items.len());
     for _ in 0..2 {
-        for (item, spot) in items.iter().zip(&location_cache) {
+        for (item, spot) in items.iter().zip(&locations) {
             assert_eq!(log.read(spot, 200).unwrap().unwrap().1, item.payload);
         }
         assert_eq!(entries(&log).len(), items.len());

@@ -167,7 +167,7 @@ impl Site<'_> {
         let replay =
             self.replay(&index, &mut usage_counters, Position::default(), false, |_| ())?;
         let adopted = self.sweep_files(&index, &mut usage_counters)?;
-        self.relearn_companions(&index)?;
+        self.recover_sidecars(&index)?;
         index.set_complete()?;
         if replay.records + adopted > 0 {
             tracing::info!(
@@ -181,7 +181,7 @@ impl Site<'_> {
         Ok(Recovered { index, usage_counters, replayed: Replayed::All })
     }
 
-    fn relearn_companions(&self, index: &Index) -> Result<()> {
+    fn recover_sidecars(&self, index: &Index) -> Result<()> {
         let folder = self.root.join("companions");
         let names = self.io.list(&folder).map_err(failed("list", &folder))?;
         let there: HashSet<u64> =
