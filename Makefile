@@ -68,6 +68,10 @@ demo-s3: binary python ## The same, with the bucket on MinIO
 .PHONY: test
 test: test-rust test-py ## Run all tests that need no special machine
 
+.PHONY: test-build
+test-build: binary ## Compile the tests in Rust
+	cargo test --release $(CARGO_FLAGS) --workspace --exclude forebay-sdk --no-run
+
 .PHONY: test-rust
 test-rust: binary ## Unit tests and black-box tests over real processes
 	@$(with_clouds); ci/test_rust.sh
