@@ -52,7 +52,7 @@ class Version:
 
 @dataclass(frozen=True)
 class Cost:
-    """What a run of requests took: CPU time of all processes, in seconds."""
+    """The CPU time of all processes for a run of requests, in seconds."""
 
     requests: int
     cpu_s: float
