@@ -33,9 +33,9 @@ pub struct NodeConfig {
 pub struct ClusterConfig {
     /// Name of the cluster, for people. It has no effect.
     pub name: String,
-    /// URLs of the gateways. A new cluster needs the complete list, the same on every node. In a
-    /// cluster that runs, some gateways that are alive are enough, for new gateways too. Empty: a
-    /// gateway is the only one; a target needs at least one URL.
+    /// URLs of the gateways. A new cluster needs the complete list, the same on every node, and begins
+    /// only when all of them run. In a cluster that runs, some gateways that are alive are enough, for
+    /// new gateways too. Empty: a gateway is the only one; a target needs at least one URL.
     pub gateways: Vec<String>,
     /// File with the secret of the cluster, at least 16 characters; required. Every node needs the same
     /// secret.
@@ -52,8 +52,8 @@ impl Default for ClusterConfig {
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct NodeSection {
-    /// Id of the node, required: at least 8 letters, digits, `-` or `_`. It decides the placement of objects and
-    /// must never change.
+    /// Id of the node, required: at least 8 letters, digits, `-` or `_`, starting with a letter. It decides
+    /// the placement of objects and must never change.
     pub id: String,
     /// Folder for the state of the node. A gateway needs it for its copy of the cluster's metadata. A
     /// target needs it to keep jobs over a restart, and to attach or detach disks by command.
