@@ -29,13 +29,20 @@ const CLIENT_OPTIONS: &str = "\
 Every command except `serve`, `dev`, `gateway` and `target` takes these options. They may stand before or after the
 command. The sections of the commands do not repeat them.
 
+`rm -r`, `rb --force` of a bucket with objects, and `disk detach` and `disk disable` with `--force` ask for confirmation.
+Without a terminal (cron, pipes, CI) they end with exit code 2 and remove nothing, unless `--yes` is given. The answer
+no ends with exit code 1.
+
 ";
 
 /// Exit codes of client commands.
 const CLIENT_CODES: [(u8, &str); 10] = [
     (client::OK, "The command did all its work."),
     (client::FAILED, "The command failed, and no other code applies."),
-    (client::USAGE, "The command line is wrong."),
+    (
+        client::USAGE,
+        "The command line is wrong; or a removal needs `--yes`, because there is no terminal to ask at.",
+    ),
     (client::PARTIAL, "A part of the work is done; the errors name the rest."),
     (client::NOT_FOUND, "A bucket, an object or a file does not exist."),
     (client::DENIED, "Access is denied."),
