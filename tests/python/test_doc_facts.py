@@ -139,16 +139,37 @@ def test_the_example_of_s3_settings_shows_the_default_of_root() -> None:
     assert re.search(r"^root = false\b", text("docs/s3.md"), re.MULTILINE)
 
 
-def test_files_that_contributing_names_exist() -> None:
+@pytest.mark.parametrize("page", ["CONTRIBUTING.md", "docs/where.md"])
+def test_files_that_contributing_and_the_map_of_files_name_exist(page: str) -> None:
     named = re.findall(
-        r"`((?:core|target|gateway|node|client|cli|pytorch|tests|docs|bench)/[\w./-]+)`",
-        text("CONTRIBUTING.md"),
+        r"`((?:core|target|gateway|node|client|cli|sdk|pytorch|tests|docs|bench|deploy|ci)/[\w./-]+)`",
+        text(page),
     )
     assert len(named) > 10
     placeholder = re.compile(r"\b(?:NAME|KIND)\b")
     files = [name for name in named if not placeholder.search(name)]
     assert [name for name in files if not (ROOT / name).exists()] == []
     assert "enum JobKind" in text("core/src/job/kind.rs")
+
+
+def test_every_command_and_class_is_in_the_map_of_files() -> None:
+    page = text("docs/where.md")
+    commands = text("docs/cli.md").split("\n## Commands")[1].split("\n## ")[0]
+    words = {word for name in re.findall(r"\[`forebay ([\w -]+)`\]", commands) for word in name.split()}
+    named = set(re.findall(r"[\w-]+", page.split("\n## Commands")[1].split("\n## ")[0]))
+    assert words and words <= named
+    errors = re.findall(r"^class (\w+)", text("sdk/python/forebay/errors.py"), re.MULTILINE)
+    for package in ("sdk/python/forebay", "pytorch/src/forebay_torch"):
+        public = re.findall(r'^    "([A-Z]\w+)",$', text(f"{package}/__init__.py"), re.MULTILINE)
+        assert public
+        assert [name for name in public if f"`{name}`" not in page and name not in errors] == []
+
+
+def test_modules_of_forebay_torch_in_the_map_of_files_exist() -> None:
+    table = text("docs/where.md").split("\n## PyTorch")[1].split("\n## ")[0]
+    modules = re.findall(r"`([\w/]+\.py)`", table)
+    assert modules
+    assert [m for m in modules if not (ROOT / "pytorch/src/forebay_torch" / m).exists()] == []
 
 
 def test_targets_may_compose_for_a_dataset() -> None:
