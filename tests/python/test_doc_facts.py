@@ -141,10 +141,8 @@ def test_the_example_of_s3_settings_shows_the_default_of_root() -> None:
 
 @pytest.mark.parametrize("page", ["CONTRIBUTING.md", "docs/where.md"])
 def test_files_that_contributing_and_the_map_of_files_name_exist(page: str) -> None:
-    named = re.findall(
-        r"`((?:core|target|gateway|node|client|cli|sdk|pytorch|tests|docs|bench|deploy|ci)/[\w./-]+)`",
-        text(page),
-    )
+    folders = "core|target|gateway|node|client|cli|sdk|pytorch|tests|docs|bench|deploy|ci"
+    named = re.findall(rf"`((?:{folders})/[\w./-]+)`", text(page))
     assert len(named) > 10
     placeholder = re.compile(r"\b(?:NAME|KIND)\b")
     files = [name for name in named if not placeholder.search(name)]
@@ -155,7 +153,8 @@ def test_files_that_contributing_and_the_map_of_files_name_exist(page: str) -> N
 def test_every_command_and_class_is_in_the_map_of_files() -> None:
     page = text("docs/where.md")
     commands = text("docs/cli.md").split("\n## Commands")[1].split("\n## ")[0]
-    words = {word for name in re.findall(r"\[`forebay ([\w -]+)`\]", commands) for word in name.split()}
+    names = re.findall(r"\[`forebay ([\w -]+)`\]", commands)
+    words = {word for name in names for word in name.split()}
     named = set(re.findall(r"[\w-]+", page.split("\n## Commands")[1].split("\n## ")[0]))
     assert words and words <= named
     errors = re.findall(r"^class (\w+)", text("sdk/python/forebay/errors.py"), re.MULTILINE)
@@ -170,6 +169,31 @@ def test_modules_of_forebay_torch_in_the_map_of_files_exist() -> None:
     modules = re.findall(r"`([\w/]+\.py)`", table)
     assert modules
     assert [m for m in modules if not (ROOT / "pytorch/src/forebay_torch" / m).exists()] == []
+
+
+def test_every_error_code_is_in_the_table_of_errors_as_the_code_has_it() -> None:
+    def arms(name: str, function: str, result: str) -> dict[str, str]:
+        pattern = rf"fn {function}\(.*?match \w+ \{{(.*?)\n +\}}"
+        body = re.search(pattern, text(name), re.DOTALL)
+        assert body
+        found = re.findall(rf"([\w\s|]+?)=> {result}", body[1])
+        return {snake(word): value for words, value in found for word in re.findall(r"\w+", words)}
+
+    def snake(word: str) -> str:
+        return re.sub(r"(?<!^)([A-Z])", r"_\1", word).lower()
+
+    statuses = arms("core/src/error.rs", "status", r"(\d+)")
+    exits = arms("cli/src/failure.rs", "exit_code", r"exit::(\w+)")
+    numbers = dict(re.findall(r"const (\w+): u8 = (\d+)", text("cli/src/failure.rs")))
+    source, page = text("sdk/python/forebay/errors.py"), text("docs/python/errors.md")
+    classes = dict(re.findall(r'^    "(\w+)": (\w+),$', source, re.MULTILINE))
+    row = r"^\| ([\d, ]+) \| (.*?) \| `(\w+)` \| (\d+) \|$"
+    rows = re.findall(row, page, re.MULTILINE)
+    shown = {code: row for row in rows for code in re.findall(r"`(\w+)`", row[1])}
+    assert len(statuses) > 25 and shown.keys() == statuses.keys() == exits.keys()
+    for code, (status, _, kind, number) in shown.items():
+        assert statuses[code] in status.split(", "), code
+        assert (kind, number) == (classes.get(code, "ForebayError"), numbers[exits[code]]), code
 
 
 def test_targets_may_compose_for_a_dataset() -> None:
