@@ -32,7 +32,10 @@ const READ_SIZE: usize = 256 << 10;
   forebay put photo.jpg ais://images/cat/        object cat/photo.jpg
   forebay put *.jpg ais://images/cat/            several files
   forebay put -r ./dataset ais://images/train    a folder, as train/...
-  tar c . | forebay put - ais://backup/today.tar")]
+  tar c . | forebay put - ais://backup/today.tar
+
+Standard input of less than 64 MiB is held in memory, so that the request can be
+repeated after a failure. Longer input is sent once, as it comes.")]
 pub(crate) struct PutArgs {
     /// Files, folders (with -r), or - for standard input
     #[arg(value_name = "FROM", required = true)]
