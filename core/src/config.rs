@@ -25,6 +25,7 @@ pub struct NodeConfig {
     pub download: DownloadConfig,
     pub limits: LimitsConfig,
     pub log: LogConfig,
+    pub audit: AuditConfig,
 }
 
 /// The cluster of the node.
@@ -352,6 +353,27 @@ pub struct LogConfig {
 impl Default for LogConfig {
     fn default() -> Self {
         Self { level: "info".into(), format: LogFormat::Text }
+    }
+}
+
+/// The audit log: changes that requests made, and requests that were refused.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct AuditConfig {
+    /// File of the audit log, one JSON object a line. A relative path begins in `node.dir`. Empty: no
+    /// file.
+    pub file: String,
+    /// Size at which the file is rotated. 0: never.
+    pub max_size: ByteSize,
+    /// Number of rotated files that are kept.
+    pub keep: u32,
+    /// URL of a collector that gets the records by POST, one JSON object a line. Empty: none.
+    pub url: String,
+}
+
+impl Default for AuditConfig {
+    fn default() -> Self {
+        Self { file: String::new(), max_size: ByteSize(64 << 20), keep: 10, url: String::new() }
     }
 }
 

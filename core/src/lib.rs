@@ -7,6 +7,7 @@
 //! AIStore v1 protocol in [`v1`]; S3 in [`s3`]; messages between nodes in [`intra`].
 
 pub mod archive;
+pub mod audit;
 pub mod backend_access;
 pub mod batch;
 pub mod batch_stream;

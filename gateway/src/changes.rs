@@ -1,9 +1,11 @@
 //! A change of the cluster's buckets: the metadata log decides it, then every live node receives
 //! it, and only then is it acknowledged.
 
+use forebay_core::audit::{Reason, SentBy};
 use forebay_core::state::{Command, Summary};
 use forebay_core::{Error, Result};
-use forebay_node::sender::{self, Origin};
+use forebay_node::audit::Event;
+use forebay_node::sender;
 
 use crate::cluster::leadership::{LeaderWatch, Leadership};
 use crate::meta::MetaLog;
@@ -56,11 +58,18 @@ impl Changes {
     }
 }
 
-/// Logs a change that was done or refused, with its sender. `done` is the version of the cluster's
-/// state that contains it, if there is one.
+/// Logs a change that was done or refused, with its sender, and keeps an audit record of it. `done` is
+/// the version of the cluster's state that contains it, if there is one.
 pub(crate) fn log(summary: &Summary, done: std::result::Result<Option<u64>, &Error>) {
     let Summary { change, subject, detail } = summary;
-    let Origin { from, api, user, request } = sender::origin();
+    sender::record(Event {
+        event: change,
+        subject,
+        detail,
+        refused: done.as_ref().err().map(|error| Reason::from(*error)),
+        map_version: done.as_ref().ok().copied().flatten(),
+    });
+    let SentBy { from, api, user, request } = sender::origin();
     let subject = Some(subject).filter(|subject| !subject.is_empty());
     let detail = Some(detail).filter(|detail| !detail.is_empty());
     match done {

@@ -10,6 +10,7 @@ use forebay_core::intra::NodeUsage;
 use forebay_core::state::Role;
 use forebay_core::state::backup::Backup;
 use forebay_core::{Error, Result};
+use forebay_node::audit::Audit;
 use forebay_node::edge::Edge;
 use forebay_node::identity::Identity;
 use forebay_node::lifecycle::Lifecycle;
@@ -52,6 +53,7 @@ pub async fn run(
     ready: impl FnOnce(&str) + Send,
 ) -> Result<()> {
     let identity = Identity::load(&config, Role::Gateway)?;
+    let audit = Audit::start(&config.audit, &identity, Path::new(&config.node.dir), &lifecycle)?;
     let listener = listener::bind(&config.listen.http).await?;
     let maps = Maps::default();
     let targets = Targets::new(&identity, maps.clone());
@@ -95,7 +97,7 @@ pub async fn run(
     lifecycle.spawn(persist_identity(group.clone(), lifecycle.clone()));
     tracing::info!(id = %identity.id, url = identity.url, version = maps.version(), "gateway is up");
     ready(&identity.url);
-    let edge = Edge::new(&config.s3, &identity, &maps);
+    let edge = Edge::new(&config.s3, &identity, &maps).audited_by(audit);
     let life = lifecycle.clone();
     listener::serve(listener, front, edge, lifecycle, config.limits.clone()).await;
     // It leaves the cluster as a member of the group, and leaves the group after that.

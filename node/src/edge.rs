@@ -29,6 +29,7 @@ use forebay_core::{Error, ErrorCode, NodeId, Result};
 
 use self::body::Verified;
 use self::replay::Replays;
+use crate::audit::Audit;
 use crate::clock::{unix_ns, unix_s};
 use crate::head::Asked;
 use crate::identity::Identity;
@@ -54,6 +55,7 @@ pub struct Edge {
     s3: Front,
     s3_at_root: bool,
     replays: Replays,
+    audit: Audit,
     /// Makes ids differ between nodes.
     first_id: u64,
     requests: AtomicU64,
@@ -75,9 +77,20 @@ impl Edge {
             s3: Front::new("", domains),
             s3_at_root: config.root,
             replays: Replays::default(),
+            audit: Audit::default(),
             first_id: unix_ns(),
             requests: AtomicU64::new(0),
         }
+    }
+
+    /// Keeps the audit records of this node's requests.
+    #[must_use]
+    pub fn audited_by(self, audit: Audit) -> Self {
+        Self { audit, ..self }
+    }
+
+    pub(crate) fn audit(&self) -> &Audit {
+        &self.audit
     }
 
     pub(crate) fn identity(&self) -> &Identity {

@@ -7,6 +7,7 @@
 
 pub mod activity;
 mod answered;
+pub mod audit;
 pub mod auth;
 pub mod bill;
 pub mod body_budget;

@@ -1,12 +1,14 @@
-//! The sender of the request that the current task answers, for log lines about changes.
+//! The sender of the request that the current task answers, for log lines and audit records.
 
 use std::future::Future;
 use std::net::IpAddr;
 use std::sync::OnceLock;
 
 use forebay_core::NodeId;
+use forebay_core::audit::SentBy;
 use forebay_core::request::{Protocol, RequestContext, RequestId};
 
+use crate::audit::{Audit, Event};
 use crate::listener::Peer;
 
 tokio::task_local! {
@@ -21,29 +23,35 @@ pub(crate) struct Sender {
     address: IpAddr,
     node: Option<NodeId>,
     user: OnceLock<String>,
-}
-
-/// The sender in a log line. Changes that no request caused come from `this node`.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Origin {
-    /// Address of the client, or id of the node that sent the request.
-    pub from: String,
-    /// Name of the API.
-    pub api: Option<&'static str>,
-    /// Owner of the key that signed, if the API has signatures.
-    pub user: Option<String>,
-    /// Id of the request; S3 answers carry it.
-    pub request: Option<String>,
+    audit: Audit,
 }
 
 impl Sender {
-    pub(crate) fn new(about: &RequestContext, Peer(address): Peer) -> Self {
+    pub(crate) fn new(about: &RequestContext, Peer(address): Peer, audit: &Audit) -> Self {
         Self {
             id: about.id,
             protocol: about.protocol,
             address,
             node: about.principal.node.clone(),
             user: OnceLock::new(),
+            audit: audit.clone(),
+        }
+    }
+
+    /// Keeps a record of an event that this sender caused.
+    pub(crate) fn record(&self, event: Event<'_>) {
+        self.audit.record(event, self.sent_by());
+    }
+
+    fn sent_by(&self) -> SentBy {
+        SentBy {
+            from: match &self.node {
+                Some(node) => node.to_string(),
+                None => self.address.to_canonical().to_string(),
+            },
+            user: self.user.get().cloned(),
+            api: Some(self.protocol.name()),
+            request: Some(self.id.to_string()),
         }
     }
 
@@ -58,18 +66,17 @@ pub fn set_user(user: &str) {
     let _ = CURRENT.try_with(|sender| sender.user.set(user.to_owned()));
 }
 
-/// The sender of the request that the current task answers.
-pub fn origin() -> Origin {
-    let of_request = CURRENT.try_with(|sender| Origin {
-        from: match &sender.node {
-            Some(node) => node.to_string(),
-            None => sender.address.to_canonical().to_string(),
-        },
-        api: Some(sender.protocol.name()),
-        user: sender.user.get().cloned(),
-        request: Some(sender.id.to_string()),
-    });
-    of_request.unwrap_or_else(|_| Origin { from: "this node".to_owned(), ..Origin::default() })
+/// The sender of the request that the current task answers. Changes that no request caused come
+/// from `this node`.
+pub fn origin() -> SentBy {
+    let of_request = CURRENT.try_with(Sender::sent_by);
+    of_request.unwrap_or_else(|_| SentBy { from: "this node".to_owned(), ..SentBy::default() })
+}
+
+/// Keeps an audit record of an event that the current request caused. Events that no request caused
+/// are not kept.
+pub fn record(event: Event<'_>) {
+    let _ = CURRENT.try_with(|sender| sender.record(event));
 }
 
 #[cfg(test)]
@@ -86,7 +93,7 @@ mod tests {
             route: Route::Other,
             principal: Principal::new(Caller::Anonymous),
         };
-        let sender = Sender::new(&about, Peer(IpAddr::from([10, 0, 0, 7])));
+        let sender = Sender::new(&about, Peer(IpAddr::from([10, 0, 0, 7])), &Audit::default());
         let seen = sender.scope(async {
             set_user("alice");
             origin()
@@ -96,6 +103,6 @@ mod tests {
         assert_eq!(seen.user.as_deref(), Some("alice"));
         assert_eq!(seen.request.as_deref(), Some("00000000000000FF"));
         set_user("nobody");
-        assert_eq!(origin(), Origin { from: "this node".into(), ..Origin::default() });
+        assert_eq!(origin(), SentBy { from: "this node".into(), ..SentBy::default() });
     }
 }

@@ -10,6 +10,7 @@ use forebay_core::config::NodeConfig;
 use forebay_core::egress::Egress;
 use forebay_core::intra::{DiskStatus, DiskUsage, NodeUsage};
 use forebay_core::state::Role;
+use forebay_node::audit::Audit;
 use forebay_node::edge::Edge;
 use forebay_node::identity::Identity;
 use forebay_node::lifecycle::Lifecycle;
@@ -47,6 +48,7 @@ pub async fn run(
     let mut identity = Identity::load(&config, Role::Target)?;
     let listener = listener::bind(&config.listen.http).await?;
     let node_dir = PathBuf::from(&config.node.dir);
+    let audit = Audit::start(&config.audit, &identity, &node_dir, &lifecycle)?;
     let notes = disks::Notes::load(&node_dir).await?;
     for path in notes.left_out(&config.disk) {
         tracing::warn!(
@@ -175,7 +177,7 @@ pub async fn run(
     lifecycle.spawn(destroyed::watch(objects, maps.clone(), node_dir, lifecycle.clone()));
     tracing::info!(id = %identity.id, url = identity.url, "target listens");
     ready(&identity.url);
-    let edge = Edge::new(&config.s3, &identity, &maps);
+    let edge = Edge::new(&config.s3, &identity, &maps).audited_by(audit);
     let life = lifecycle.clone();
     listener::serve(listener, Front::new(context), edge, lifecycle, config.limits.clone()).await;
     life.outcome()

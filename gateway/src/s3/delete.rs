@@ -9,11 +9,13 @@ use forebay_core::s3::bodies::{self, DeleteKey};
 use forebay_core::s3::put_headers::BodyChecks;
 use forebay_core::s3::xml::{fits_xml, not_in_xml};
 use forebay_core::s3::{Element, S3Code, S3Error, S3Result, encode, is_url_encoded};
+use forebay_core::state::Summary;
 use forebay_node::relay::Relay;
 use forebay_node::s3;
 use futures::StreamExt;
 
 use super::{Call, S3};
+use crate::changes;
 use crate::route::Found;
 
 /// Maximum concurrent deletes for one request.
@@ -41,6 +43,10 @@ impl S3 {
             .buffered(MAX_CONCURRENT_DELETES)
             .collect()
             .await;
+        let refused = rows.iter().filter(|row| row.outcome.is_err()).count();
+        let detail = format!("deleted={}, refused={refused}", rows.len() - refused);
+        let summary = Summary::new("objects deleted", &found.info.bucket).with(detail);
+        changes::log(&summary, Ok(None));
         Ok(s3::xml(StatusCode::OK, answers::objects_deleted(&rows, asked.quiet, is_encoded)))
     }
 

@@ -56,7 +56,7 @@ use ReadBy::{Both, Gateway, Target};
 const RESTART: &str = "restart";
 
 /// For each key: the nodes that read it, how a change takes effect, and the flags that set it.
-const NOTES: [(&str, ReadBy, &str, &str); 47] = [
+const NOTES: [(&str, ReadBy, &str, &str); 51] = [
     ("cluster.name", Both, RESTART, ""),
     ("cluster.gateways", Both, RESTART, ""),
     ("cluster.secret_file", Both, RESTART, ""),
@@ -109,6 +109,10 @@ const NOTES: [(&str, ReadBy, &str, &str); 47] = [
     ("limits.client_min_rate", Both, RESTART, ""),
     ("log.level", Both, RESTART, ""),
     ("log.format", Both, RESTART, ""),
+    ("audit.file", Both, RESTART, ""),
+    ("audit.max_size", Both, RESTART, ""),
+    ("audit.keep", Both, RESTART, ""),
+    ("audit.url", Both, RESTART, ""),
 ];
 
 /// A key, or a section, as the types have it.

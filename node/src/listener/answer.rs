@@ -9,6 +9,7 @@ use axum::body::Body;
 use axum::extract::Request;
 use axum::http::{HeaderName, HeaderValue, Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use forebay_core::audit::Reason;
 use forebay_core::intra::MAP_HEADER;
 use forebay_core::request::{Protocol, RequestContext, Route};
 use forebay_core::sign::{FORMAT, PROOF_FORMAT_PATH};
@@ -19,10 +20,11 @@ use futures::FutureExt;
 
 use super::{Handler, Peer, Server};
 use crate::activity::User;
+use crate::audit::Event;
 use crate::drain::Waits;
 use crate::head::{MAX_HEAD, Refusal};
 use crate::reply::{self, Failure};
-use crate::sender::Sender;
+use crate::sender::{self, Sender};
 
 /// The header on every answer.
 static OWN_MAP: HeaderName = HeaderName::from_static(MAP_HEADER);
@@ -49,12 +51,13 @@ impl<H: Handler> Server<H> {
             match self.edge.admit(&mut request) {
                 Ok(about) if says_format(&about, &request) => reply::text(FORMAT),
                 // Requests for objects cause no log lines that name their sender.
-                Ok(about) if about.route == Route::Objects => {
+                Ok(about) if about.route == Route::Objects && !self.edge.audit().is_on() => {
                     self.handler.answer(about, request, peer).await
                 }
                 Ok(about) => {
-                    let sender = Sender::new(&about, peer);
-                    sender.scope(self.handler.answer(about, request, peer)).await
+                    let sender = Sender::new(&about, peer, self.edge.audit());
+                    let answer = self.handler.answer(about, request, peer);
+                    sender.scope(recorded(answer, &method, uri.path())).await
                 }
                 Err(e) => Failure(e).into_response(),
             }
@@ -108,6 +111,28 @@ impl<H: Handler> Server<H> {
         let body = ErrorBody::new(&error, method.as_str(), path, &self.edge.identity().label());
         write_error(response, method, body);
     }
+}
+
+/// The handler's answer. If it refuses the request for its sender, an audit record is kept. The
+/// query is not part of it: it may hold signatures.
+async fn recorded(answer: impl Future<Output = Response>, method: &Method, path: &str) -> Response {
+    let answer = answer.await;
+    let status = answer.status();
+    if matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
+        let error = answer.extensions().get::<Error>();
+        let reason = match error {
+            Some(error) => Reason { status: status.as_u16(), ..Reason::from(error) },
+            None => Reason { code: None, status: status.as_u16(), message: String::new() },
+        };
+        sender::record(Event {
+            event: "request refused",
+            subject: &format!("{method} {path}"),
+            detail: "",
+            refused: Some(reason),
+            map_version: None,
+        });
+    }
+    answer
 }
 
 /// The reply to a request whose head no handler may see; `refusal` is set if the request is a

@@ -1,0 +1,90 @@
+//! Sends records to a collector over HTTP.
+
+use std::time::Duration;
+
+use forebay_core::{Error, Result};
+use reqwest::{Client, Url};
+use tokio_util::sync::CancellationToken;
+
+use super::Records;
+
+/// Timeout of one request.
+const SEND_TIMEOUT: Duration = Duration::from_secs(10);
+/// First and longest pause between attempts.
+const RETRY_AFTER: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(30));
+
+/// A collector, which gets each batch of records as the body of a POST, one JSON object a line.
+#[derive(Debug)]
+pub(super) struct Collector {
+    client: Client,
+    url: Url,
+}
+
+impl Collector {
+    pub(super) fn new(url: &str) -> Result<Self> {
+        let bad = |e: &dyn std::fmt::Display| Error::invalid(format!("audit.url \"{url}\": {e}"));
+        let parsed = Url::parse(url).map_err(|e| bad(&e))?;
+        if !matches!(parsed.scheme(), "http" | "https") {
+            return Err(bad(&"it must begin with http:// or https://"));
+        }
+        let client = Client::builder().timeout(SEND_TIMEOUT).build().map_err(|e| bad(&e))?;
+        Ok(Self { client, url: parsed })
+    }
+
+    /// Sends records until the node stops. A batch is sent again until the collector takes it;
+    /// records that arrive meanwhile wait in their queue.
+    pub(super) async fn run(self, mut records: Records, stop: CancellationToken) {
+        loop {
+            let batch = records.next(&stop).await;
+            if batch.is_empty() {
+                return;
+            }
+            let lines = batch.len();
+            let body = batch.concat();
+            let mut pause = RETRY_AFTER.0;
+            while let Err(e) = self.send(&body).await {
+                if stop.is_cancelled() {
+                    tracing::error!(lines, "audit records do not reach {}: {e}", self.place());
+                    return;
+                }
+                tracing::warn!(lines, "audit records wait for {}: {e}", self.place());
+                tokio::select! {
+                    () = tokio::time::sleep(pause) => {}
+                    () = stop.cancelled() => {}
+                }
+                pause = (pause * 2).min(RETRY_AFTER.1);
+            }
+        }
+    }
+
+    async fn send(&self, body: &str) -> reqwest::Result<()> {
+        let request = self.client.post(self.url.clone());
+        let request = request.header("content-type", "application/x-ndjson").body(body.to_owned());
+        request.send().await?.error_for_status().map(drop).map_err(reqwest::Error::without_url)
+    }
+
+    /// The collector in a log line, without credentials of its URL.
+    fn place(&self) -> String {
+        self.url.origin().ascii_serialization()
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_urls_of_http_are_collectors() {
+        assert!(Collector::new("https://user:word@logs.example.com/in").is_ok());
+        for bad in ["logs.example.com", "file:///tmp/x", ""] {
+            assert!(Collector::new(bad).unwrap_err().message.contains("audit.url"), "{bad}");
+        }
+    }
+
+    #[test]
+    fn log_lines_do_not_name_the_credentials_of_the_url() {
+        let collector = Collector::new("https://user:word@logs.example.com/in?key=1").unwrap();
+        assert_eq!(collector.place(), "https://logs.example.com");
+    }
+}
