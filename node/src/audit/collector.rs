@@ -27,6 +27,8 @@ impl Collector {
         if !matches!(parsed.scheme(), "http" | "https") {
             return Err(bad(&"it must begin with http:// or https://"));
         }
+        // Only the first call in a process has an effect.
+        let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
         let client = Client::builder().timeout(SEND_TIMEOUT).build().map_err(|e| bad(&e))?;
         Ok(Self { client, url: parsed })
     }

@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_was_moved_away_is_begun_again() {
+    fn a_new_file_replaces_one_that_was_moved_away() {
         let dir = tempfile::tempdir().unwrap();
         let mut file = AuditFile::open(dir.path().join("a"), 0, 2).unwrap();
         file.append(b"one\n").unwrap();
