@@ -78,7 +78,11 @@ impl AuditFile {
     }
 }
 
+/// Opens or creates the file and its folder, which a new node does not have yet.
 fn open(path: &Path) -> io::Result<(File, u64, u64)> {
+    if let Some(folder) = path.parent() {
+        fs::create_dir_all(folder)?;
+    }
     let file = OpenOptions::new().append(true).create(true).mode(MODE).open(path)?;
     let meta = file.metadata()?;
     Ok((file, meta.len(), meta.ino()))
@@ -123,6 +127,14 @@ mod tests {
         }
         let expected = pairs(&[("a", "5555\n"), ("a.1", "4444\n"), ("a.2", "3333\n")]);
         assert_eq!(content(dir.path()), expected);
+    }
+
+    #[test]
+    fn the_folder_of_a_new_node_is_made() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut file = AuditFile::open(dir.path().join("state/log/a"), 0, 2).unwrap();
+        file.append(b"one\n").unwrap();
+        assert_eq!(content(&dir.path().join("state/log")), pairs(&[("a", "one\n")]));
     }
 
     #[test]
