@@ -170,6 +170,7 @@ impl Shared {
 }
 
 impl Store {
+    /// The sidecar that [`Self::keep_sidecar`] stored for exactly this commit. `None` if there is
     /// none, or if it was damaged and is removed now.
     pub async fn sidecar(&self, record: &Record) -> Result<Option<Vec<u8>>> {
         let (volume, record) = (self.volume(record)?, record.clone());

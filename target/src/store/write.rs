@@ -74,8 +74,6 @@ impl Store {
         updated.ok_or_else(|| gone(record))
     }
 
-    /// The sidecar that [`Self::keep_sidecar`] stored for exactly this commit. `None` if there is
-
     /// Removes the object of a name. Returns its record.
     pub async fn remove(&self, bucket_id: u64, name: &str) -> Result<Option<Record>> {
         let key = format::key(bucket_id, name);
