@@ -42,6 +42,7 @@ pub mod s3;
 pub mod sender;
 pub mod stall;
 pub mod telemetry;
+pub mod tls;
 mod whole;
 #[cfg(test)]
 mod whole_body_tests;

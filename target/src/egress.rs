@@ -27,8 +27,7 @@ pub(crate) struct Guarded {
 impl Guarded {
     /// A client that follows redirects, or returns them as responses.
     pub(crate) fn new(rule: Egress, follow: bool) -> Result<Self> {
-        // One TLS stack serves all, but the client does not choose it; an earlier choice stays.
-        let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+        forebay_node::tls::choose_provider();
         let policy = if follow { redirects(rule) } else { Policy::none() };
         let client = Client::builder()
             .connect_timeout(CONNECT_WITHIN)

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use bytes::Bytes;
 use forebay_core::{Error, Result};
 use reqwest::{Client, Url};
 use tokio_util::sync::CancellationToken;
@@ -22,13 +23,13 @@ pub(super) struct Collector {
 
 impl Collector {
     pub(super) fn new(url: &str) -> Result<Self> {
-        let bad = |e: &dyn std::fmt::Display| Error::invalid(format!("audit.url \"{url}\": {e}"));
+        // Without the URL, which may hold credentials.
+        let bad = |e: &dyn std::fmt::Display| Error::invalid(format!("audit.url: {e}"));
         let parsed = Url::parse(url).map_err(|e| bad(&e))?;
         if !matches!(parsed.scheme(), "http" | "https") {
             return Err(bad(&"it must begin with http:// or https://"));
         }
-        // Only the first call in a process has an effect.
-        let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+        crate::tls::choose_provider();
         let client = Client::builder().timeout(SEND_TIMEOUT).build().map_err(|e| bad(&e))?;
         Ok(Self { client, url: parsed })
     }
@@ -42,7 +43,7 @@ impl Collector {
                 return;
             }
             let lines = batch.len();
-            let body = batch.concat();
+            let body = Bytes::from(batch.concat());
             let mut pause = RETRY_AFTER.0;
             while let Err(e) = self.send(&body).await {
                 if stop.is_cancelled() {
@@ -59,10 +60,12 @@ impl Collector {
         }
     }
 
-    async fn send(&self, body: &str) -> reqwest::Result<()> {
+    /// Sends one batch. Errors do not name the URL, which may hold credentials.
+    async fn send(&self, body: &Bytes) -> reqwest::Result<()> {
         let request = self.client.post(self.url.clone());
-        let request = request.header("content-type", "application/x-ndjson").body(body.to_owned());
-        request.send().await?.error_for_status().map(drop).map_err(reqwest::Error::without_url)
+        let request = request.header("content-type", "application/x-ndjson").body(body.clone());
+        let answer = request.send().await.and_then(reqwest::Response::error_for_status);
+        answer.map(drop).map_err(reqwest::Error::without_url)
     }
 
     /// The collector in a log line, without credentials of its URL.
@@ -82,6 +85,17 @@ mod tests {
         for bad in ["logs.example.com", "file:///tmp/x", ""] {
             assert!(Collector::new(bad).unwrap_err().message.contains("audit.url"), "{bad}");
         }
+    }
+
+    #[tokio::test]
+    async fn errors_do_not_name_the_credentials_of_the_url() {
+        // Port 1 refuses connections.
+        let collector = Collector::new("http://user:word@127.0.0.1:1/in?key=secret").unwrap();
+        let error = collector.send(&Bytes::from_static(b"{}\n")).await.unwrap_err();
+        let error = format!("{error} {error:?}");
+        assert!(!error.contains("word") && !error.contains("secret"), "{error}");
+        let error = Collector::new("ftp://user:word@127.0.0.1/").unwrap_err().to_string();
+        assert!(!error.contains("word"), "{error}");
     }
 
     #[test]

@@ -136,8 +136,7 @@ impl AzureClients {
             None => configured.clone()?,
         };
         let endpoint = service.as_str().trim_end_matches('/').to_owned();
-        // One TLS stack serves all, but these crates do not choose it; an earlier choice stays.
-        let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+        forebay_node::tls::choose_provider();
         let http = reqwest::Client::builder()
             .connect_timeout(settings.connect_timeout)
             .redirect(reqwest::redirect::Policy::none())

@@ -154,8 +154,7 @@ impl GcsClients {
             return Err(Error::invalid(format!("GCS endpoint \"{endpoint}\" is not a URL"))
                 .hint("give it as http://host:port or https://host"));
         };
-        // One TLS stack serves all, but these crates do not choose it; an earlier choice stays.
-        let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+        forebay_node::tls::choose_provider();
         let credentials = credentials_for(&url)?;
         let unusable = |e: &(dyn std::error::Error + 'static)| {
             Error::internal(format!("no client for {endpoint}: {}", innermost(e)))

@@ -86,8 +86,7 @@ impl RemoteBackend {
             ))
             .hint("give it as http://host:port"));
         }
-        // One TLS stack serves all, but the client does not choose it; an earlier choice stays.
-        let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+        forebay_node::tls::choose_provider();
         let client = |policy: Policy| {
             let built = Client::builder()
                 .connect_timeout(settings.connect_timeout)

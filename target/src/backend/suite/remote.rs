@@ -34,7 +34,7 @@ async fn fixture() -> Option<Fixture> {
 pub(super) async fn open(endpoint: String) -> Fixture {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     let name = format!("bucket-{}", COUNT.fetch_add(1, Ordering::Relaxed));
-    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+    forebay_node::tls::choose_provider();
     // A gateway is ready before its target has joined it.
     let joined = format!("{endpoint}/v1/cluster?what=target_ips");
     while reqwest::get(&joined).await.unwrap().text().await.unwrap().is_empty() {
