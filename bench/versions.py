@@ -15,7 +15,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
-import os
 import statistics
 import subprocess
 import sys
@@ -25,10 +24,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import store
+from batch import TICK_S, cpu_s
 from peers import Forebay, forebay
 
 KIB = 1 << 10
-TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 OBJECTS, OBJECT_BYTES = 5_000, KIB
 BATCH = 64
 """Objects of a batch, and of a step of the loader."""
@@ -45,9 +45,7 @@ class Version:
 
     def server_cpu_s(self) -> float:
         """CPU time that the cluster's processes have used."""
-        pids = (self.server.pid, self.server.gateway_pid)
-        fields = [Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split() for pid in pids]
-        return sum(int(ticks) for stat in fields for ticks in stat[11:13]) * TICK_S
+        return sum(map(cpu_s, (self.server.pid, *self.server.helpers)))
 
 
 @dataclass(frozen=True)
@@ -66,23 +64,15 @@ class Cost:
 Run = Callable[[Version], Cost]
 
 
-def by_load(load: str, method: str, size: int, seconds: float) -> Run:
+def by_load(method: str, size: int, seconds: float) -> Run:
     """Requests of the load generator, straight at the target."""
+    bucket = "read" if method == "GET" else "written"
+    load = store.Load(f"{method} {size}", method, bucket, size, OBJECTS, connections=16)
 
     def run(version: Version) -> Cost:
-        server = version.server
-        bucket = "read" if method == "GET" else "written"
-        path = server.get.replace("{bucket}", bucket).replace("{name}", "o{}")
-        command = [load, "run", "--to", server.address, "--method", method, "--path", path]
-        command += ["--count", str(OBJECTS), "--seconds", str(seconds), "--connections", "16"]
-        command += ["--pid", str(server.pid), "--pid", str(server.gateway_pid), "--random"]
-        if method == "PUT":
-            command += ["--body", str(size)]
-            for header in server.headers:
-                command += ["--header", header]
-        row = json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout)
+        row = store.Bench(OPTIONS).load(version.server, load, seconds)
         if row["errors"]:
-            sys.exit(f"{method}: {row['errors']} errors, first: {row['first_error']}")
+            sys.exit(f"{load.name}: {row['errors']} errors")
         return Cost(row["ops"], (row["server_ticks"] + row["client_ticks"]) * TICK_S)
 
     return run
@@ -143,14 +133,10 @@ def started(program: str, python: str, folder: Path) -> Iterator[Version]:
     """A cluster of one version with its objects, and its client."""
     folder.mkdir()
     with forebay(program, folder) as server:
-        for bucket in ("read", "written"):
-            server.make_bucket(bucket)
-        fill = ["--to", server.address, "--method", "PUT", "--body", str(OBJECT_BYTES)]
-        for header in server.headers:
-            fill += ["--header", header]
-        path = server.get.replace("{bucket}", "read").replace("{name}", "o{}")
-        command = [OPTIONS.load, "run", *fill, "--path", path, "--count", str(OBJECTS)]
-        subprocess.run(command, stdout=subprocess.DEVNULL, check=True)
+        server.helpers = [server.gateway_pid]
+        bench = store.Bench(OPTIONS)
+        bench.fill(server, store.Load("objects", "GET", "read", OBJECT_BYTES, OBJECTS, 16))
+        server.make_bucket("written")
         client = subprocess.Popen(
             [python, __file__, "--client", server.endpoint],
             stdin=subprocess.PIPE,
@@ -197,8 +183,8 @@ def compare(name: str, run: Run, old: Version, new: Version, pairs: int) -> dict
 
 def main() -> None:
     runs: dict[str, Run] = {
-        "GET 1 KiB": by_load(OPTIONS.load, "GET", 0, OPTIONS.seconds),
-        "PUT 16 KiB": by_load(OPTIONS.load, "PUT", 16 * KIB, OPTIONS.seconds),
+        "GET 1 KiB": by_load("GET", OBJECT_BYTES, OPTIONS.seconds),
+        "PUT 16 KiB": by_load("PUT", 16 * KIB, OPTIONS.seconds),
         "batch 1 KiB": by_client("batch", OPTIONS.seconds),
         "map 1 KiB": by_client("map", OPTIONS.seconds),
     }
