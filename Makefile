@@ -110,9 +110,15 @@ check: ## Format, lints and house rules; changes nothing
 	cargo fmt --all --check
 	cargo clippy --release $(CARGO_FLAGS) --workspace --all-targets -- -D warnings
 	python3 ci/check_deps.py
+	python3 ci/check_supply.py
 	python3 ci/check_house.py
 	python3 ci/check_wire_names.py
 	python3 ci/check_words.py
+
+.PHONY: deny
+deny: ## Check licences, bans and sources of all crates with cargo-deny (builds it once, minutes)
+	deny=$$(ci/cargo_deny.sh); "$$deny" --log-level error check --hide-inclusion-graph licenses bans sources
+	@echo "advisories: not run: their database is a git repository; run cargo deny check advisories"
 
 .PHONY: fix
 fix: ## Format, and apply the fixes of the lints
