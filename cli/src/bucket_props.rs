@@ -45,11 +45,12 @@ pub(crate) struct BucketArgs {
                   always or never
   class=CLASS     owned: a write is synced before its answer; cache: it is not
   copies=N        number of targets that hold each object of a native bucket
-  ec=D+P          large objects also have D data and P parity slices on other
-                  targets; \"4+2,1MiB\": objects up to 1 MiB have copies
-                  instead; off
+  ec=D+P          objects over 256 KiB also have D data and P parity slices on
+                  other targets, smaller ones P + 1 copies; needs D + P + 1
+                  targets; \"4+2,1MiB\" moves the border to 1 MiB; off
   checksum=KIND   checksum of objects that are written from now on
-  pin=true        copies are never evicted for space
+  pin=true        copies are never evicted for space; not with ttl or with
+                  admission=never
   share=PERCENT   largest share of each disk's budget for copies
   ttl=TIME        copies that were not read for this time are dropped: 12h or
                   never
@@ -64,6 +65,12 @@ pub(crate) struct BucketArgs {
     ranges_above: larger objects are fetched by several ranges at once
     compose: on or force: Google composes small objects, which are then read
     together
+    list_max_age_ms: age up to which a listing may be reused
+
+A native bucket has copies or ec, and none of pin, share, ttl, admission and
+cloud. A bucket with a backend has no ec, and copies have no effect there.
+Copies and ec exclude each other: copies=1 ec=4+2 changes both at once. If a
+property is refused, the exit code is 2 and nothing is changed.
 
 Examples:
   forebay bucket set ais://results copies=2

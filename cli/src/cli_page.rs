@@ -41,14 +41,17 @@ const CLIENT_CODES: [(u8, &str); 10] = [
     (client::FAILED, "The command failed, and no other code applies."),
     (
         client::USAGE,
-        "The command line is wrong; or a removal needs `--yes`, because there is no terminal to ask at.",
+        "The command line is wrong; the cluster refuses an argument or a property; or a removal needs `--yes`, because there is no terminal to ask at.",
     ),
     (client::PARTIAL, "A part of the work is done; the errors name the rest."),
-    (client::NOT_FOUND, "A bucket, an object or a file does not exist."),
+    (client::NOT_FOUND, "A bucket, an object, a job, a node, a disk or a file does not exist."),
     (client::DENIED, "Access is denied."),
     (client::CONFLICT, "The request conflicts with something that exists, or the object changed."),
     (client::UNAVAILABLE, "The cluster is not available."),
-    (client::JOB_FAILED, "The job failed or was cancelled."),
+    (
+        client::JOB_FAILED,
+        "The job failed, also if it failed for one of its objects only, or was cancelled.",
+    ),
     (client::INTERRUPTED, "The command was interrupted (Ctrl-C)."),
 ];
 

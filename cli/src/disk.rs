@@ -30,21 +30,38 @@ pub(crate) enum DiskCommands {
         after_help = "Example:\n  forebay disk attach target-1 /mnt/nvme3 --size 2TiB --mount
 
 Objects that belong on the new disk move there. With --force, the folder may
-hold objects from earlier use. Objects that were deleted since then reappear."
+hold objects from earlier use. Objects that were deleted since then reappear.
+The target records the disk with its size in disks.json in node.dir, which takes
+precedence over the configuration file at the next start.
+
+Exit codes: 1 node.dir is not set, 2 the folder cannot be a disk, 4 no such
+target, 6 the disk is attached already, or the folder is not empty."
     )]
     Attach(AttachArgs),
     /// Move all objects off a disk, then remove the disk from its target
     #[command(after_help = "Example:\n  forebay disk detach target-1 /mnt/nvme3
 
-If an object cannot be moved, the disk stays. Copies that a backend has too are
-dropped if the other disks have no space for them. With --force, the disk is
-removed at once; objects that exist only on this disk are lost.")]
+The command waits until the disk is empty. If an object cannot be moved, the
+disk stays. Copies that a backend has too are dropped if the other disks have no
+space for them. With --force, the disk is removed at once; objects that exist
+only on this disk are lost. The disk is not used after a restart either,
+although the configuration file may name it.
+
+Exit codes: 1 an object cannot be moved and the disk stays, or node.dir is not
+set; 4 no such target or disk; 6 it is the last disk in use, another disk is
+away, or an upload in parts is under way on it.")]
     Detach(TakeArgs),
     /// Move all objects off a disk, and stop using it until it is enabled
-    #[command(after_help = "Example:\n  forebay disk disable target-1 /mnt/nvme3")]
+    #[command(after_help = "Example:\n  forebay disk disable target-1 /mnt/nvme3
+
+The exit codes are those of `forebay disk detach`. With --force, objects stay on
+the disk, and are not available until it is enabled.")]
     Disable(TakeArgs),
     /// Use a disabled disk again
-    #[command(after_help = "Example:\n  forebay disk enable target-1 /mnt/nvme3")]
+    #[command(after_help = "Example:\n  forebay disk enable target-1 /mnt/nvme3
+
+Exit codes: 4 no such target or disk, 6 the disk is not disabled, 7 it is not in
+use after 15 s; the target tries it again by itself.")]
     Enable(DiskArgs),
 }
 

@@ -24,7 +24,10 @@ use crate::{progress, standard};
   forebay get ais://images/cat/1.jpg              into ./1.jpg
   forebay get s3://data/big.bin part --range 0-1048575
   forebay get -r ais://images/cat/ ./cats         everything below cat/
-  forebay get ais://backup/today.tar - | tar x")]
+  forebay get ais://backup/today.tar - | tar x
+
+If some objects cannot be read with -r, the exit code is 3, and the others are
+there.")]
 pub(crate) struct GetArgs {
     /// The object; with -r, a prefix
     #[arg(value_name = "URI")]

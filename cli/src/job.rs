@@ -30,7 +30,10 @@ pub(crate) struct SelectArgs {
 #[command(after_help = "Examples:
   forebay prefetch s3://data/train/ --wait     before the first epoch
   forebay prefetch s3://data/train/ --sync     drops outdated copies first
-  forebay job ls                               progress of all jobs")]
+  forebay job ls                               progress of all jobs
+
+With --wait, the exit code is 8 if one object or more failed, or if the job was
+cancelled. A native bucket is refused (2): its objects are in the cluster.")]
 pub(crate) struct PrefetchArgs {
     #[command(flatten)]
     select: SelectArgs,
@@ -44,8 +47,8 @@ pub(crate) struct PrefetchArgs {
   forebay write-back ais://ckpt/run-7/ s3://models     as s3://models/run-7/…
   forebay write-back ais://ckpt s3://models/backup     as s3://models/backup/…
 
-Objects that the bucket holds already are not sent again. If the cloud rejects
-an object, the exit code is 8.")]
+Objects that the bucket holds already are not sent again. With --wait, the exit
+code is 8 if the cloud rejects an object, or if the job was cancelled.")]
 pub(crate) struct WriteBackArgs {
     #[command(flatten)]
     select: SelectArgs,
@@ -63,10 +66,13 @@ pub(crate) enum JobCommand {
     #[command(after_help = "Example:\n  forebay job get prefetch-x7 -o json")]
     Get(IdArgs),
     /// Wait until a job ends
-    #[command(after_help = "If the job failed or was cancelled, the exit code is 8.
+    #[command(
+        after_help = "Exit codes: 0 all objects are done, 4 no such job, 8 the job failed or was
+cancelled. A job fails if one of its objects fails; the others stay done.
 
 Example:
-  forebay job wait prefetch-x7")]
+  forebay job wait prefetch-x7"
+    )]
     Wait(IdArgs),
     /// Stop a job; its finished work is kept
     #[command(after_help = "Example:\n  forebay job cancel prefetch-x7")]

@@ -16,7 +16,10 @@ pub(crate) enum NodeCommand {
     /// Take a target out of use: its native objects move to the other targets
     #[command(after_help = "Examples:
   forebay node drain target-02 --wait      before maintenance of its machine
-  forebay node uncordon target-02          returns it to use")]
+  forebay node uncordon target-02          returns it to use
+
+Exit codes: 2 the node is a gateway, 4 no such node, 6 it is the last target in
+use.")]
     Drain(DrainArgs),
     /// Return a drained target to use
     #[command(after_help = "Example:\n  forebay node uncordon target-02")]
@@ -25,7 +28,10 @@ pub(crate) enum NodeCommand {
     #[command(after_help = "Examples:
   forebay node remove target-02 --wait
   forebay node remove target-02 --lost     down for good; its data is lost
-  forebay node remove gateway-3            needs a majority of the others")]
+  forebay node remove gateway-3            needs a majority of the others
+
+Exit codes: 4 no such node, 6 it is the last target in use, or it is down and
+may have the only copies of objects (see --lost), 7 no majority of gateways.")]
     Remove(RemoveArgs),
 }
 

@@ -31,7 +31,9 @@ pub(crate) fn parse_range(text: &str) -> Result<RangeSpec, Error> {
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   forebay cat ais://logs/today.txt
-  forebay cat s3://data/model.bin --range 0-511 | xxd")]
+  forebay cat s3://data/model.bin --range 0-511 | xxd
+
+Of several objects, those that cannot be read are left out; the exit code is 3.")]
 pub(crate) struct CatArgs {
     /// Objects, for example ais://bucket/name
     #[arg(required = true, value_name = "URI")]
@@ -80,7 +82,8 @@ fn in_part(session: &Session, what: &str, failed: usize, all: usize) -> Result<(
   forebay rm -r ais://logs/2024/ --yes     all objects with the prefix 2024/
 
 Objects of a bucket with a backend are removed from the backend too;
-`forebay evict` drops only the cached copies.")]
+`forebay evict` drops only the cached copies. If some of several objects cannot
+be removed, the exit code is 3.")]
 pub(crate) struct RemoveArgs {
     /// Objects; with -r, prefixes
     #[arg(required = true, value_name = "URI")]

@@ -35,7 +35,10 @@ const READ_SIZE: usize = 256 << 10;
   tar c . | forebay put - ais://backup/today.tar
 
 Standard input of less than 64 MiB is held in memory, so that the request can be
-repeated after a failure. Longer input is sent once, as it comes.")]
+repeated after a failure. Longer input is sent once, as it comes.
+
+If some of several files cannot be sent, the exit code is 3, and the others are
+stored. A failure that all files share ends the command with its own code.")]
 pub(crate) struct PutArgs {
     /// Files, folders (with -r), or - for standard input
     #[arg(value_name = "FROM", required = true)]
