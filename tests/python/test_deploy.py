@@ -173,6 +173,21 @@ def test_the_program_takes_the_settings_and_the_environment(
                 assert env["FOREBAY_LISTEN__ADVERTISE"] == gateways[0]
 
 
+def test_both_roles_keep_the_audit_log_that_the_values_name(tmp_path: Path) -> None:
+    values = tmp_path / "values.yaml"
+    values.write_text("audit: {file: audit.jsonl, maxSize: 8MiB, keep: 3}\n")
+    documents = manifests(values)
+    for stateful, container in containers(documents):
+        config = one(documents, "ConfigMap", stateful["metadata"]["name"])
+        settings = tomllib.loads(config["data"][f"{container['name']}.toml"])
+        assert settings["audit"] == {
+            "file": "audit.jsonl",
+            "max_size": "8MiB",
+            "keep": 3,
+            "url": "",
+        }
+
+
 REFUSED = {
     "bad-disk-size": "/target/disks/0/size",
     "bad-endpoint": "/backends/s3/endpoint",

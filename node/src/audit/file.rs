@@ -2,7 +2,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -49,7 +49,11 @@ impl AuditFile {
         {
             self.rotate()?;
         }
-        self.file.write_all(lines)?;
+        if let Err(e) = self.file.write_all(lines) {
+            // The next write opens the file again, which ends a line that was written in part.
+            self.inode = 0;
+            return Err(e);
+        }
         self.bytes += lines.len() as u64;
         Ok(())
     }
@@ -78,14 +82,25 @@ impl AuditFile {
     }
 }
 
-/// Opens or creates the file and its folder, which a new node does not have yet.
+/// Opens or creates the file and its folder, which a new node does not have yet. A last line that a
+/// crash or a full disk cut short is ended, so that the next record has a line of its own.
 fn open(path: &Path) -> io::Result<(File, u64, u64)> {
     if let Some(folder) = path.parent() {
         fs::create_dir_all(folder)?;
     }
-    let file = OpenOptions::new().append(true).create(true).mode(MODE).open(path)?;
+    let mut options = OpenOptions::new();
+    let mut file = options.read(true).append(true).create(true).mode(MODE).open(path)?;
     let meta = file.metadata()?;
-    Ok((file, meta.len(), meta.ino()))
+    let mut bytes = meta.len();
+    let mut last = [b'\n'];
+    if bytes > 0 {
+        file.read_exact_at(&mut last, bytes - 1)?;
+    }
+    if last != *b"\n" {
+        file.write_all(b"\n")?;
+        bytes += 1;
+    }
+    Ok((file, bytes, meta.ino()))
 }
 
 /// Renames a file that may be missing.
@@ -146,6 +161,15 @@ mod tests {
         }
         assert_eq!(content(dir.path()), pairs(&[("a", "one\ntwo\n")]));
         assert_eq!(fs::metadata(dir.path().join("a")).unwrap().mode() & 0o777, 0o600);
+    }
+
+    #[test]
+    fn a_record_after_a_line_that_was_cut_short_has_a_line_of_its_own() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("a"), "one\n{\"cut").unwrap();
+        let mut file = AuditFile::open(dir.path().join("a"), 0, 2).unwrap();
+        file.append(b"two\n").unwrap();
+        assert_eq!(content(dir.path()), pairs(&[("a", "one\n{\"cut\ntwo\n")]));
     }
 
     #[test]

@@ -18,6 +18,7 @@ insecure = true
 [log]
 level = {{ .Values.log.level | quote }}
 format = {{ .Values.log.format | quote }}
+{{- include "forebay.audit" . }}
 {{ end -}}
 
 {{- define "forebay.gateway.mounts" -}}

@@ -135,6 +135,20 @@ http://{{ include "forebay.fullname" . }}.{{ .Release.Namespace }}:{{ .Values.se
 {{- if contains ":" $a }}[{{ $a }}]{{ else }}{{ $a }}{{ end }}:{{ include "forebay.port" . }}
 {{- end -}}
 
+{{/* The audit log, if there is a file or a collector. */}}
+{{- define "forebay.audit" -}}
+{{- with .Values.audit }}
+{{- if or .file .url }}
+
+[audit]
+file = {{ .file | quote }}
+max_size = {{ .maxSize | quote }}
+keep = {{ .keep }}
+url = {{ .url | quote }}
+{{- end }}
+{{- end }}
+{{- end -}}
+
 {{/* Bytes that a disk may use: its budget, or 85 % of its size. File systems keep some percent for
 themselves, and the index and unfinished writes come on top of the objects. */}}
 {{- define "forebay.budget" -}}

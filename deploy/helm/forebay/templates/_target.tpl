@@ -35,6 +35,7 @@ cold_gets = {{ .Values.limits.coldGets }}
 [log]
 level = {{ .Values.log.level | quote }}
 format = {{ .Values.log.format | quote }}
+{{- include "forebay.audit" . }}
 {{ end -}}
 
 {{- define "forebay.target.mounts" -}}
