@@ -47,14 +47,22 @@ pub(crate) enum RemoteCommand {
     /// Attach a cluster of Forebay or AIStore. Its buckets are then `ais://@ALIAS/BUCKET`
     #[command(after_help = "Example:
   forebay cluster remote attach far=http://10.0.0.7:7400
-  forebay ls ais://@far/images")]
+  forebay ls ais://@far/images
+
+An alias has 2 to 64 letters, digits, - and _. A URL begins with http:// or
+https:// and has no @, so no user and no password. Attaching an alias again
+changes its URL, also for its buckets that are in use.")]
     Attach {
         /// The alias, and the URL of one of its gateways
         #[arg(value_name = "ALIAS=URL")]
         cluster: String,
     },
     /// Detach a cluster, and drop the cached copies of its buckets
-    #[command(after_help = "Example:\n  forebay cluster remote detach far")]
+    #[command(after_help = "Example:
+  forebay cluster remote detach far
+
+The buckets of the alias leave this cluster with their properties. The other
+cluster keeps all objects. An alias that is not attached is exit code 4.")]
     Detach {
         /// The alias of the cluster
         alias: String,

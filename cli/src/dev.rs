@@ -33,7 +33,23 @@ const ASK_EVERY: Duration = Duration::from_millis(25);
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   forebay dev --dir try
-  forebay dev --dir try --gateways 3 --targets 4 --size 1GiB")]
+  forebay dev --dir try --gateways 3 --targets 4 --size 1GiB
+
+The gateways are gateway1, gateway2, ... on --port and the ports after it; the
+targets are target01, target02, ... on the next ones. All ports must be free
+(else exit code 10) and below 32768. Each node has a folder of its name in --dir
+with forebay.toml, cmd and log. Each start writes forebay.toml anew: settings
+for all nodes belong in the file of --config.
+
+A node that ends by itself is not started again; dev prints its exit status and
+goes on. `sh try/target01/cmd` starts the node in the foreground. If a node ends
+before all are ready, dev stops the others and ends with that node's exit code.
+Ctrl-C stops targets, then gateways, also those that cmd started; nodes that
+still run after 10 s are killed.
+
+A later start may have more gateways, targets or disks: new nodes join, and the
+targets get other ports if there are more gateways. Fewer of them are refused
+with exit code 2 before anything starts.")]
 pub(crate) struct DevArgs {
     /// Folder of the cluster; a cluster that it holds is started again
     #[arg(long)]

@@ -26,8 +26,24 @@ use crate::{progress, standard};
   forebay get -r ais://images/cat/ ./cats         everything below cat/
   forebay get ais://backup/today.tar - | tar x
 
-If some objects cannot be read with -r, the exit code is 3, and the others are
-there.")]
+The file or the files that appear:
+  get ais://b/cat/1.jpg pics      pics/1.jpg if pics is a folder, else pics
+  get ais://b/cat/1.jpg pics/     pics/1.jpg; without the folder: exit code 4
+  get -r ais://b/cat/ to          to/1.jpg and to/sub/2.jpg
+  get -r ais://b/cat to           to/cat/1.jpg and to/category/3.jpg
+
+A prefix is a text, not a folder. Its part up to the last / is left out of the
+paths. Only -r makes folders. Without any object of the prefix, the exit code
+is 4.
+
+A file that exists is replaced when the whole object has arrived. Until then the
+bytes are in .NAME.XXXXXXXX.forebay-part beside it. An error and Ctrl-C remove
+that file; SIGTERM and SIGKILL leave it. A pipe or a device is written directly.
+
+With -r, an object is left out with an error if its name has an empty part, a
+part . or .. (../x, /x, a//b, a/), or if one of a and a/b exists as file or
+folder already. If an object is left out, or cannot be read or written, the exit
+code is 3, and the others are there.")]
 pub(crate) struct GetArgs {
     /// The object; with -r, a prefix
     #[arg(value_name = "URI")]

@@ -82,8 +82,9 @@ fn in_part(session: &Session, what: &str, failed: usize, all: usize) -> Result<(
   forebay rm -r ais://logs/2024/ --yes     all objects with the prefix 2024/
 
 Objects of a bucket with a backend are removed from the backend too;
-`forebay evict` drops only the cached copies. If some of several objects cannot
-be removed, the exit code is 3.")]
+`forebay evict` drops only the cached copies. A prefix is a text: logs/2 is the
+beginning of logs/2024/x, too. If some of several objects cannot be removed, the
+exit code is 3.")]
 pub(crate) struct RemoveArgs {
     /// Objects; with -r, prefixes
     #[arg(required = true, value_name = "URI")]

@@ -34,6 +34,23 @@ const READ_SIZE: usize = 256 << 10;
   forebay put -r ./dataset ais://images/train    a folder, as train/...
   tar c . | forebay put - ais://backup/today.tar
 
+The names of the objects:
+  put x.jpg ais://b/new.jpg       new.jpg
+  put x.jpg ais://b/cat/          cat/x.jpg
+  put -r dir ais://b/train        train/a for dir/a: without the folder's name
+  put -r dir other ais://b/all/   all/dir/a, all/other/a: with it
+
+Several files or folders need a bucket, or a prefix that ends in /. If two of
+them would become one object, nothing is sent, and the exit code is 2. An object
+that exists is replaced. After Ctrl-C the objects that were sent stay, and no
+object is there in part.
+
+In a folder, hidden files are sent, and a link to a file is sent as that file.
+Links to folders, broken links, pipes, sockets, devices and names that are not
+UTF-8 are errors: they are left out, and the exit code is 3. Empty folders leave
+nothing. If a folder cannot be read, nothing is sent. A pipe given as FROM is
+read to its end, in memory.
+
 Standard input of less than 64 MiB is held in memory, so that the request can be
 repeated after a failure. Longer input is sent once, as it comes.
 

@@ -33,7 +33,12 @@ const NEARBY: u16 = 50;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   forebay serve --dir ~/cache --size 100GiB
-  forebay serve --dir /data/forebay --idle-stop 15m --folder-root /data/images")]
+  forebay serve --dir /data/forebay --idle-stop 15m --folder-root /data/images
+
+The target takes the first free port of the 50 after --port; if none is free,
+the exit code is 10. The ids of the two nodes are random words that ids.toml in
+--dir keeps. While the server is ready, serve.json in --dir has its endpoint and
+its process id. If one of the two nodes ends, the other one stops too.")]
 pub(crate) struct ServeArgs {
     /// Folder for all data; the next start uses it again
     #[arg(long)]
