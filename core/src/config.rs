@@ -2,10 +2,14 @@
 //!
 //! Nothing here reads a file or the environment; `forebay-node` does that, in one place.
 
+mod destinations;
+mod nearest;
 mod validate;
 
 use serde::{Deserialize, Serialize};
 
+pub use self::destinations::{DisksConfig, EgressConfig};
+pub use self::nearest::nearest;
 use crate::size::ByteSize;
 
 /// Settings of one node, as in its TOML file.
@@ -16,6 +20,7 @@ pub struct NodeConfig {
     pub node: NodeSection,
     pub listen: ListenConfig,
     pub disk: Vec<DiskConfig>,
+    pub disks: DisksConfig,
     pub cache: CacheConfig,
     pub scrub: ScrubConfig,
     pub folder: FolderConfig,
@@ -23,6 +28,7 @@ pub struct NodeConfig {
     pub s3: S3Config,
     pub etl: EtlConfig,
     pub download: DownloadConfig,
+    pub egress: EgressConfig,
     pub limits: LimitsConfig,
     pub log: LogConfig,
     pub audit: AuditConfig,
@@ -254,8 +260,9 @@ impl S3Key {
 pub struct EtlConfig {
     /// Most objects that this target transforms at once; further objects wait.
     pub parallel: usize,
-    /// Allowed prefixes of the URLs of transform services. An empty list allows every URL except those
-    /// of link-local addresses (169.254.0.0/16), where clouds serve credentials.
+    /// Allowed prefixes of the URLs of transform services; their hosts and ports may be private. An
+    /// empty list allows public addresses, what `egress.allow` opens, and loopback addresses if the target
+    /// itself listens on loopback.
     pub services: Vec<String>,
     /// Commands that transforms may use. Every target needs the same commands.
     pub command: Vec<EtlCommand>,
@@ -282,7 +289,7 @@ impl Default for EtlConfig {
 #[serde(deny_unknown_fields, default)]
 pub struct DownloadConfig {
     /// Allows downloads, and buckets over web servers (`ht://`), to use addresses of private networks
-    /// and of this machine.
+    /// and of this machine. `egress.allow` opens single destinations.
     pub allow_private: bool,
     /// Most objects that one job downloads at once on this target.
     pub parallel: usize,
@@ -374,27 +381,5 @@ pub struct AuditConfig {
 impl Default for AuditConfig {
     fn default() -> Self {
         Self { file: String::new(), max_size: ByteSize(64 << 20), keep: 10, url: String::new() }
-    }
-}
-
-/// The known name closest to a mistyped one, if any is close.
-pub fn nearest<'a>(wrong: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    known
-        .into_iter()
-        .map(|name| (strsim::damerau_levenshtein(wrong, name), name))
-        .filter(|(distance, name)| *distance <= 1 + name.len().max(wrong.len()) / 3)
-        .min()
-        .map(|(_, name)| name)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_near_miss_finds_its_name() {
-        assert_eq!(nearest("clutser", ["cluster", "listen"]), Some("cluster"));
-        assert_eq!(nearest("hgih", ["high", "low"]), Some("high"));
-        assert_eq!(nearest("zzzzzz", ["high", "low"]), None);
     }
 }

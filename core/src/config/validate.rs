@@ -50,7 +50,8 @@ impl NodeConfig {
             return Err(Error::invalid("scrub.bytes_per_second must be at least 1")
                 .hint("scrub.enabled = false turns it off"));
         }
-        Ok(())
+        self.disks.validate()?;
+        self.egress.entries().map(drop)
     }
 }
 
@@ -85,6 +86,19 @@ mod tests {
         assert!(valid(&[command("a", &["cat"]), command("b", &["cat"])]));
         assert!(!valid(&[command("a", &["cat"]), command("a", &["tac"])]));
         assert!(!valid(&[command("", &["cat"])]) && !valid(&[command("a", &[])]));
+    }
+
+    #[test]
+    fn an_entry_that_opens_no_destination_and_a_relative_root_are_refused() {
+        let mut c = NodeConfig::default();
+        c.egress.allow = vec!["10.0.0.0/8".into(), "minio.lab:9000".into()];
+        c.disks.roots = vec!["/mnt".into()];
+        c.validate().unwrap();
+        c.egress.allow.push("http://minio.lab:9000".into());
+        assert!(c.validate().unwrap_err().message.contains("egress.allow"));
+        c.egress.allow.clear();
+        c.disks.roots.push("mnt".into());
+        assert!(c.validate().unwrap_err().message.contains("disks.roots"));
     }
 
     #[test]

@@ -14,7 +14,10 @@ use self::generated_page::{cell, check, sentence};
 use crate::config_load::{env_path, load};
 
 /// The types, from which doc comments, names and types of keys are read.
-const SOURCE: &str = include_str!("../../../core/src/config.rs");
+const SOURCE: &str = concat!(
+    include_str!("../../../core/src/config.rs"),
+    include_str!("../../../core/src/config/destinations.rs")
+);
 const GATEWAY: &str = include_str!("gateway.toml");
 const TARGET: &str = include_str!("target.toml");
 
@@ -56,7 +59,7 @@ use ReadBy::{Both, Gateway, Target};
 const RESTART: &str = "restart";
 
 /// For each key: the nodes that read it, how a change takes effect, and the flags that set it.
-const NOTES: [(&str, ReadBy, &str, &str); 51] = [
+const NOTES: [(&str, ReadBy, &str, &str); 53] = [
     ("cluster.name", Both, RESTART, ""),
     ("cluster.gateways", Both, RESTART, ""),
     ("cluster.secret_file", Both, RESTART, ""),
@@ -71,6 +74,7 @@ const NOTES: [(&str, ReadBy, &str, &str); 51] = [
     ("disk.size", Target, RESTART, "serve --size, dev --size"),
     ("disk.mount", Target, RESTART, ""),
     ("disk.rebuild_index", Target, RESTART, "target --rebuild-index"),
+    ("disks.roots", Target, RESTART, ""),
     ("cache.high", Target, RESTART, ""),
     ("cache.low", Target, RESTART, ""),
     ("cache.out_of_space", Target, RESTART, ""),
@@ -100,6 +104,7 @@ const NOTES: [(&str, ReadBy, &str, &str); 51] = [
         "",
     ),
     ("download.parallel", Target, RESTART, ""),
+    ("egress.allow", Target, RESTART, ""),
     ("limits.batches", Target, RESTART, ""),
     ("limits.batch_memory", Target, RESTART, ""),
     ("limits.cold_gets", Target, RESTART, ""),
@@ -313,8 +318,9 @@ fn table(page: &mut String, keys: &[Key], defaults: &Table) {
 
 /// The environment variable of a key; entries of lists have none.
 fn variable(path: &str) -> Option<String> {
-    let in_list = ["disk", "s3.keys.", "etl.command."].iter().any(|list| path.starts_with(list));
-    (!in_list).then(|| format!("FOREBAY_{}", path.to_ascii_uppercase().replace('.', "__")))
+    let in_list = ["disk.", "s3.keys.", "etl.command."].iter().any(|list| path.starts_with(list));
+    (!in_list && path != "disk")
+        .then(|| format!("FOREBAY_{}", path.to_ascii_uppercase().replace('.', "__")))
 }
 
 #[test]
