@@ -3,6 +3,7 @@
 
 mod clocks;
 mod disks;
+mod endpoints;
 mod finding;
 mod members;
 mod open_files;
@@ -60,6 +61,7 @@ async fn cluster(session: &Session) -> Result<(), Failure> {
             let detail = format!("{} answers in {took} ms", session.endpoint);
             all.push(Finding::ok("endpoint", detail));
             all.push(members::targets(&map));
+            all.extend(endpoints::accepted(&map.state));
             all.push(clocks::here(&map, now_s()));
             let gateway_s = map.grant_expires_s.saturating_sub(GRANT_TTL_S);
             let nodes = map.state.nodes.values().map(|node| reach::health(node, gateway_s));

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::cache_rules::CacheRules;
 use crate::checksum::ChecksumKind;
 use crate::cloud_rules::CloudRules;
+use crate::egress::EndpointTrust;
 use crate::erasure::Erasure;
 use crate::error::{Error, Result};
 use crate::name::{Bucket, Provider};
@@ -136,6 +137,9 @@ pub struct BucketInfo {
     pub erasure: Option<Erasure>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub backend: Option<BackendSpec>,
+    /// Whether the endpoint of the backend was checked when the bucket was made; absent without one.
+    #[serde(default, skip_serializing_if = "EndpointTrust::is_accepted")]
+    pub endpoint_trust: EndpointTrust,
     #[serde(default)]
     pub freshness: Freshness,
     #[serde(default)]
@@ -157,6 +161,11 @@ impl BucketInfo {
     /// them.
     pub fn has_backend(&self) -> bool {
         self.backend.is_some()
+    }
+
+    /// Whether the backend has an endpoint that a caller named.
+    pub fn has_endpoint(&self) -> bool {
+        self.backend.as_ref().is_some_and(|spec| spec.endpoint.is_some())
     }
 
     /// The bucket with the rules of a request that has these headers.
@@ -255,6 +264,9 @@ impl BucketInfo {
     pub fn requested(bucket: Bucket, backend: Option<BackendSpec>) -> Self {
         let backend = backend.or_else(|| implied_backend(&bucket));
         let class = if backend.is_some() { Class::Cache } else { Class::Owned };
+        let names_endpoint = backend.as_ref().is_some_and(|spec| spec.endpoint.is_some());
+        let endpoint_trust =
+            if names_endpoint { EndpointTrust::Judged } else { EndpointTrust::Accepted };
         Self {
             bucket,
             id: 0,
@@ -264,6 +276,7 @@ impl BucketInfo {
             copies: 1,
             erasure: None,
             backend,
+            endpoint_trust,
             freshness: Freshness::default(),
             checksum: ChecksumKind::default(),
             cache: CacheRules::default(),
@@ -300,6 +313,26 @@ mod tests {
         assert!(written.get("cache").is_none(), "nor does an older version see an unknown field");
         let read: BucketInfo = serde_json::from_value(written).unwrap();
         assert_eq!(read, info(Provider::Aws));
+    }
+
+    #[test]
+    fn an_endpoint_from_before_there_was_a_rule_is_accepted_and_written_as_before() {
+        let bucket = serde_json::to_value(info(Provider::Ais).bucket).unwrap();
+        let old = serde_json::json!({
+            "bucket": bucket, "id": 7, "created_ns": 1, "created_version": 2, "class": "cache",
+            "backend": {"type": "s3", "bucket": "b", "endpoint": "http://10.0.0.1:9000"},
+            "freshness": {"age": 600}, "checksum": ChecksumKind::default(),
+        });
+        let read: BucketInfo = serde_json::from_value(old.clone()).unwrap();
+        assert_eq!(read.endpoint_trust, EndpointTrust::Accepted);
+        assert_eq!(serde_json::to_value(&read).unwrap(), old);
+        let made = BucketInfo::requested(read.bucket.clone(), read.backend.clone());
+        assert_eq!(made.endpoint_trust, EndpointTrust::Judged);
+        let written = serde_json::to_value(&made).unwrap();
+        assert_eq!(written["endpoint_trust"], "judged");
+        assert_eq!(serde_json::from_value::<BucketInfo>(written).unwrap(), made);
+        let plain = serde_json::to_value(info(Provider::Aws)).unwrap();
+        assert!(plain.get("endpoint_trust").is_none(), "it names no endpoint");
     }
 
     #[test]

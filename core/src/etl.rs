@@ -6,6 +6,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::egress::EndpointTrust;
 use crate::error::{Error, ErrorCode, Result};
 use crate::job::Transform;
 use crate::state::ClusterState;
@@ -63,6 +64,9 @@ pub struct Etl {
     pub job: String,
     /// The message that registered it, for clients to read back.
     pub init: Value,
+    /// Whether the URL of its service was checked when it was registered.
+    #[serde(default, skip_serializing_if = "EndpointTrust::is_accepted")]
+    pub endpoint_trust: EndpointTrust,
 }
 
 /// A request to transform an object, by one transform or several in sequence.
@@ -212,6 +216,7 @@ mod tests {
             stage: Stage::Running,
             job: "etl-1".into(),
             init: Value::Null,
+            endpoint_trust: EndpointTrust::Judged,
         }
     }
 

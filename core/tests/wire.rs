@@ -16,6 +16,7 @@ use forebay_core::batch_stream::{Decoder, Encoder, Row};
 use forebay_core::bucket::{BackendKind, BackendSpec, BucketInfo};
 use forebay_core::checksum::{Checksum, ChecksumKind};
 use forebay_core::copies::{CopyHead, CopyLook, CopyRequest, Stamp, SurveyRequest};
+use forebay_core::egress::EndpointTrust;
 use forebay_core::etl::{Etl, Stage, Transformer};
 use forebay_core::intra::{
     DiskStatus, DiskUsage, Heartbeat, HeartbeatReply, JoinRequest, LeaderReply, LeaveReply,
@@ -88,7 +89,11 @@ fn commands() -> Vec<Command> {
         endpoint: Some("http://s3.test:9000".into()),
         root: None,
     };
-    let cached = BucketInfo::requested(bucket("images"), Some(backend));
+    // As versions without the rule for destinations wrote it.
+    let cached = BucketInfo {
+        endpoint_trust: EndpointTrust::Accepted,
+        ..BucketInfo::requested(bucket("images"), Some(backend))
+    };
     let etl = Etl {
         name: "resize".into(),
         by: Transformer::Push { url: "http://10.0.0.9:80".into() },
@@ -97,6 +102,7 @@ fn commands() -> Vec<Command> {
         stage: Stage::Running,
         job: "etl-1".into(),
         init: serde_json::json!({"id": "resize"}),
+        endpoint_trust: EndpointTrust::Accepted,
     };
     let stopped = Etl { stage: Stage::Stopped, ..etl.clone() };
     vec![
@@ -126,8 +132,16 @@ fn commands() -> Vec<Command> {
         Command::SetMaintenance { id: id("target-2"), on: false },
         Command::Retire { id: id("target-2"), leaving: Leaving::Remove },
         Command::RebalanceComplete { placed: 16, repaired: vec![(id("target-2"), 14)] },
-        Command::AttachCluster { alias: "other".into(), url: "http://10.0.1.1:1".into() },
-        Command::AttachCluster { alias: "former".into(), url: "http://10.0.2.1:1".into() },
+        Command::AttachCluster {
+            alias: "other".into(),
+            url: "http://10.0.1.1:1".into(),
+            endpoint_trust: EndpointTrust::Accepted,
+        },
+        Command::AttachCluster {
+            alias: "former".into(),
+            url: "http://10.0.2.1:1".into(),
+            endpoint_trust: EndpointTrust::Accepted,
+        },
         Command::DetachCluster { alias: "former".into() },
         Command::Remove { id: id("target-3") },
         Command::CreateEtl { etl: Box::new(etl.clone()) },

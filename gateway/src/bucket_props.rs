@@ -122,6 +122,7 @@ pub(crate) fn reset(info: &mut BucketInfo, state: &ClusterState) {
         id: info.id,
         created_ns: info.created_ns,
         created_version: info.created_version,
+        endpoint_trust: info.endpoint_trust,
         ..fresh
     };
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use forebay_core::bucket::BucketInfo;
 use forebay_core::cloud_name;
+use forebay_core::egress::EndpointTrust;
 use forebay_core::history;
 use forebay_core::intra::BackendHeadRequest;
 use forebay_core::origin::Origin;
@@ -184,7 +185,7 @@ impl Route {
             return Ok(());
         }
         let state = self.maps.load();
-        let request = BackendHeadRequest { info: info.clone().into() };
+        let request = BackendHeadRequest { info: info.clone().into(), endpoint_only: false };
         let mut last = None;
         for node in targets::alive(&state)? {
             match self.targets.post::<_, serde_json::Value>(node, BACKEND_HEAD, &request).await {
@@ -195,5 +196,39 @@ impl Route {
             }
         }
         Err(last.unwrap_or_else(|| Error::unavailable("no target could reach the backend")))
+    }
+
+    /// Checks that a target may call the endpoint that a bucket names. Passes if no target answers: the
+    /// endpoint is checked again whenever it is called.
+    pub(crate) async fn check_endpoint(&self, info: &BucketInfo) -> Result<()> {
+        if !info.has_endpoint() {
+            return Ok(());
+        }
+        let state = self.maps.load();
+        let request = BackendHeadRequest { info: info.clone().into(), endpoint_only: true };
+        for node in state.alive_targets() {
+            match self.targets.post::<_, serde_json::Value>(node, BACKEND_HEAD, &request).await {
+                Err(e)
+                    if matches!(e.code, ErrorCode::AccessDenied | ErrorCode::InvalidArgument) =>
+                {
+                    return Err(e);
+                }
+                Ok(_) => return Ok(()),
+                Err(_) => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Applies the rule for destinations to an endpoint that was accepted before there was one. An
+    /// endpoint that the rule closes stays accepted.
+    pub(crate) async fn judge_endpoint(&self, info: &mut BucketInfo) {
+        if !info.endpoint_trust.is_accepted() || !info.has_endpoint() {
+            return;
+        }
+        info.endpoint_trust = EndpointTrust::Judged;
+        if self.check_endpoint(info).await.is_err() {
+            info.endpoint_trust = EndpointTrust::Accepted;
+        }
     }
 }

@@ -257,6 +257,7 @@ impl Parts {
                 admin: admin::Admin {
                     maps: maps.clone(),
                     changes: changes.clone(),
+                    route: route.clone(),
                     group: group.clone(),
                     leadership: leadership.clone(),
                     peer: targets.peer().clone(),

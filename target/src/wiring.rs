@@ -7,7 +7,7 @@ use std::time::Instant;
 use forebay_client::PeerClient;
 use forebay_core::Result;
 use forebay_core::config::NodeConfig;
-use forebay_core::egress::Egress;
+use forebay_core::egress::{Egress, EgressPolicy};
 use forebay_core::intra::{DiskStatus, DiskUsage, NodeUsage};
 use forebay_core::state::Role;
 use forebay_node::audit::Audit;
@@ -27,6 +27,7 @@ use crate::cache::{CacheWatch, Evictor, Gate, Rules, Watermarks};
 use crate::destroyed;
 use crate::disks;
 use crate::download::Downloads;
+use crate::egress::WebRules;
 use crate::etl::{self, Etls};
 use crate::http::{Context, Front};
 use crate::job::build::builds::Builds;
@@ -71,10 +72,10 @@ pub async fn run(
 
     let folder_roots = config.folder.roots.iter().map(Into::into).collect();
     let counted = metrics.clone();
-    let mut settings = BackendSettings::from_env(folder_roots);
-    if config.download.allow_private {
-        settings.origin.reach = Egress::Private;
-    }
+    let policy = EgressPolicy::of(&config)?;
+    let allow_private = config.download.allow_private;
+    let web = if allow_private { Egress::Private } else { Egress::Public };
+    let settings = BackendSettings::from_env(folder_roots).guarded_by(&policy, web);
     let backends = Backends::new(
         settings,
         Arc::new(move |provider, op, result| counted.backend_request(provider, op, result)),
@@ -117,6 +118,7 @@ pub async fn run(
         store.clone(),
         objects.clone(),
         config.disk.clone(),
+        disks::DiskRoots::of(&config),
         node_dir.clone(),
         notes,
         lifecycle.clone(),
@@ -135,14 +137,15 @@ pub async fn run(
         &lifecycle,
     );
     let shards = Shards::new(objects.clone(), lifecycle.clone());
-    let etls = Etls::new(objects.clone(), maps.clone(), config.etl.clone())?;
+    let etls = Etls::new(objects.clone(), maps.clone(), config.etl.clone(), &policy)?;
+    let web = WebRules::new(policy, allow_private);
     let jobs = Jobs::new(
         objects.clone(),
         identity.id.clone(),
         peer.clone(),
         shards.clone(),
         etls.clone(),
-        config.download.allow_private,
+        web.clone(),
         lifecycle.clone(),
         job_notes,
     );
@@ -152,7 +155,8 @@ pub async fn run(
     let root = &config.promote.root;
     let promotions = Promotions::new(objects.clone(), jobs.clone(), root, lifecycle.clone());
     lifecycle.spawn(etl::follow(etls.clone(), jobs.clone(), maps.clone(), lifecycle.token()));
-    let downloads = Downloads::new(objects.clone(), jobs.clone(), config.download, &lifecycle)?;
+    let downloads =
+        Downloads::new(objects.clone(), jobs.clone(), config.download, web, &lifecycle)?;
     let limits = &config.limits;
     let relay = Relay::new(&identity, &peer);
     let batches = Budget::new(limits.batch_memory.0, limits.batches, metrics.clone());

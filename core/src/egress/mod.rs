@@ -5,12 +5,14 @@
 //! redirects.
 
 mod allow;
+mod endpoint;
 mod scope;
 
 use std::net::IpAddr;
 use std::sync::Arc;
 
 pub use self::allow::AllowEntry;
+pub use self::endpoint::{EndpointTrust, Server, is_clouds_own};
 use self::scope::Scope;
 use crate::config::NodeConfig;
 use crate::error::{Error, ErrorCode, Result};
@@ -40,6 +42,12 @@ impl Egress {
             Scope::Private => self == Self::Private,
             Scope::Never => false,
         }
+    }
+}
+
+impl From<Egress> for EgressRule {
+    fn from(reach: Egress) -> Self {
+        Self::new(reach, [])
     }
 }
 
@@ -75,11 +83,11 @@ impl EgressRule {
         let host = bare(host);
         if let Ok(ip) = host.parse::<IpAddr>() {
             let opened = self.allow.iter().any(|entry| entry.opens_address(ip, Some(port)));
-            return if opened || self.reach.allows(ip) {
-                Ok(())
-            } else {
-                Err(refusal(&host, port))
-            };
+            if opened || self.reach.allows(ip) {
+                return Ok(());
+            }
+            let entry = AllowEntry::exactly(&host, port).to_string();
+            return Err(refusal(&entry, &entry));
         }
         // A resolver does not see the port, so the ports of a name are decided here.
         let mut ports = self.allow.iter().filter_map(|entry| entry.port_of(&host)).peekable();
@@ -123,14 +131,10 @@ impl EgressRule {
     }
 }
 
-/// The error for a destination that is closed: an address, or a name all of whose addresses are.
-pub fn refusal(host: &str, port: u16) -> Error {
-    let shown = match host.contains(':') {
-        true => format!("[{host}]:{port}"),
-        false => format!("{host}:{port}"),
-    };
-    Error::new(ErrorCode::AccessDenied, format!("this node may not call {shown}")).hint(format!(
-        "{SETTING} = [\"{shown}\"] in the configuration of the targets opens it; \
+/// The error for a destination that is closed. `entry` would open it.
+pub fn refusal(destination: &str, entry: &str) -> Error {
+    Error::new(ErrorCode::AccessDenied, format!("this node may not call {destination}")).hint(format!(
+        "{SETTING} = [\"{entry}\"] in the configuration of the targets opens it; \
          download.allow_private opens private networks for downloads; link-local addresses open one by \
          one alone"
     ))

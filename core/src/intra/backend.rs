@@ -20,6 +20,9 @@ pub const BACKEND_LIST_PATH: &str = "/internal/v1/backend/list";
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct BackendHeadRequest {
     pub info: Arc<BucketInfo>,
+    /// Checks only whether this target may call the endpoint.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub endpoint_only: bool,
 }
 
 /// `POST /internal/v1/backend/list` on a target: lists one bucket at its backend.

@@ -156,7 +156,9 @@ impl ClusterState {
             Command::DeleteEtl { name } => {
                 self.etls.remove(&name).ok_or_else(|| unknown_etl(&name))?;
             }
-            Command::AttachCluster { alias, url } => self.attach(alias, url)?,
+            Command::AttachCluster { alias, url, endpoint_trust } => {
+                self.attach(alias, url, endpoint_trust)?;
+            }
             Command::DetachCluster { alias } => self.detach(&alias)?,
         }
         Ok(())

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Leaving, Role, is_zero};
 use crate::bucket::BucketInfo;
+use crate::egress::EndpointTrust;
 use crate::etl::Etl;
 use crate::name::{Bucket, NodeId};
 use crate::settings::Change;
@@ -78,6 +79,9 @@ pub enum Command {
     AttachCluster {
         alias: String,
         url: String,
+        /// Whether the URL was checked against the rule for destinations.
+        #[serde(default, skip_serializing_if = "EndpointTrust::is_accepted")]
+        endpoint_trust: EndpointTrust,
     },
     DetachCluster {
         alias: String,

@@ -62,7 +62,7 @@ impl Command {
                 let is_known = state.etls.contains_key(&etl.name);
                 check_count("transforms", state.etls.len(), is_known, MAX_ETLS)
             }
-            Self::AttachCluster { alias, url } => {
+            Self::AttachCluster { alias, url, .. } => {
                 check_length("the alias of a cluster", alias, MAX_ALIAS_BYTES)?;
                 check_url("the URL of a cluster", url)?;
                 let is_known = state.remotes.contains_key(alias);
@@ -137,6 +137,7 @@ fn check_count(what: &str, count: usize, is_known: bool, limit: usize) -> Result
 mod tests {
     use super::*;
     use crate::bucket::{BackendKind, BackendSpec};
+    use crate::egress::EndpointTrust;
     use crate::name::Provider;
 
     fn create(name: &str) -> BucketInfo {
@@ -173,6 +174,7 @@ mod tests {
         let attach = |alias: &str, url: &str| Command::AttachCluster {
             alias: alias.to_owned(),
             url: url.to_owned(),
+            endpoint_trust: EndpointTrust::Judged,
         };
         assert!(refused(&attach("far", &url)).contains("the limit is 2048"));
         assert!(refused(&attach(&long, "http://far:1")).contains("the limit is 64"));
@@ -194,7 +196,9 @@ mod tests {
     #[test]
     fn no_url_in_the_state_has_a_password() {
         for url in ["http://user:planted@far:1/x", "https://planted@far", "http://a:planted@b?c"] {
-            let attach = Command::AttachCluster { alias: "far".into(), url: url.into() };
+            let endpoint_trust = EndpointTrust::Judged;
+            let attach =
+                Command::AttachCluster { alias: "far".into(), url: url.into(), endpoint_trust };
             let mut info = create("b");
             info.backend = Some(BackendSpec {
                 kind: BackendKind::S3,

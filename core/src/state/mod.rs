@@ -6,7 +6,7 @@
 //!
 //! [`Node`] is a member and [`Command`] a change. This file has the state and the queries on it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -61,6 +61,9 @@ pub struct ClusterState {
     /// URLs of other clusters whose buckets are accessible from here, by alias.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub remotes: BTreeMap<String, String>,
+    /// Aliases of the clusters whose URLs were checked when they were attached.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    judged_remotes: BTreeSet<String>,
 }
 
 impl ClusterState {
@@ -105,8 +108,10 @@ impl ClusterState {
 
     /// The properties of a new `bucket`, with the cluster's defaults.
     pub fn requested(&self, bucket: Bucket, backend: Option<BackendSpec>) -> BucketInfo {
-        let backend = backend.or_else(|| self.behind(&bucket));
-        let mut info = BucketInfo::requested(bucket, backend);
+        let behind = if backend.is_none() { self.behind(&bucket) } else { None };
+        let attached = behind.as_ref().map(|_| self.trust_of(&bucket.namespace.uuid));
+        let mut info = BucketInfo::requested(bucket, backend.or(behind));
+        info.endpoint_trust = attached.unwrap_or(info.endpoint_trust);
         if let serde_json::Value::Object(defaults) = self.settings.bucket_defaults() {
             info.extra = defaults.into_iter().collect();
             for section in OF_BUCKETS {

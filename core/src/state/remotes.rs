@@ -4,12 +4,18 @@ use std::sync::Arc;
 
 use super::ClusterState;
 use crate::bucket::{BackendKind, BackendSpec};
+use crate::egress::EndpointTrust;
 use crate::error::{Error, ErrorCode, Result};
 use crate::name::{Bucket, Provider};
 
 impl ClusterState {
     /// Adds another cluster. Its known buckets change to the new URL.
-    pub(super) fn attach(&mut self, alias: String, url: String) -> Result<()> {
+    pub(super) fn attach(
+        &mut self,
+        alias: String,
+        url: String,
+        endpoint_trust: EndpointTrust,
+    ) -> Result<()> {
         let fits = alias.len() >= 2
             && alias.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_'));
         if !fits {
@@ -22,10 +28,16 @@ impl ClusterState {
         }
         let url = url.trim_end_matches('/').to_owned();
         for info in self.buckets.values_mut().filter(|i| i.bucket.namespace.uuid == alias) {
-            if let Some(backend) = &mut Arc::make_mut(info).backend {
+            let info = Arc::make_mut(info);
+            info.endpoint_trust = endpoint_trust;
+            if let Some(backend) = &mut info.backend {
                 backend.endpoint = Some(url.clone());
             }
         }
+        match endpoint_trust {
+            EndpointTrust::Judged => self.judged_remotes.insert(alias.clone()),
+            EndpointTrust::Accepted => self.judged_remotes.remove(&alias),
+        };
         self.remotes.insert(alias, url);
         Ok(())
     }
@@ -33,9 +45,18 @@ impl ClusterState {
     /// Removes another cluster and its buckets.
     pub(super) fn detach(&mut self, alias: &str) -> Result<()> {
         self.remotes.remove(alias).ok_or_else(|| unknown_cluster(alias))?;
+        self.judged_remotes.remove(alias);
         // Cached objects of its buckets could not be validated any more.
         self.buckets.retain(|_, info| info.bucket.namespace.uuid != alias);
         Ok(())
+    }
+
+    /// Whether the URL of an attached cluster was checked when it was attached.
+    pub fn trust_of(&self, alias: &str) -> EndpointTrust {
+        match self.judged_remotes.contains(alias) {
+            true => EndpointTrust::Judged,
+            false => EndpointTrust::Accepted,
+        }
     }
 
     /// The backend of a bucket of another cluster, if that is attached.

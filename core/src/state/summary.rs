@@ -79,7 +79,7 @@ impl Command {
                 Summary::new("transform changed", &etl.name).with(stage)
             }
             Self::DeleteEtl { name } => Summary::new("transform removed", name),
-            Self::AttachCluster { alias, url } => {
+            Self::AttachCluster { alias, url, .. } => {
                 Summary::new("cluster attached", alias).with(format!("url={url}"))
             }
             Self::DetachCluster { alias } => Summary::new("cluster detached", alias),
@@ -93,7 +93,8 @@ fn differences(before: &BucketInfo, after: &BucketInfo) -> String {
     let value = |info: &BucketInfo| serde_json::to_value(info).unwrap_or_default();
     compare("", &value(before), &value(after), &mut found);
     // Set by the cluster, not by the sender.
-    found.retain(|(key, _)| !matches!(key.as_str(), "id" | "created_ns" | "created_version"));
+    let by_cluster = ["id", "created_ns", "created_version", "endpoint_trust"];
+    found.retain(|(key, _)| !by_cluster.contains(&key.as_str()));
     join(found)
 }
 

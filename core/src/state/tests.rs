@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::bucket::BackendKind;
+use crate::egress::EndpointTrust;
 use crate::error::ErrorCode;
 use crate::name::Provider;
 use crate::settings::Change;
@@ -170,8 +171,11 @@ fn a_renamed_bucket_keeps_its_id_and_its_objects_lie_with_former_owners() {
 #[test]
 fn a_bucket_of_an_attached_cluster_has_that_cluster_behind_it() {
     let mut s = ClusterState::default();
-    let attach =
-        |alias: &str, url: &str| Command::AttachCluster { alias: alias.into(), url: url.into() };
+    let attach = |alias: &str, url: &str| Command::AttachCluster {
+        alias: alias.into(),
+        url: url.into(),
+        endpoint_trust: EndpointTrust::Accepted,
+    };
     for (alias, url) in [("a", "http://x"), ("a b", "http://x"), ("far", "x"), ("far", "")] {
         assert!(s.apply(1, attach(alias, url)).is_err(), "{alias} {url}");
     }
@@ -190,6 +194,29 @@ fn a_bucket_of_an_attached_cluster_has_that_cluster_behind_it() {
     s.apply(5, Command::DetachCluster { alias: "far".into() }).unwrap();
     assert!(s.bucket(&bucket).is_err() && s.requested(bucket, None).backend.is_none());
     assert!(s.apply(6, Command::DetachCluster { alias: "far".into() }).is_err());
+}
+
+#[test]
+fn the_buckets_of_a_cluster_are_judged_if_its_url_was() {
+    let mut s = ClusterState::default();
+    let attach = |endpoint_trust| {
+        let (alias, url) = ("far".to_owned(), "http://x:1".to_owned());
+        Command::AttachCluster { alias, url, endpoint_trust }
+    };
+    let bucket = Bucket::parse_uri("ais://@far/b").unwrap().0;
+    // A log of an earlier version has no such field.
+    let old = r#"{"op":"attach_cluster","alias":"far","url":"http://x:1"}"#;
+    assert_eq!(serde_json::from_str::<Command>(old).unwrap(), attach(EndpointTrust::Accepted));
+    s.apply(1, attach(EndpointTrust::Accepted)).unwrap();
+    let json = serde_json::to_string(&s).unwrap();
+    assert!(!json.contains("judged"), "an accepted URL is written as before: {json}");
+    let info = s.requested(bucket.clone(), None);
+    assert_eq!(info.endpoint_trust, EndpointTrust::Accepted);
+    s.apply(2, Command::CreateBucket { info: Box::new(info), now_ns: 7 }).unwrap();
+    s.apply(3, attach(EndpointTrust::Judged)).unwrap();
+    assert_eq!(s.bucket(&bucket).unwrap().endpoint_trust, EndpointTrust::Judged);
+    let other = Bucket::parse_uri("ais://@far/c").unwrap().0;
+    assert_eq!(s.requested(other, None).endpoint_trust, EndpointTrust::Judged);
 }
 
 #[test]

@@ -3,22 +3,24 @@
 use axum::http::HeaderMap;
 use axum::response::Response;
 use forebay_client::PeerClient;
+use forebay_core::egress::EndpointTrust;
 use forebay_core::settings::{self, Change};
 use forebay_core::state::{Command, Leaving, Node, Role};
 use forebay_core::v1::action::lower_keys;
 use forebay_core::v1::headers as v1;
 use forebay_core::v1::query::Query;
-use forebay_core::{Error, ErrorCode, NodeId, Result};
+use forebay_core::{Bucket, Error, ErrorCode, NodeId, Result};
 use forebay_node::clock::unix_ns;
 use forebay_node::maps::Maps;
 use forebay_node::reply::text;
 use serde_json::Value;
 
 use super::{done, naming_no_effect, removal};
-use crate::changes::Changes;
+use crate::changes::{self, Changes};
 use crate::cluster::leadership::LeaderWatch;
 use crate::cluster::rebalance::job_id;
 use crate::meta::group::Group;
+use crate::route::Route;
 
 /// Parameters of a request to set the configuration that are not settings themselves.
 const NOT_SETTINGS: [&str; 2] = ["transient", "provider"];
@@ -40,6 +42,7 @@ const NOTHING_TO_DO: [&str; 4] = ["rotate-logs", "reset-stats", "clear-lcache", 
 pub(crate) struct Admin {
     pub(crate) maps: Maps,
     pub(crate) changes: Changes,
+    pub(crate) route: Route,
     pub(crate) group: Group,
     pub(crate) leadership: LeaderWatch,
     pub(crate) peer: PeerClient,
@@ -87,14 +90,11 @@ impl Admin {
                     query.get(key).or(header).unwrap_or_default().to_owned()
                 };
                 let alias = said("alias", v1::REMOTE_ALIAS);
-                self.changes
-                    .commit(match item {
-                        "attach" => {
-                            Command::AttachCluster { alias, url: said("url", v1::REMOTE_URL) }
-                        }
-                        _ => Command::DetachCluster { alias },
-                    })
-                    .await?;
+                let command = match item {
+                    "attach" => self.attach(alias, said("url", v1::REMOTE_URL)).await?,
+                    _ => Command::DetachCluster { alias },
+                };
+                self.changes.commit(command).await?;
                 Ok(done())
             }
             item @ ("proxy" | "enable-backend" | "disable-backend") => {
@@ -103,6 +103,28 @@ impl Admin {
             }
             _ => Err(Error::invalid(format!("invalid request URI: 'PUT /v1/cluster/{items}'"))),
         }
+    }
+
+    /// The change that adds another cluster. Fails if the targets may not call it.
+    async fn attach(&self, alias: String, url: String) -> Result<Command> {
+        let attach = Command::AttachCluster {
+            alias: alias.clone(),
+            url: url.clone(),
+            endpoint_trust: EndpointTrust::Judged,
+        };
+        let known = self.maps.load();
+        let mut state = known.as_ref().clone();
+        let (version, limits) = (state.version, attach.check_limits(&known));
+        // A change that the state refuses is refused and logged when it is committed.
+        if limits.and_then(|()| state.apply(version, attach.clone())).is_err() {
+            return Ok(attach);
+        }
+        let bucket = Bucket::from_parts("any", "ais", &format!("@{alias}#"))?;
+        let checked = self.route.check_endpoint(&state.requested(bucket, None)).await;
+        if let (Err(e), Some(summary)) = (&checked, attach.summary(&known)) {
+            changes::log(&summary, Err(e));
+        }
+        checked.map(|()| attach)
     }
 
     async fn configure(&self, change: Change, reset: bool) -> Result<Response> {

@@ -290,8 +290,9 @@ async fn create(state: &Buckets, call: &Call) -> Result<Response> {
             format!("bucket \"{}\" already exists", found.info.bucket),
         ));
     }
-    if !call.query.flag("dont_head_remote_bck") {
-        state.route.check_backend(&info).await?;
+    match call.query.flag("dont_head_remote_bck") {
+        true => state.route.check_endpoint(&info).await?,
+        false => state.route.check_backend(&info).await?,
     }
     let command = Command::CreateBucket { info: Box::new(info), now_ns: unix_ns() };
     state.changes.commit(command).await?;
@@ -365,6 +366,7 @@ async fn set_props(
         // Temporary objects must not be written to every bucket.
         state.route.check_backend(&info).await?;
     }
+    state.route.judge_endpoint(&mut info).await;
     let job = bucket_jobs::made_necessary(&before, &info);
     let kept = bucket_props::without_effect(&before, &info);
     state.changes.commit(Command::SetBucket { info: Box::new(info) }).await?;

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use forebay_core::backend_access::{Access, BackendAccess, CloudIdentity};
 use forebay_core::bucket::{BackendKind, BackendSpec, BucketInfo};
+use forebay_core::egress::EndpointTrust;
 use forebay_core::error::{Error, ErrorCode, Result};
 use forebay_core::size::ByteRange;
 use futures::TryStreamExt;
@@ -27,7 +28,7 @@ impl Backends {
         let Some(spec) = &info.backend else {
             return Err(Error::invalid(format!("bucket \"{}\" has no backend", info.bucket)));
         };
-        let identity = self.identity(spec).await;
+        let identity = self.identity(spec, info.endpoint_trust).await;
         let backend = match self.bare(info, spec).await {
             Ok(backend) => backend,
             Err(error) => {
@@ -46,7 +47,7 @@ impl Backends {
         Ok(BackendAccess { identity, list, get, put, example })
     }
 
-    async fn identity(&self, spec: &BackendSpec) -> CloudIdentity {
+    async fn identity(&self, spec: &BackendSpec, trust: EndpointTrust) -> CloudIdentity {
         let endpoint = spec.endpoint.as_deref();
         let none = |why: &str, place: Option<&str>| CloudIdentity {
             credential: format!("none: {why}"),
@@ -54,9 +55,9 @@ impl Backends {
             ..CloudIdentity::default()
         };
         match spec.kind {
-            BackendKind::S3 => self.s3.identity(endpoint).await,
+            BackendKind::S3 => self.s3.identity(endpoint, trust).await,
             BackendKind::Gcs => self.gcs.identity(endpoint),
-            BackendKind::Azure => self.azure.identity(endpoint).await,
+            BackendKind::Azure => self.azure.identity(endpoint, trust).await,
             BackendKind::Http => none("web servers are called without one", endpoint),
             BackendKind::Ais => none("other clusters are called without one", endpoint),
             BackendKind::Folder => {
@@ -71,7 +72,8 @@ impl Backends {
             BackendKind::Gcs => {
                 let own: &str = &info.bucket.name;
                 let name = if spec.bucket.is_empty() { own } else { &spec.bucket };
-                let Ok(client) = self.gcs.client(spec.endpoint.as_deref()).await else {
+                let (endpoint, trust) = (spec.endpoint.as_deref(), info.endpoint_trust);
+                let Ok(client) = self.gcs.client_of(endpoint, trust).await else {
                     return Access::unknown(NOT_WRITTEN);
                 };
                 GcsBackend::new(client, info.bucket.clone(), name).may_write().await

@@ -8,6 +8,7 @@ mod access;
 mod adaptive;
 pub mod azure;
 mod bounded;
+mod checks;
 pub(crate) mod composed;
 pub mod faulty;
 pub mod folder;

@@ -1,16 +1,23 @@
 //! Names of a bucket and its server, and the error messages that all kinds of backends share.
 
+use std::error::Error as StdError;
 use std::fmt::Display;
 
 use forebay_core::date::parse_http;
 use forebay_core::error::{Error, ErrorCode};
 use forebay_core::name::Bucket;
 
+use crate::egress;
+
 /// Retry-After in seconds if credentials could not be renewed.
 const CREDENTIALS_PAUSE_S: u32 = 2;
 
 /// Seconds by which clocks may differ: the limit of the strictest cloud.
 const FORGIVEN_S: u64 = 300;
+
+/// Why no credential is sent to an endpoint that a bucket names.
+pub(super) const UNTRUSTED: &str = "credentials go to the configured endpoint, to the cloud's own hosts \
+     and to hosts that egress.allow of the targets names alone";
 
 /// A bucket and its server, as errors name them. Hints are added by each kind.
 #[derive(Clone)]
@@ -24,6 +31,13 @@ impl Place {
     /// The error for a call that the server rejected, about the object `name`, or about the bucket.
     pub(super) fn refused(&self, code: ErrorCode, said: &str, name: Option<&str>) -> Error {
         Error::new(code, format!("{} refused {}: {said}", self.endpoint, self.subject(name)))
+    }
+
+    /// The error of a request that the rule for destinations stopped.
+    pub(super) fn blocked(&self, e: &(dyn StdError + 'static)) -> Option<Error> {
+        let error = egress::blocked(e)?;
+        let text = format!("bucket \"{}\" cannot be used: {}", self.bucket, error.message);
+        Some(Error { message: text, ..error })
     }
 
     /// The subject of a call in an error message.

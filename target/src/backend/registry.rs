@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use forebay_core::bucket::{BackendKind, BackendSpec, BucketInfo};
 use forebay_core::cloud_rules::{CloudRule, CloudRules, Compose};
+use forebay_core::egress::{Egress, EgressPolicy, EndpointTrust};
 use forebay_core::error::{Error, Result};
 use forebay_core::locks::MutexExt;
 use forebay_core::name::Bucket;
@@ -15,6 +16,7 @@ use tokio::sync::Semaphore;
 
 use super::Backend;
 use super::azure::{AzureBackend, AzureClients, AzureSettings};
+use super::checks::AcceptedEndpoints;
 use super::composed::{Announced, Composing, Gathers};
 use super::folder::FolderBackend;
 use super::gcs::{GcsBackend, GcsClients, GcsSettings};
@@ -68,12 +70,24 @@ impl BackendSettings {
         let (s3, gcs) = (S3Settings::from_env(), GcsSettings::from_env());
         Self { folder_roots, s3, gcs, azure: AzureSettings::from_env(), ..Self::default() }
     }
+
+    /// The settings with this policy for the destinations of buckets, and networks of web servers.
+    #[must_use]
+    pub fn guarded_by(mut self, policy: &EgressPolicy, web: Egress) -> Self {
+        self.s3.egress = policy.clone();
+        self.gcs.egress = policy.clone();
+        self.azure.egress = policy.clone();
+        self.remote.egress = policy.clone();
+        (self.origin.egress, self.origin.reach) = (policy.clone(), web);
+        self
+    }
 }
 
 /// The cached backend of a bucket.
 #[derive(Clone)]
 struct Known {
     spec: BackendSpec,
+    trust: EndpointTrust,
     /// Without retries and timeouts: those depend on the request.
     raw: Raw,
     limits: Arc<Limits>,
@@ -107,9 +121,11 @@ const SHARED: [CloudRule; 3] =
     [CloudRule::Concurrency, CloudRule::RequestsPerSecond, CloudRule::BytesPerSecond];
 
 impl Known {
-    fn shares(&self, spec: &BackendSpec, rules: &CloudRules, targets: usize) -> bool {
-        let same = |rule: &CloudRule| self.rules.number(*rule) == rules.number(*rule);
-        self.spec == *spec && self.targets == targets && SHARED.iter().all(same)
+    fn shares(&self, info: &BucketInfo, targets: usize) -> bool {
+        let same = |rule: &CloudRule| self.rules.number(*rule) == info.cloud.number(*rule);
+        let is_same =
+            info.backend.as_ref() == Some(&self.spec) && self.trust == info.endpoint_trust;
+        is_same && self.targets == targets && SHARED.iter().all(same)
     }
 }
 
@@ -126,6 +142,7 @@ pub struct Backends {
     ledger: Ledger,
     gathers: Gathers,
     permits: Mutex<HashMap<String, Arc<Semaphore>>>,
+    pub(super) accepted: AcceptedEndpoints,
 }
 
 impl Backends {
@@ -137,7 +154,21 @@ impl Backends {
         let bytes: BytesHook = Arc::new(|_, _| {});
         let (known, permits, journals) = (Mutex::default(), Mutex::default(), Journals::default());
         let (ledger, gathers) = (Ledger::default(), Gathers::default());
-        Self { settings, hook, bytes, s3, gcs, azure, known, journals, ledger, gathers, permits }
+        let accepted = AcceptedEndpoints::default();
+        Self {
+            settings,
+            hook,
+            bytes,
+            s3,
+            gcs,
+            azure,
+            known,
+            journals,
+            ledger,
+            gathers,
+            permits,
+            accepted,
+        }
     }
 
     /// `bytes` is called for the bytes received from backends.
@@ -176,7 +207,7 @@ impl Backends {
         };
         let rules = &info.cloud;
         let known = self.known().get(&info.id).cloned();
-        let known = match known.filter(|known| known.shares(spec, rules, targets)) {
+        let known = match known.filter(|known| known.shares(info, targets)) {
             Some(known) if known.rules == *rules => return Ok(known.backend),
             // Learned limits and used budgets are shared, even if a request has its own timeouts.
             Some(known) => {
@@ -191,8 +222,8 @@ impl Backends {
                 let bytes = rules.number(CloudRule::BytesPerSecond).unwrap_or(0);
                 let pace = Arc::new(Pace::new(bytes as f64, targets));
                 let backend = self.chain(info.id, &raw, &limits, &pace, rules);
-                let (spec, rules) = (spec.clone(), *rules);
-                Known { spec, raw, limits, pace, targets, rules, backend }
+                let (spec, trust, rules) = (spec.clone(), info.endpoint_trust, *rules);
+                Known { spec, trust, raw, limits, pace, targets, rules, backend }
             }
         };
         let backend = Arc::clone(&known.backend);
@@ -278,24 +309,28 @@ impl Backends {
 
     async fn raw(&self, info: &BucketInfo, spec: &BackendSpec) -> Result<Raw> {
         let bucket: &Bucket = &info.bucket;
+        if self.guard_of(info, spec)?.is_accepted() {
+            self.accepted.warn(info, spec);
+        }
+        let (named, trust) = (spec.endpoint.as_deref(), info.endpoint_trust);
         let bill = self.ledger.of(info);
         let billed = || bill.clone().unwrap_or_else(|| Arc::new(Bill::unseen(spec.kind)));
         let name = if spec.bucket.is_empty() { &bucket.name } else { spec.bucket.as_str() };
         let (backend, provider, endpoint): (Arc<dyn Backend>, _, _) = match spec.kind {
             BackendKind::S3 => {
-                let client = self.s3.client(spec.endpoint.as_deref()).await?;
+                let client = self.s3.client_of(named, trust).await?;
                 let endpoint = client.endpoint.clone();
                 let backend = S3Backend::new(client, bucket.clone(), name).billing(billed());
                 (Arc::new(backend), "aws", endpoint)
             }
             BackendKind::Gcs => {
-                let client = self.gcs.client(spec.endpoint.as_deref()).await?;
+                let client = self.gcs.client_of(named, trust).await?;
                 let endpoint = client.endpoint.clone();
                 let backend = GcsBackend::new(client, bucket.clone(), name).billing(billed());
                 (Arc::new(backend), "gcp", endpoint)
             }
             BackendKind::Azure => {
-                let client = self.azure.client(spec.endpoint.as_deref()).await;
+                let client = self.azure.client_of(named, trust).await;
                 let client = client.map_err(|e| Error {
                     message: format!("bucket \"{bucket}\" cannot be used: {}", e.message),
                     ..e
@@ -310,7 +345,8 @@ impl Backends {
                 (Arc::new(origin.billing(billed())), "ht", url.unwrap_or_default().to_owned())
             }
             BackendKind::Ais => {
-                let (url, settings) = (spec.endpoint.as_deref(), self.settings.remote.clone());
+                let settings = RemoteSettings { trust, ..self.settings.remote.clone() };
+                let url = named;
                 let remote = RemoteBackend::new(bucket.clone(), name, url, settings)?;
                 (Arc::new(remote.billing(billed())), "ais", url.unwrap_or_default().to_owned())
             }

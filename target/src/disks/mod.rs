@@ -1,6 +1,7 @@
 //! Commands that take disks in and out of use while the target runs, and their record for restarts.
 
 mod notes;
+mod roots;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -14,6 +15,7 @@ use tokio::sync::Mutex;
 
 pub(crate) use self::notes::Notes;
 use self::notes::settings_of;
+pub(crate) use self::roots::DiskRoots;
 use crate::object::ObjectService;
 use crate::store::{DiskState, Store, Volume, blocking};
 
@@ -29,6 +31,7 @@ struct Inner {
     objects: ObjectService,
     /// Disks of the configuration file.
     configured: Vec<DiskConfig>,
+    roots: DiskRoots,
     /// Folder of the node, with the record.
     folder: PathBuf,
     /// One command at a time.
@@ -41,12 +44,13 @@ impl DiskAdmin {
         store: Store,
         objects: ObjectService,
         configured: Vec<DiskConfig>,
+        roots: DiskRoots,
         folder: PathBuf,
         notes: Notes,
         lifecycle: Lifecycle,
     ) -> Self {
         let notes = Mutex::new(notes);
-        Self(Arc::new(Inner { store, objects, configured, folder, notes, lifecycle }))
+        Self(Arc::new(Inner { store, objects, configured, roots, folder, notes, lifecycle }))
     }
 
     /// Continues commands that a restart interrupted.
@@ -98,10 +102,11 @@ impl DiskAdmin {
     async fn attach(&self, path: &Path, command: &DiskCommand) -> Result<()> {
         let mut notes = self.0.notes.lock().await;
         let here = self.0.store.disk_report().into_iter().map(|disk| disk.path).collect();
-        let new = path.to_owned();
-        blocking(move || check_folder(&new, here)).await?;
         let named = |disk: &&DiskConfig| Path::new(&disk.path) == path;
         let configured = self.0.configured.iter().find(named);
+        let roots = configured.is_none().then(|| self.0.roots.clone());
+        let new = path.to_owned();
+        blocking(move || check_folder(&new, here, roots.as_ref())).await?;
         let mut disk = configured.cloned().unwrap_or_else(|| DiskConfig {
             path: command.path.clone(),
             size: None,
@@ -264,13 +269,19 @@ fn text_of(path: &Path) -> String {
     path.display().to_string()
 }
 
-/// Checks that a new disk is a folder of its own, and contains only files of Forebay.
-fn check_folder(path: &Path, disks: Vec<PathBuf>) -> Result<()> {
+/// Checks that a new disk is below one of the roots, a folder of its own, and contains only files of
+/// Forebay.
+fn check_folder(path: &Path, disks: Vec<PathBuf>, roots: Option<&DiskRoots>) -> Result<()> {
     let look = |e: std::io::Error| {
         Error::invalid(format!("{} cannot be a disk: {e}", path.display()))
             .hint("make the folder on the target's machine, or mount the disk there")
     };
-    let real = std::fs::canonicalize(path).map_err(look)?;
+    let real = std::fs::canonicalize(path);
+    if let Some(roots) = roots {
+        // Before any other error, which would show what is on the machine.
+        roots.check(real.as_deref().unwrap_or(path))?;
+    }
+    let real = real.map_err(look)?;
     let mut names = std::fs::read_dir(&real).map_err(look)?;
     for disk in disks {
         let known = std::fs::canonicalize(&disk).unwrap_or_else(|_| disk.clone());

@@ -16,7 +16,6 @@ use forebay_core::intra::ListRequest;
 use forebay_core::job::JobKind;
 use forebay_core::list_page::Detail;
 use forebay_core::locks::MutexExt;
-use forebay_core::settings::DOWNLOAD_PRIVATE;
 use forebay_core::state::ClusterState;
 use forebay_core::v1::download::{still_running, unknown_download};
 use forebay_core::{Error, NodeId, Result, placement};
@@ -26,7 +25,7 @@ use tokio_util::sync::CancellationToken;
 
 use self::fetch::Fetcher;
 use self::progress::{Outcome, Progress};
-use crate::egress::Guarded;
+use crate::egress::{Guarded, WebRules};
 use crate::job::{Jobs, Registration, RequestJob};
 use crate::object::ObjectService;
 use crate::pace::Pace;
@@ -47,6 +46,7 @@ struct Inner {
     jobs: Jobs,
     config: DownloadConfig,
     lifecycle: Lifecycle,
+    web: WebRules,
     /// For the Internet alone.
     public: Guarded,
     /// For private networks too.
@@ -66,6 +66,7 @@ impl Downloads {
         objects: ObjectService,
         jobs: Jobs,
         config: DownloadConfig,
+        web: WebRules,
         lifecycle: &Lifecycle,
     ) -> Result<Self> {
         Ok(Self(Arc::new(Inner {
@@ -73,8 +74,9 @@ impl Downloads {
             jobs,
             config,
             lifecycle: lifecycle.clone(),
-            public: Guarded::new(Egress::Public, true)?,
-            private: Guarded::new(Egress::Private, true)?,
+            public: Guarded::new(web.rule(Egress::Public), true)?,
+            private: Guarded::new(web.rule(Egress::Private), true)?,
+            web,
             table: Mutex::default(),
         })))
     }
@@ -193,10 +195,12 @@ impl Downloads {
             Arc::make_mut(&mut info).freshness = Freshness::Always;
         }
         let limit = download.spec.limits.bytes_per_hour;
-        let private = self.0.config.allow_private || state.settings.has(DOWNLOAD_PRIVATE);
         Fetcher {
             objects: self.0.objects.clone(),
-            client: if private { &self.0.private } else { &self.0.public }.clone(),
+            client: match self.0.web.reach(state) {
+                Egress::Private => self.0.private.clone(),
+                Egress::Public | Egress::Loopback => self.0.public.clone(),
+            },
             info,
             spec: download.spec.clone(),
             pace: Arc::new(Pace::new(limit as f64 / 3600.0, state.alive_targets().count())),

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use forebay_core::bucket::BucketInfo;
 use forebay_core::config::{EtlCommand, EtlConfig};
-use forebay_core::egress::Egress;
+use forebay_core::egress::{AllowEntry, Egress, EgressPolicy, Server};
 use forebay_core::etl::{Etl, EtlCall, EtlPart, Transformer};
 use forebay_core::size::ByteRange;
 use forebay_core::v1::query::object_uri;
@@ -55,18 +55,35 @@ struct Inner {
     objects: ObjectService,
     maps: Maps,
     config: EtlConfig,
+    /// For services.
     client: Guarded,
+    /// For services that were registered before there was a rule for destinations.
+    accepted: Guarded,
+    /// For targets of this cluster.
+    targets: Guarded,
     notes: Notes,
     running: Running,
     turns: Arc<Semaphore>,
 }
 
 impl Etls {
-    pub(crate) fn new(objects: ObjectService, maps: Maps, config: EtlConfig) -> Result<Self> {
+    pub(crate) fn new(
+        objects: ObjectService,
+        maps: Maps,
+        config: EtlConfig,
+        policy: &EgressPolicy,
+    ) -> Result<Self> {
+        // The configuration names these, so they are the operator's.
+        let configured = config.services.iter().filter_map(|begin| begin.parse::<Url>().ok());
+        let configured = configured.filter_map(|url| Server::of(url.as_str()));
+        let configured = configured.map(|server| AllowEntry::exactly(&server.host, server.port));
+        let rule = policy.endpoints().with(configured);
         Ok(Self(Arc::new(Inner {
             objects,
             maps,
-            client: Guarded::new(Egress::Private, false)?,
+            client: Guarded::new(rule, false)?,
+            accepted: Guarded::new(policy.accepted(), false)?,
+            targets: Guarded::new(Egress::Private, false)?,
             notes: Notes::default(),
             running: Running::default(),
             turns: Arc::new(Semaphore::new(config.parallel)),
@@ -173,7 +190,11 @@ impl Etls {
         args: &'a str,
         timeout: Duration,
     ) -> Result<Service<'a>> {
-        let url = self.0.client.url(url)?;
+        let client = match etl.endpoint_trust.is_accepted() {
+            true => &self.0.accepted,
+            false => &self.0.client,
+        };
+        let url = client.url(url)?;
         let allowed = &self.0.config.services;
         if !allowed.is_empty() && !allowed.iter().any(|begin| is_under(&url, begin)) {
             return Err(Error::new(
@@ -183,7 +204,7 @@ impl Etls {
             .hint("etl.services of the targets' configuration says which it does"));
         }
         let who = format!("etl service {} at {}", etl.name, url.origin().ascii_serialization());
-        Ok(Service { client: &self.0.client, url, who, args, timeout })
+        Ok(Service { client, url, who, args, timeout })
     }
 
     fn command(&self, name: &str) -> Result<&EtlCommand> {
@@ -200,9 +221,10 @@ impl Etls {
         if owner.id == *self.0.objects.me() {
             return self.source(info, name).await;
         }
-        let url = self.0.client.url(&format!("{}{}", owner.url, object_uri(&info.bucket, name)))?;
+        let url =
+            self.0.targets.url(&format!("{}{}", owner.url, object_uri(&info.bucket, name)))?;
         let who = format!("target {}", owner.id);
-        let asked = self.0.client.request(Method::GET, url).send().await;
+        let asked = self.0.targets.request(Method::GET, url).send().await;
         let answer = asked.map_err(|e| failed(&who, &e))?;
         match answer.status() {
             StatusCode::OK => Ok(Transformed {

@@ -101,7 +101,10 @@ pub(super) async fn backend_head(
     State(context): State<Shared>,
     Json(request): Json<BackendHeadRequest>,
 ) -> Result<Response, Failure> {
-    context.objects.head_backend(&request.info).await?;
+    match request.endpoint_only {
+        true => context.objects.check_endpoint(&request.info).await?,
+        false => context.objects.head_backend(&request.info).await?,
+    }
     Ok(json(&serde_json::Value::Null))
 }
 

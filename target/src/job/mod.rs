@@ -37,6 +37,7 @@ use tokio_util::sync::CancellationToken;
 use self::notes::{Noted, Progress};
 use self::table::Table;
 use self::walked::Walked;
+use crate::egress::WebRules;
 use crate::etl::Etls;
 use crate::object::ObjectService;
 use crate::shard::Shards;
@@ -58,8 +59,8 @@ struct Inner {
     peer: PeerClient,
     shards: Shards,
     etls: Etls,
-    /// Whether a user's URL may point into private networks, whatever the cluster's settings say.
-    allow_private: bool,
+    /// Destinations of URLs of callers.
+    web: WebRules,
     lifecycle: Lifecycle,
     notes: Notes,
     table: Mutex<Table>,
@@ -170,7 +171,7 @@ impl Jobs {
         peer: PeerClient,
         shards: Shards,
         etls: Etls,
-        allow_private: bool,
+        web: WebRules,
         lifecycle: Lifecycle,
         notes: Notes,
     ) -> Self {
@@ -180,7 +181,7 @@ impl Jobs {
             peer,
             shards,
             etls,
-            allow_private,
+            web,
             lifecycle,
             notes,
             table: Mutex::default(),
@@ -324,10 +325,7 @@ impl Jobs {
         // Jobs that stop work on other targets end by themselves when they are stopped.
         let outcome = match job.spec.kind {
             JobKind::Ishard => ishard::run(&self.0.objects, &self.0.peer, job).await,
-            JobKind::Dsort => {
-                let allow_private = self.0.allow_private;
-                dsort::run(&self.0.objects, &self.0.peer, allow_private, job).await
-            }
+            JobKind::Dsort => dsort::run(&self.0.objects, &self.0.peer, &self.0.web, job).await,
             kind => tokio::select! {
                 outcome = archive::run(self, job), if kind == JobKind::Archive => outcome,
                 outcome = maintenance::run(self, job), if maintenance::is_maintenance(kind) => outcome,

@@ -109,6 +109,11 @@ impl ObjectService {
         self.0.parts.backends.access(&request.info, &request.prefix).await
     }
 
+    /// Checks whether this target may call the endpoint of a bucket.
+    pub(crate) async fn check_endpoint(&self, info: &BucketInfo) -> Result<()> {
+        self.0.parts.backends.check_endpoint(info).await
+    }
+
     /// Whether the bucket exists at its backend.
     pub(crate) async fn head_backend(&self, info: &BucketInfo) -> Result<()> {
         let backend = self.backend(info).await?;

@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{duration_ms, text};
+use crate::egress::EndpointTrust;
 use crate::error::{Error, Result};
 use crate::etl::{self, Etl, Stage, Transformer};
 use crate::v1::action::{lower_keys, parse_json};
@@ -70,6 +71,7 @@ pub fn requested(body: &[u8], job: String) -> Result<Etl> {
         stage: Stage::Running,
         job,
         init,
+        endpoint_trust: EndpointTrust::Judged,
     })
 }
 

@@ -12,6 +12,8 @@ use azure_core::http::{
     AsyncRawResponse, ClientOptions, HttpClient, Method, Request, RetryOptions, Transport, Url,
 };
 use azure_storage_blob::{BlobContainerClient, BlobContainerClientOptions};
+use forebay_core::bucket::BackendKind;
+use forebay_core::egress::{EgressPolicy, EndpointTrust, Server, is_clouds_own};
 use forebay_core::error::{Error, Result};
 use forebay_node::bill::Bill;
 use futures::StreamExt;
@@ -22,7 +24,7 @@ use super::credentials::{Account, AzureCredentials, entra, key_bytes, names_entr
 use super::sign::SharedKey;
 use crate::backend::RetryPolicy;
 use crate::backend::bounded::{MAX_ERROR_BYTES, MAX_LISTING_BYTES, is_long_head, long_head};
-use crate::egress::innermost;
+use crate::egress::{EndpointGuard, innermost};
 
 /// Settings for Azure Blob Storage.
 #[derive(Clone, Debug)]
@@ -32,6 +34,8 @@ pub struct AzureSettings {
     pub credentials: AzureCredentials,
     /// Used by buckets that name no endpoint themselves; the account's at Azure when absent.
     pub endpoint: Option<String>,
+    /// The destinations of endpoints that buckets name.
+    pub egress: EgressPolicy,
     pub connect_timeout: Duration,
     /// Longest wait for the first byte of a response; uploads get more by their size.
     pub read_timeout: Duration,
@@ -51,6 +55,7 @@ impl Default for AzureSettings {
             account: None,
             credentials: AzureCredentials::default(),
             endpoint: None,
+            egress: EgressPolicy::default(),
             connect_timeout: Duration::from_secs(3),
             read_timeout: Duration::from_secs(30),
             blocks_above: 64 << 20,
@@ -107,7 +112,7 @@ impl AzureClient {
 /// Clients created so far.
 pub(crate) struct AzureClients {
     pub(super) settings: AzureSettings,
-    clients: Mutex<HashMap<Option<String>, Arc<AzureClient>>>,
+    clients: Mutex<HashMap<(Option<String>, EndpointTrust), Arc<AzureClient>>>,
 }
 
 impl AzureClients {
@@ -115,19 +120,40 @@ impl AzureClients {
         Self { settings, clients: Mutex::default() }
     }
 
+    /// The guard for an endpoint that a bucket names, if it names one.
+    pub(crate) fn guard(
+        &self,
+        endpoint: Option<&str>,
+        trust: EndpointTrust,
+    ) -> Result<EndpointGuard> {
+        let AzureSettings { endpoint: configured, egress, .. } = &self.settings;
+        EndpointGuard::of(BackendKind::Azure, endpoint, trust, configured.as_deref(), egress)
+    }
+
     /// The client for `endpoint`, or for the configured endpoint if there is none.
+    #[cfg(test)]
     pub(crate) async fn client(&self, endpoint: Option<&str>) -> Result<Arc<AzureClient>> {
-        let own = endpoint.filter(|e| !e.is_empty()).map(str::to_owned);
+        self.client_of(endpoint, EndpointTrust::Judged).await
+    }
+
+    /// The client for an endpoint with this trust, or for the configured endpoint if there is none.
+    pub(crate) async fn client_of(
+        &self,
+        endpoint: Option<&str>,
+        trust: EndpointTrust,
+    ) -> Result<Arc<AzureClient>> {
+        let key = (endpoint.filter(|e| !e.is_empty()).map(str::to_owned), trust);
         let mut clients = self.clients.lock().await;
-        if let Some(client) = clients.get(&own) {
+        if let Some(client) = clients.get(&key) {
             return Ok(Arc::clone(client));
         }
-        let client = Arc::new(self.connect(own.as_deref())?);
-        clients.insert(own, Arc::clone(&client));
+        let own = key.0.as_deref();
+        let client = Arc::new(self.connect(own, &self.guard(own, trust)?)?);
+        clients.insert(key, Arc::clone(&client));
         Ok(client)
     }
 
-    fn connect(&self, own: Option<&str>) -> Result<AzureClient> {
+    fn connect(&self, own: Option<&str>, guard: &EndpointGuard) -> Result<AzureClient> {
         let settings = self.settings.clone();
         let account = settings.account.as_deref();
         let configured = service_url(settings.endpoint.as_deref(), account);
@@ -137,7 +163,8 @@ impl AzureClients {
         };
         let endpoint = service.as_str().trim_end_matches('/').to_owned();
         forebay_node::tls::choose_provider();
-        let http = reqwest::Client::builder()
+        let http = guard
+            .guard(reqwest::Client::builder())
             .connect_timeout(settings.connect_timeout)
             .redirect(reqwest::redirect::Policy::none())
             .user_agent(concat!("forebay/", env!("CARGO_PKG_VERSION")))
@@ -147,7 +174,7 @@ impl AzureClients {
         let (mut policies, mut token): (Vec<Arc<dyn Policy>>, _) = (Vec::new(), None);
         let mut signed = true;
         match &settings.credentials {
-            AzureCredentials::Key(key) => {
+            AzureCredentials::Key(key) if guard.is_trusted => {
                 let name = account.map_or_else(|| first_label(&service), str::to_owned);
                 policies.push(Arc::new(SharedKey::new(name, key_bytes(key)?)));
             }
@@ -247,14 +274,7 @@ fn first_label(url: &Url) -> String {
 
 /// Hosts of Azure and of its sovereign clouds.
 fn is_azure(url: &Url) -> bool {
-    const SUFFIXES: [&str; 4] = [
-        ".blob.core.windows.net",
-        ".blob.storage.azure.net",
-        ".blob.core.usgovcloudapi.net",
-        ".blob.core.chinacloudapi.cn",
-    ];
-    let known = url.host_str().is_some_and(|host| SUFFIXES.iter().any(|s| host.ends_with(s)));
-    known && url.scheme() == "https"
+    Server::of(url.as_str()).is_some_and(|server| is_clouds_own(BackendKind::Azure, &server))
 }
 
 #[cfg(test)]

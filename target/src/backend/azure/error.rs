@@ -58,7 +58,9 @@ impl Errors {
                 let why = first_line(&e.to_string());
                 self.place.no_credentials(is_transient(e), &why).hint(CREDENTIALS_HINT)
             }
-            ErrorKind::Connection | ErrorKind::Io => self.unavailable(&innermost(e)),
+            ErrorKind::Connection | ErrorKind::Io => {
+                self.place.blocked(e).unwrap_or_else(|| self.unavailable(&innermost(e)))
+            }
             // For example a response that cannot be parsed.
             _ => self.place.refused(ErrorCode::Unavailable, &innermost(e), name),
         }

@@ -1,17 +1,23 @@
 //! The identity with which Azure Blob Storage is called.
 
 use forebay_core::backend_access::CloudIdentity;
+use forebay_core::egress::EndpointTrust;
 
 use super::AzureCredentials;
 use super::client::AzureClients;
 use crate::backend::access::set;
+use crate::backend::place::UNTRUSTED;
 
 impl AzureClients {
     /// The identity for `endpoint`, or for the configured endpoint if there is none.
-    pub(crate) async fn identity(&self, endpoint: Option<&str>) -> CloudIdentity {
+    pub(crate) async fn identity(
+        &self,
+        endpoint: Option<&str>,
+        trust: EndpointTrust,
+    ) -> CloudIdentity {
         let settings = &self.settings;
         let account = settings.account.clone();
-        let (endpoint, signed) = match self.client(endpoint).await {
+        let (endpoint, signed) = match self.client_of(endpoint, trust).await {
             Ok(client) => (client.endpoint.clone(), client.signed),
             Err(_) => (endpoint.unwrap_or_default().to_owned(), true),
         };
@@ -21,9 +27,7 @@ impl AzureClients {
                  open to the public can be read"
                     .to_owned()
             }
-            _ if !signed => "none: the credential goes to the configured endpoint or Azure's own \
-                hosts alone"
-                .to_owned(),
+            _ if !signed => format!("none: {UNTRUSTED}"),
             AzureCredentials::Key(_) => "the key of the account".to_owned(),
             AzureCredentials::Sas(_) => "a shared access signature".to_owned(),
             AzureCredentials::Entra => entra(set),
@@ -61,16 +65,19 @@ mod tests {
                 ..AzureSettings::default()
             })
         };
-        let key = of(AzureCredentials::Key("cGxhbnRlZA==".into())).identity(None).await;
+        let key = of(AzureCredentials::Key("cGxhbnRlZA==".into()))
+            .identity(None, EndpointTrust::Judged)
+            .await;
         assert_eq!(key.credential, "the key of the account");
         assert_eq!(key.account.as_deref(), Some("images"));
         assert_eq!(key.endpoint, "https://images.blob.core.windows.net");
         let sas = of(AzureCredentials::Sas("sig=planted".into()));
-        let own = sas.identity(None).await;
+        let own = sas.identity(None, EndpointTrust::Judged).await;
         assert!(own.credential == "a shared access signature" && !own.endpoint.contains("planted"));
-        let other = sas.identity(Some("https://elsewhere.example.org")).await;
+        let other =
+            sas.identity(Some("https://elsewhere.example.org"), EndpointTrust::Judged).await;
         assert!(other.credential.starts_with("none"), "{other:?}");
-        let open = of(AzureCredentials::Anonymous).identity(None).await;
+        let open = of(AzureCredentials::Anonymous).identity(None, EndpointTrust::Judged).await;
         assert!(open.credential.starts_with("none"), "{open:?}");
     }
 

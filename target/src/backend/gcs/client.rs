@@ -4,6 +4,10 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use forebay_core::bucket::BackendKind;
+use forebay_core::egress::{
+    AllowEntry, EgressPolicy, EgressRule, EndpointTrust, Server, is_clouds_own,
+};
 use forebay_core::error::{Error, ErrorCode, Result};
 use google_cloud_auth::credentials::anonymous::Builder as Anonymous;
 use google_cloud_auth::credentials::{CacheableResource, Credentials};
@@ -16,7 +20,7 @@ use super::credentials::Renewed;
 use super::error::{CREDENTIALS_HINT, Failure};
 use crate::backend::RetryPolicy;
 use crate::backend::bounded::{has_long_head, long_head};
-use crate::egress::innermost;
+use crate::egress::{EndpointGuard, innermost};
 
 /// Google's own address.
 pub(super) const GOOGLE: &str = "https://storage.googleapis.com";
@@ -37,6 +41,8 @@ pub struct GcsSettings {
     pub chunk_retry: RetryPolicy,
     /// Whether Google's crate writes small objects at other hosts, too. For tests.
     pub crate_for_all: bool,
+    /// The destinations of endpoints that buckets name.
+    pub egress: EgressPolicy,
 }
 
 impl Default for GcsSettings {
@@ -49,6 +55,7 @@ impl Default for GcsSettings {
             chunk_size: 16 << 20,
             chunk_retry: RetryPolicy::default(),
             crate_for_all: false,
+            egress: EgressPolicy::default(),
         }
     }
 }
@@ -76,6 +83,9 @@ pub(crate) struct GcsClient {
     /// error response of any length, and any client may name an endpoint in a bucket.
     pub(super) storage: Option<Storage>,
     http: reqwest::Client,
+    guard: EndpointGuard,
+    /// The rule for sessions of an endpoint without a guard: Google's hosts, and the endpoint itself.
+    sessions: EgressRule,
     credentials: Credentials,
     /// For messages, and the prefix of paths: a URL without a slash at its end.
     pub(crate) endpoint: String,
@@ -94,9 +104,11 @@ impl GcsClient {
     }
 
     /// A request to an upload session. The session's URL is sufficient authorization, so no token
-    /// is sent, whichever host the server names for the session.
-    pub(super) fn put_to_session(&self, session: &str) -> RequestBuilder {
-        self.http.put(session)
+    /// is sent, whichever host the server names for the session. `AccessDenied` if the server names a
+    /// closed host.
+    pub(super) fn put_to_session(&self, session: &str) -> Result<RequestBuilder> {
+        self.guard.check(session, &self.sessions)?;
+        Ok(self.http.put(session))
     }
 
     /// Sends a request with the credentials; a status above 399 is a failure.
@@ -126,7 +138,7 @@ impl GcsClient {
 /// Clients created so far.
 pub(crate) struct GcsClients {
     pub(super) settings: GcsSettings,
-    clients: Mutex<HashMap<String, Arc<GcsClient>>>,
+    clients: Mutex<HashMap<(String, EndpointTrust), Arc<GcsClient>>>,
 }
 
 impl GcsClients {
@@ -134,20 +146,41 @@ impl GcsClients {
         Self { settings, clients: Mutex::default() }
     }
 
+    /// The guard for an endpoint that a bucket names, if it names one.
+    pub(crate) fn guard(
+        &self,
+        endpoint: Option<&str>,
+        trust: EndpointTrust,
+    ) -> Result<EndpointGuard> {
+        let GcsSettings { endpoint: configured, egress, .. } = &self.settings;
+        EndpointGuard::of(BackendKind::Gcs, endpoint, trust, configured.as_deref(), egress)
+    }
+
     /// The clients for `endpoint`, or for the configured endpoint if there is none.
+    #[cfg(test)]
     pub(crate) async fn client(&self, endpoint: Option<&str>) -> Result<Arc<GcsClient>> {
-        let given = endpoint.filter(|e| !e.is_empty()).or(self.settings.endpoint.as_deref());
+        self.client_of(endpoint, EndpointTrust::Judged).await
+    }
+
+    /// The clients for an endpoint with this trust, or for the configured endpoint if there is none.
+    pub(crate) async fn client_of(
+        &self,
+        named: Option<&str>,
+        trust: EndpointTrust,
+    ) -> Result<Arc<GcsClient>> {
+        let given = named.filter(|e| !e.is_empty()).or(self.settings.endpoint.as_deref());
         let endpoint = given.unwrap_or(GOOGLE).trim_end_matches('/').to_owned();
+        let key = (endpoint, trust);
         let mut clients = self.clients.lock().await;
-        if let Some(client) = clients.get(&endpoint) {
+        if let Some(client) = clients.get(&key) {
             return Ok(Arc::clone(client));
         }
-        let client = Arc::new(self.connect(&endpoint).await?);
-        clients.insert(endpoint, Arc::clone(&client));
+        let client = Arc::new(self.connect(&key.0, self.guard(named, trust)?).await?);
+        clients.insert(key, Arc::clone(&client));
         Ok(client)
     }
 
-    async fn connect(&self, endpoint: &str) -> Result<GcsClient> {
+    async fn connect(&self, endpoint: &str, guard: EndpointGuard) -> Result<GcsClient> {
         let url = endpoint.parse::<Url>().ok();
         let url = url.filter(|u| matches!(u.scheme(), "http" | "https") && u.has_host());
         let Some(url) = url else {
@@ -168,7 +201,8 @@ impl GcsClients {
             .await
             .map_err(|e| unusable(&e))?;
         let storage = (is_google(&url) || self.settings.crate_for_all).then_some(storage);
-        let http = reqwest::Client::builder()
+        let http = guard
+            .guard(reqwest::Client::builder())
             .connect_timeout(self.settings.connect_timeout)
             // Status 308 is the response to a chunk that was not sent in full; it is no redirect
             // here.
@@ -178,8 +212,11 @@ impl GcsClients {
             .user_agent(concat!("forebay/", env!("CARGO_PKG_VERSION")))
             .build()
             .map_err(|e| unusable(&e))?;
+        let own = url.host_str().zip(url.port_or_known_default());
+        let own = own.map(|(host, port)| AllowEntry::exactly(host, port));
+        let sessions = self.settings.egress.endpoints().with(own);
         let (endpoint, settings) = (endpoint.to_owned(), self.settings.clone());
-        Ok(GcsClient { storage, http, credentials, endpoint, settings })
+        Ok(GcsClient { storage, http, guard, sessions, credentials, endpoint, settings })
     }
 }
 
@@ -197,8 +234,7 @@ fn credentials_for(url: &Url) -> Result<Credentials> {
 }
 
 pub(super) fn is_google(url: &Url) -> bool {
-    let google = url.host_str().is_some_and(|host| host.ends_with(".googleapis.com"));
-    google && url.scheme() == "https"
+    Server::of(url.as_str()).is_some_and(|server| is_clouds_own(BackendKind::Gcs, &server))
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use http::HeaderMap;
 
 use crate::backend::bounded::read_error;
 use crate::backend::place::{Place, code_of, hinting_at_clocks, retry_after};
-use crate::egress::innermost;
+use crate::egress::{blocked, innermost};
 
 /// Names for error messages: the bucket and its endpoint.
 #[derive(Clone)]
@@ -37,6 +37,8 @@ pub(super) enum Failure {
     },
     /// It could not be reached, or did not respond.
     Unreachable(String),
+    /// The rule for destinations stopped it.
+    Blocked(Error),
     NoCredentials {
         why: String,
         transient: bool,
@@ -58,6 +60,9 @@ impl Failure {
 
     /// The failure of a request without a response, or of a response that broke off.
     pub(super) fn of_http(e: &reqwest::Error) -> Self {
+        if let Some(error) = blocked(e) {
+            return Self::Blocked(error);
+        }
         match () {
             () if e.is_timeout() => Self::timeout(),
             () if e.is_decode() => Self::Nonsense(format!("unreadable: {}", innermost(e))),
@@ -135,6 +140,7 @@ impl Errors {
                 error
             }
             Failure::Unreachable(why) => self.unavailable(why),
+            Failure::Blocked(error) => error.clone(),
             Failure::NoCredentials { why, transient } => self.no_credentials(why, *transient),
             Failure::Nonsense(what) => self.place.refused(ErrorCode::Unavailable, what, name),
             Failure::Damaged(how) => {

@@ -229,7 +229,7 @@ impl Upload<'_> {
         let failed = SourceError::default();
         // The whole upload is billed as the request that started it.
         backend.bill.request(RequestClass::Free);
-        let request = backend.client.put_to_session(session);
+        let request = backend.client.put_to_session(session)?;
         // Google takes the type from the session's start, the emulator from here.
         let request = match &body.content_type {
             Some(content_type) => request.header("content-type", content_type),

@@ -13,7 +13,7 @@ use bytes::Bytes;
 use forebay_core::bill::RequestClass;
 use forebay_core::bucket::BackendKind;
 use forebay_core::date::parse_http_ns;
-use forebay_core::egress::Egress;
+use forebay_core::egress::{Egress, EgressPolicy};
 use forebay_core::error::{Error, ErrorCode, Result};
 use forebay_core::name::Bucket;
 use forebay_core::origin::Origin;
@@ -37,13 +37,16 @@ use error::Errors;
 pub struct OriginSettings {
     /// Addresses that origins may have: every client that may read an object may name any address.
     pub reach: Egress,
+    /// The destinations that are open in addition.
+    pub egress: EgressPolicy,
     /// Longest wait for the first byte of a response.
     pub read_timeout: Duration,
 }
 
 impl Default for OriginSettings {
     fn default() -> Self {
-        Self { reach: Egress::Public, read_timeout: Duration::from_secs(30) }
+        let (reach, egress) = (Egress::Public, EgressPolicy::default());
+        Self { reach, egress, read_timeout: Duration::from_secs(30) }
     }
 }
 
@@ -63,7 +66,7 @@ impl OriginBackend {
                 .hint("{\"type\":\"http\",\"endpoint\":\"https://host/path\"}"));
         };
         let origin = Origin::parse(url)?;
-        let client = Guarded::new(settings.reach, true)?;
+        let client = Guarded::new(settings.egress.web(settings.reach), true)?;
         // A violation of the rule is reported when the bucket is created.
         client.url(origin.as_str())?;
         let errors = Errors { place: Place { bucket, endpoint: origin.as_str().to_owned() } };

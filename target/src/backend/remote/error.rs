@@ -18,7 +18,7 @@ pub(super) struct Errors {
 
 impl Errors {
     pub(super) fn of_send(&self, e: &reqwest::Error) -> Error {
-        self.unavailable(&innermost(e))
+        self.place.blocked(e).unwrap_or_else(|| self.unavailable(&innermost(e)))
     }
 
     /// The error of a response above 399.

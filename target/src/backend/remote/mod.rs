@@ -15,6 +15,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use forebay_core::bill::RequestClass;
 use forebay_core::bucket::BackendKind;
+use forebay_core::egress::{EgressPolicy, EndpointTrust};
 use forebay_core::error::{Error, ErrorCode, Result};
 use forebay_core::intra::MAP_HEADER;
 use forebay_core::name::Bucket;
@@ -33,10 +34,13 @@ use super::bounded::{has_long_head, long_head, read_listing};
 use super::place::Place;
 use super::source::{SourceError, content_range};
 use super::{After, Backend, PutBody, RemoteEntry, RemoteMeta, RemoteObject, RemotePage};
+use crate::egress::EndpointGuard;
 use error::Errors;
 use walk::Walks;
 
 const MIB: u64 = 1 << 20;
+/// Most redirects of one request: from a gateway to another, and to the target.
+const MAX_REDIRECTS: usize = 5;
 
 /// Settings for other clusters.
 #[derive(Clone, Debug)]
@@ -44,11 +48,19 @@ pub struct RemoteSettings {
     pub connect_timeout: Duration,
     /// Longest wait for the first byte of a response; uploads get more by their size.
     pub read_timeout: Duration,
+    /// The destinations of clusters, and of their targets.
+    pub egress: EgressPolicy,
+    pub trust: EndpointTrust,
 }
 
 impl Default for RemoteSettings {
     fn default() -> Self {
-        Self { connect_timeout: Duration::from_secs(3), read_timeout: Duration::from_secs(30) }
+        Self {
+            connect_timeout: Duration::from_secs(3),
+            read_timeout: Duration::from_secs(30),
+            egress: EgressPolicy::default(),
+            trust: EndpointTrust::Judged,
+        }
     }
 }
 
@@ -62,6 +74,7 @@ pub struct RemoteBackend {
     client: Client,
     /// For requests whose body is sent only to the target.
     asking: Client,
+    guard: EndpointGuard,
     settings: RemoteSettings,
     errors: Errors,
     bill: Arc<Bill>,
@@ -87,15 +100,18 @@ impl RemoteBackend {
             .hint("give it as http://host:port"));
         }
         forebay_node::tls::choose_provider();
+        let (kind, egress) = (BackendKind::Ais, &settings.egress);
+        let guard = EndpointGuard::of(kind, Some(&endpoint), settings.trust, None, egress)?;
         let client = |policy: Policy| {
-            let built = Client::builder()
+            let built = guard
+                .guard(Client::builder())
                 .connect_timeout(settings.connect_timeout)
                 .redirect(policy)
                 .user_agent(concat!("forebay/", env!("CARGO_PKG_VERSION")))
                 .build();
             built.map_err(|e| Error::internal(format!("no client for {endpoint}: {e}")))
         };
-        let (client, asking) = (client(Policy::limited(5))?, client(Policy::none())?);
+        let (client, asking) = (client(guard.redirects(MAX_REDIRECTS))?, client(Policy::none())?);
         let there = Bucket::new(Default::default(), remote)?;
         let errors = Errors { place: Place { bucket, endpoint: endpoint.clone() } };
         let bill = Arc::new(Bill::unseen(BackendKind::Ais));
@@ -104,6 +120,7 @@ impl RemoteBackend {
             there,
             client,
             asking,
+            guard,
             settings,
             errors,
             bill,
@@ -301,6 +318,7 @@ impl Backend for RemoteBackend {
         let Some(location) = location else {
             return Err(self.errors.place.nonsense("with no target for the upload", name));
         };
+        self.guard.check(location, &self.settings.egress.endpoints())?;
         let failed = SourceError::default();
         let kept = failed.clone();
         let bytes = body.read(ByteRange::whole(body.size)).inspect_err(move |e| kept.keep(e));

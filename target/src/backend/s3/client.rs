@@ -22,6 +22,8 @@ use aws_sdk_s3::config::{
 use aws_sdk_s3::error::BoxError;
 use aws_smithy_types::body::SdkBody;
 use aws_smithy_types::config_bag::{Storable, StoreReplace};
+use forebay_core::bucket::BackendKind;
+use forebay_core::egress::{EgressPolicy, EndpointTrust};
 use forebay_core::error::{Error, Result};
 use forebay_node::bill::Bill;
 use http_body_util::Limited;
@@ -29,6 +31,7 @@ use tokio::sync::{Mutex, OnceCell};
 
 use crate::backend::RetryPolicy;
 use crate::backend::bounded::{MAX_ERROR_BYTES, MAX_LISTING_BYTES, is_long_head, long_head};
+use crate::egress::EndpointGuard;
 
 /// Region for signatures if none is configured.
 pub(super) const DEFAULT_REGION: &str = "us-east-1";
@@ -62,6 +65,8 @@ pub struct S3Settings {
     pub credentials: Option<S3Credentials>,
     /// Pays for requests to requester-pays buckets.
     pub requester_pays: bool,
+    /// The destinations of endpoints that buckets name.
+    pub egress: EgressPolicy,
     pub connect_timeout: Duration,
     /// Longest wait for the first byte of a response; uploads get more by their size.
     pub read_timeout: Duration,
@@ -83,6 +88,7 @@ impl Default for S3Settings {
             region: None,
             credentials: None,
             requester_pays: false,
+            egress: EgressPolicy::default(),
             connect_timeout: Duration::from_secs(3),
             read_timeout: Duration::from_secs(30),
             multipart_above: 64 << 20,
@@ -193,7 +199,7 @@ impl Intercept for CountsListing {
 pub(crate) struct S3Clients {
     pub(super) settings: S3Settings,
     pub(super) base: OnceCell<SdkConfig>,
-    clients: Mutex<HashMap<Option<String>, Arc<S3Client>>>,
+    clients: Mutex<HashMap<(Option<String>, EndpointTrust), Arc<S3Client>>>,
 }
 
 impl S3Clients {
@@ -201,19 +207,40 @@ impl S3Clients {
         Self { settings, base: OnceCell::new(), clients: Mutex::default() }
     }
 
+    /// The guard for an endpoint that a bucket names, if it names one.
+    pub(crate) fn guard(
+        &self,
+        endpoint: Option<&str>,
+        trust: EndpointTrust,
+    ) -> Result<EndpointGuard> {
+        let S3Settings { endpoint: configured, egress, .. } = &self.settings;
+        EndpointGuard::of(BackendKind::S3, endpoint, trust, configured.as_deref(), egress)
+    }
+
     /// The client for `endpoint`, or for the configured endpoint if there is none.
+    #[cfg(test)]
     pub(crate) async fn client(&self, endpoint: Option<&str>) -> Result<Arc<S3Client>> {
-        let endpoint = endpoint.or(self.settings.endpoint.as_deref()).filter(|e| !e.is_empty());
+        self.client_of(endpoint, EndpointTrust::Judged).await
+    }
+
+    /// The client for an endpoint with this trust, or for the configured endpoint if there is none.
+    pub(crate) async fn client_of(
+        &self,
+        named: Option<&str>,
+        trust: EndpointTrust,
+    ) -> Result<Arc<S3Client>> {
+        let endpoint = named.or(self.settings.endpoint.as_deref()).filter(|e| !e.is_empty());
+        let key = (endpoint.map(str::to_owned), trust);
         let mut clients = self.clients.lock().await;
-        if let Some(client) = clients.get(&endpoint.map(str::to_owned)) {
+        if let Some(client) = clients.get(&key) {
             return Ok(Arc::clone(client));
         }
-        let client = Arc::new(self.connect(endpoint).await?);
-        clients.insert(endpoint.map(str::to_owned), Arc::clone(&client));
+        let client = Arc::new(self.connect(endpoint, self.guard(named, trust)?).await?);
+        clients.insert(key, Arc::clone(&client));
         Ok(client)
     }
 
-    async fn connect(&self, endpoint: Option<&str>) -> Result<S3Client> {
+    async fn connect(&self, endpoint: Option<&str>, guard: EndpointGuard) -> Result<S3Client> {
         if let Some(url) = endpoint {
             let parsed = url.parse::<http::Uri>().ok();
             let usable = parsed.is_some_and(|u| {
@@ -225,12 +252,20 @@ impl S3Clients {
             }
         }
         let base = self.base.get_or_init(|| load_base(&self.settings)).await;
-        let mut config = aws_sdk_s3::config::Builder::from(base)
+        let mut builder = base.clone().into_builder();
+        if !guard.is_trusted {
+            builder.set_credentials_provider(None);
+        }
+        builder.set_http_client(guard.aws_client().or_else(|| base.http_client()));
+        let mut config = aws_sdk_s3::config::Builder::from(&builder.build())
             // A decorator retries; only calls for credentials have their own retries.
             .retry_config(RetryConfig::disabled())
             .request_checksum_calculation(RequestChecksumCalculation::WhenRequired)
             .response_checksum_validation(ResponseChecksumValidation::WhenRequired)
             .interceptor(BoundedAnswers);
+        if !guard.is_trusted {
+            config = config.allow_no_auth();
+        }
         if let Some(url) = endpoint {
             // The SDK puts the bucket right behind it, as in `/s3bucket`.
             let url = format!("{}/", url.trim_end_matches('/'));

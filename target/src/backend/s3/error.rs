@@ -63,7 +63,9 @@ impl Errors {
             SdkError::TimeoutError(_) => self.unavailable("it did not answer in time", None),
             SdkError::DispatchFailure(failure) => {
                 let why = innermost(&e);
-                if failure.as_connector_error().is_some_and(|c| c.is_timeout()) {
+                if let Some(error) = self.place.blocked(&e) {
+                    error
+                } else if failure.as_connector_error().is_some_and(|c| c.is_timeout()) {
                     self.unavailable("it did not answer in time", None)
                 } else if is_about_credentials(&e) {
                     self.no_credentials(&e)

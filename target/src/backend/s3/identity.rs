@@ -5,19 +5,29 @@ use std::path::Path;
 use aws_config::Region;
 use aws_credential_types::provider::ProvideCredentials;
 use forebay_core::backend_access::CloudIdentity;
+use forebay_core::egress::EndpointTrust;
 use tokio::time::timeout;
 
 use super::client::{CREDENTIALS_WITHIN, DEFAULT_REGION, S3Clients, load_base, shown_endpoint};
 use crate::backend::access::set;
+use crate::backend::place::UNTRUSTED;
 use crate::egress::innermost;
 
 impl S3Clients {
     /// The identity for `endpoint`, or for the configured endpoint if there is none. The credential
     /// is fetched as for a call, so an unavailable role is reported.
-    pub(crate) async fn identity(&self, endpoint: Option<&str>) -> CloudIdentity {
+    pub(crate) async fn identity(
+        &self,
+        endpoint: Option<&str>,
+        trust: EndpointTrust,
+    ) -> CloudIdentity {
+        let is_trusted = self.guard(endpoint, trust).is_ok_and(|guard| guard.is_trusted);
         let base = self.base.get_or_init(|| load_base(&self.settings)).await;
         let region = base.region().map_or(DEFAULT_REGION, Region::as_ref).to_owned();
         let endpoint = endpoint.or(self.settings.endpoint.as_deref()).filter(|e| !e.is_empty());
+        if !is_trusted {
+            return none(UNTRUSTED, endpoint, region);
+        }
         let from = match self.settings.credentials {
             Some(_) => "of the settings".to_owned(),
             None => source(set),

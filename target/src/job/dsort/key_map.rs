@@ -3,14 +3,12 @@
 
 use forebay_client::Client;
 use forebay_core::dsort::{KeyMapAt, KeyMapSource};
-use forebay_core::egress::Egress;
-use forebay_core::settings::DOWNLOAD_PRIVATE;
 use forebay_core::v1::query::{Query, split_path};
 use forebay_core::{Bucket, Error, ErrorCode, Result};
 use futures::StreamExt;
 use reqwest::{Method, Url};
 
-use crate::egress::{Guarded, failed};
+use crate::egress::{Guarded, WebRules, failed};
 use crate::object::ObjectService;
 
 /// Largest map.
@@ -20,7 +18,7 @@ const MAX_MAP_BYTES: usize = 256 << 20;
 pub(super) async fn load(
     objects: &ObjectService,
     client: &Client,
-    allow_private: bool,
+    web: &WebRules,
     source: &KeyMapSource,
 ) -> Result<String> {
     let url = match &source.at {
@@ -35,7 +33,7 @@ pub(super) async fn load(
             }
             client.get_bytes(&bucket, &name, None).await?.to_vec()
         }
-        None => fetch(objects, allow_private, url).await?,
+        None => fetch(objects, web, url).await?,
     };
     String::from_utf8(bytes)
         .map_err(|_| Error::invalid(format!("the external key map {url} is not text in UTF-8")))
@@ -63,9 +61,8 @@ fn of_this_cluster(objects: &ObjectService, url: &str) -> Result<Option<(Bucket,
     Ok(Some((bucket, name)))
 }
 
-async fn fetch(objects: &ObjectService, allow_private: bool, url: &str) -> Result<Vec<u8>> {
-    let private = allow_private || objects.state().settings.has(DOWNLOAD_PRIVATE);
-    let client = Guarded::new(if private { Egress::Private } else { Egress::Public }, true)?;
+async fn fetch(objects: &ObjectService, web: &WebRules, url: &str) -> Result<Vec<u8>> {
+    let client = Guarded::new(web.rule(web.reach(&objects.state())), true)?;
     let answer = client.request(Method::GET, client.url(url)?).send().await;
     let answer = answer.map_err(|e| failed(url, &e))?;
     if !answer.status().is_success() {

@@ -21,6 +21,7 @@ use futures::{FutureExt, StreamExt};
 use super::Job;
 use super::build::{Built, Contents, Order, Owners, Wanted, stopped, writer};
 use super::ishard::client;
+use crate::egress::WebRules;
 use crate::object::ObjectService;
 
 /// Shards in progress for each live target, beyond those that it builds at once.
@@ -33,7 +34,7 @@ const PUBLISHING: usize = 16;
 pub(super) async fn run(
     objects: &ObjectService,
     peer: &PeerClient,
-    allow_private: bool,
+    web: &WebRules,
     job: &Job,
 ) -> Result<()> {
     let Task::Dsort(spec) = &job.spec.task else {
@@ -47,7 +48,7 @@ pub(super) async fn run(
     });
     let client = client(objects)?;
     let plan = tokio::select! {
-        plan = prepare(objects, &client, allow_private, job, spec) => Arc::new(plan?),
+        plan = prepare(objects, &client, web, job, spec) => Arc::new(plan?),
         () = job.stop.cancelled() => return Err(stopped()),
     };
     plan.notes.iter().for_each(|note| job.note(note.clone()));
@@ -65,7 +66,7 @@ pub(super) async fn run(
 async fn prepare(
     objects: &ObjectService,
     client: &Client,
-    allow_private: bool,
+    web: &WebRules,
     job: &Job,
     spec: &DsortSpec,
 ) -> Result<Plan> {
@@ -73,7 +74,7 @@ async fn prepare(
     let mut notes = Vec::new();
     let map = match &spec.key_map {
         Some(source) => {
-            let text = key_map::load(objects, client, allow_private, source).await?;
+            let text = key_map::load(objects, client, web, source).await?;
             let (separator, reaction) = (source.separator.clone(), spec.on.ekm_malformed_line);
             let parse = move || {
                 let map = dsort::KeyMap::parse(&text, &separator, reaction, &mut notes)?;

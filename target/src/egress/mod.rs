@@ -1,17 +1,23 @@
-//! HTTP to URLs of users, within the egress rule. Names are resolved here, so that the checked
+//! HTTP to URLs of callers, within the egress rule. Names are resolved here, so that the checked
 //! address is the one that is called, and every redirect is checked again.
 
+mod endpoint;
+mod resolver;
+
 use std::error::Error as StdError;
-use std::fmt;
-use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebay_core::egress::Egress;
+use forebay_core::egress::{Egress, EgressPolicy, EgressRule};
+use forebay_core::settings::DOWNLOAD_PRIVATE;
+use forebay_core::state::ClusterState;
 use forebay_core::{Error, ErrorCode, Result};
-use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use reqwest::redirect::Policy;
 use reqwest::{Client, Method, RequestBuilder, Url};
+
+pub(crate) use self::endpoint::EndpointGuard;
+pub(crate) use self::resolver::blocked;
+use self::resolver::{Blocked, Resolver};
 
 const CONNECT_WITHIN: Duration = Duration::from_secs(5);
 /// Most redirects that are followed.
@@ -21,20 +27,21 @@ const REDIRECTS: usize = 10;
 #[derive(Clone)]
 pub(crate) struct Guarded {
     client: Client,
-    rule: Egress,
+    rule: EgressRule,
 }
 
 impl Guarded {
     /// A client that follows redirects, or returns them as responses.
-    pub(crate) fn new(rule: Egress, follow: bool) -> Result<Self> {
+    pub(crate) fn new(rule: impl Into<EgressRule>, follow: bool) -> Result<Self> {
+        let rule = rule.into();
         forebay_node::tls::choose_provider();
-        let policy = if follow { redirects(rule) } else { Policy::none() };
+        let policy = if follow { redirects(rule.clone(), REDIRECTS) } else { Policy::none() };
         let client = Client::builder()
             .connect_timeout(CONNECT_WITHIN)
             .redirect(policy)
             // A proxy would resolve names itself.
             .no_proxy()
-            .dns_resolver(Arc::new(Resolver(rule)))
+            .dns_resolver(Arc::new(Resolver(rule.clone())))
             .user_agent(concat!("forebay/", env!("CARGO_PKG_VERSION")))
             .build()
             .map_err(|e| {
@@ -47,10 +54,8 @@ impl Guarded {
     pub(crate) fn url(&self, text: &str) -> Result<Url> {
         let url: Url =
             text.parse().map_err(|e| Error::invalid(format!("\"{text}\" is not a URL: {e}")))?;
-        match judge(&url, self.rule) {
-            Ok(()) => Ok(url),
-            Err(blocked) => Err(refusal(&blocked)),
-        }
+        judge(&url, &self.rule)?;
+        Ok(url)
     }
 
     pub(crate) fn request(&self, method: Method, url: Url) -> RequestBuilder {
@@ -60,8 +65,8 @@ impl Guarded {
 
 /// The error for a request without a response. `who` is the start of its text.
 pub(crate) fn failed(who: &str, e: &reqwest::Error) -> Error {
-    if let Some(blocked) = blocked(e) {
-        return refusal(blocked);
+    if let Some(refused) = blocked(e) {
+        return refused;
     }
     let why = innermost(e);
     if e.is_timeout() {
@@ -69,11 +74,6 @@ pub(crate) fn failed(who: &str, e: &reqwest::Error) -> Error {
     } else {
         Error::unavailable(format!("{who} does not answer: {why}"))
     }
-}
-
-fn refusal(blocked: &Blocked) -> Error {
-    Error::new(ErrorCode::AccessDenied, blocked.to_string())
-        .hint("download.allow_private opens private networks for downloads; link-local addresses stay closed")
 }
 
 /// The innermost cause, which has the actual failure.
@@ -85,70 +85,54 @@ pub(crate) fn innermost(e: &(dyn StdError + 'static)) -> String {
     inner.to_string()
 }
 
-fn blocked(e: &reqwest::Error) -> Option<&Blocked> {
-    let mut inner: &(dyn StdError + 'static) = e;
-    loop {
-        if let Some(blocked) = inner.downcast_ref::<Blocked>() {
-            return Some(blocked);
-        }
-        inner = inner.source()?;
-    }
-}
-
-/// Why a request is not allowed.
-#[derive(Debug)]
-struct Blocked(String);
-
-impl fmt::Display for Blocked {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "this node may not call {}", self.0)
-    }
-}
-
-impl StdError for Blocked {}
-
-/// Checks scheme and literal address of a URL.
-fn judge(url: &Url, rule: Egress) -> Result<(), Blocked> {
+/// Checks scheme, host and port of a URL.
+fn judge(url: &Url, rule: &EgressRule) -> Result<()> {
+    let no = |why: &str| {
+        Err(Error::new(ErrorCode::AccessDenied, format!("this node may not call \"{url}\": {why}")))
+    };
     if !matches!(url.scheme(), "http" | "https") {
-        return Err(Blocked(format!("\"{url}\": it is not http or https")));
+        return no("it is not http or https");
     }
-    let host = url.host_str().unwrap_or_default();
-    let literal = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
-    match literal {
-        Ok(ip) if !rule.allows(ip) => Err(Blocked(ip.to_string())),
-        _ if host.is_empty() => Err(Blocked(format!("\"{url}\": it names no host"))),
-        _ => Ok(()),
+    match (url.host_str(), url.port_or_known_default()) {
+        (Some(host), Some(port)) if !host.is_empty() => rule.check(host, port),
+        _ => no("it names no host"),
     }
 }
 
-fn redirects(rule: Egress) -> Policy {
+fn redirects(rule: EgressRule, limit: usize) -> Policy {
     Policy::custom(move |attempt| {
-        if attempt.previous().len() > REDIRECTS {
-            return attempt.error(format!("more than {REDIRECTS} redirects"));
+        if attempt.previous().len() > limit {
+            return attempt.error(format!("more than {limit} redirects"));
         }
-        match judge(attempt.url(), rule) {
+        match judge(attempt.url(), &rule) {
             Ok(()) => attempt.follow(),
-            Err(blocked) => attempt.error(blocked),
+            Err(e) => attempt.error(Blocked(e)),
         }
     })
 }
 
-/// Resolves names to the addresses that the rule allows.
-struct Resolver(Egress);
+/// The rules for downloads and web servers.
+#[derive(Clone, Debug)]
+pub(crate) struct WebRules {
+    policy: EgressPolicy,
+    allow_private: bool,
+}
 
-impl Resolve for Resolver {
-    fn resolve(&self, name: Name) -> Resolving {
-        let rule = self.0;
-        Box::pin(async move {
-            let found = tokio::net::lookup_host((name.as_str(), 0)).await?;
-            let all: Vec<SocketAddr> = found.collect();
-            let allowed: Vec<_> = all.iter().copied().filter(|a| rule.allows(a.ip())).collect();
-            if allowed.is_empty() {
-                let first = all.first().map(|a| format!(" ({})", a.ip())).unwrap_or_default();
-                return Err(Blocked(format!("{}{first}", name.as_str())).into());
-            }
-            Ok(Box::new(allowed.into_iter()) as Addrs)
-        })
+impl WebRules {
+    pub(crate) fn new(policy: EgressPolicy, allow_private: bool) -> Self {
+        Self { policy, allow_private }
+    }
+
+    /// Whether private networks are open, by the configuration or by the cluster's settings.
+    pub(crate) fn reach(&self, state: &ClusterState) -> Egress {
+        match self.allow_private || state.settings.has(DOWNLOAD_PRIVATE) {
+            true => Egress::Private,
+            false => Egress::Public,
+        }
+    }
+
+    pub(crate) fn rule(&self, reach: Egress) -> EgressRule {
+        self.policy.web(reach)
     }
 }
 

@@ -1,0 +1,72 @@
+//! Checks of the endpoints that buckets name against the rule for destinations, before they are called.
+
+use std::collections::BTreeSet;
+use std::sync::Mutex;
+
+use forebay_core::bucket::{BackendKind, BackendSpec, BucketInfo};
+use forebay_core::egress::{AllowEntry, EgressRule, Server};
+use forebay_core::error::{Error, Result};
+use forebay_core::locks::MutexExt;
+
+use super::Backends;
+use crate::egress::{EndpointGuard, Guarded};
+
+/// Buckets whose endpoints are used only because an earlier version accepted them.
+#[derive(Default)]
+pub(super) struct AcceptedEndpoints(Mutex<BTreeSet<u64>>);
+
+impl AcceptedEndpoints {
+    /// Logs a warning, once for each bucket.
+    pub(super) fn warn(&self, info: &BucketInfo, spec: &BackendSpec) {
+        let endpoint = spec.endpoint.as_deref().unwrap_or_default();
+        if self.0.locked().insert(info.id) {
+            let server = Server::of(endpoint);
+            let entry = server.map(|s| AllowEntry::exactly(&s.host, s.port).to_string());
+            tracing::warn!(
+                bucket = %info.bucket,
+                endpoint,
+                entry,
+                "this endpoint was accepted before there was a rule for destinations; put the entry \
+                 into egress.allow of all targets"
+            );
+        }
+    }
+}
+
+impl Backends {
+    /// Checks that this node may call the endpoint that a bucket names. A bucket that names none
+    /// passes.
+    pub async fn check_endpoint(&self, info: &BucketInfo) -> Result<()> {
+        let Some(spec) = &info.backend else { return Ok(()) };
+        let guard = self.guard_of(info, spec)?;
+        guard.check_name().await.map_err(|e| of_bucket(info, e))?;
+        if let (BackendKind::Http, Some(url)) = (spec.kind, &spec.endpoint) {
+            let rule: EgressRule = self.settings.origin.egress.web(self.settings.origin.reach);
+            Guarded::new(rule, true)?.url(url)?;
+        }
+        Ok(())
+    }
+
+    /// The guard of a bucket's endpoint.
+    pub(super) fn guard_of(&self, info: &BucketInfo, spec: &BackendSpec) -> Result<EndpointGuard> {
+        let (named, trust) = (spec.endpoint.as_deref(), info.endpoint_trust);
+        let guard = match spec.kind {
+            BackendKind::S3 => self.s3.guard(named, trust),
+            BackendKind::Gcs => self.gcs.guard(named, trust),
+            BackendKind::Azure => self.azure.guard(named, trust),
+            BackendKind::Ais => {
+                let policy = &self.settings.remote.egress;
+                EndpointGuard::of(spec.kind, named, trust, None, policy)
+            }
+            // A web server has its own rule; a folder has no endpoint.
+            BackendKind::Http | BackendKind::Folder => {
+                EndpointGuard::of(spec.kind, None, trust, None, &self.settings.remote.egress)
+            }
+        };
+        guard.map_err(|e| of_bucket(info, e))
+    }
+}
+
+fn of_bucket(info: &BucketInfo, e: Error) -> Error {
+    Error { message: format!("bucket \"{}\" cannot be used: {}", info.bucket, e.message), ..e }
+}
