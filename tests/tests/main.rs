@@ -22,6 +22,7 @@ mod disks;
 mod download;
 mod dsort;
 mod edge;
+mod egress;
 mod erasure_coding;
 mod etl;
 mod eviction;

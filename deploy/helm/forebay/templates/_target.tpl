@@ -27,6 +27,9 @@ low = {{ .Values.cache.low }}
 [folder]
 roots = {{ toJson .Values.target.folderRoots }}
 
+[egress]
+allow = {{ toJson .Values.target.egressAllow }}
+
 [limits]
 batches = {{ .Values.limits.batches }}
 batch_memory = {{ .Values.limits.batchMemory | quote }}

@@ -5,6 +5,7 @@ mod aistore;
 mod azure;
 mod azurite;
 mod decorators;
+mod egress;
 mod endless;
 mod fake_gcs;
 mod folder;
