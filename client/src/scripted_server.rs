@@ -165,7 +165,18 @@ pub(crate) fn map(version: u64, targets: &[(&str, &str)]) -> MapReply {
         let id = NodeId::new(id).unwrap();
         let (url, zone) = ((*url).to_owned(), String::new());
         state
-            .apply(2, Command::Join { id, role: Role::Target, url, weight: 1, zone, instance: 0 })
+            .apply(
+                2,
+                Command::Join {
+                    id,
+                    role: Role::Target,
+                    url,
+                    weight: 1,
+                    zone,
+                    instance: 0,
+                    https: String::new(),
+                },
+            )
             .unwrap();
     }
     let info = Box::new(BucketInfo::requested(bucket(), None));

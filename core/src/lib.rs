@@ -17,6 +17,7 @@ pub mod bucket;
 pub mod bucket_access;
 pub mod buffers;
 pub mod cache_rules;
+pub mod certificate;
 pub mod checksum;
 pub mod clock_offset;
 pub mod cloud_name;

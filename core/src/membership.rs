@@ -108,10 +108,10 @@ pub fn check_instance(node: &Node, instance: u64) -> Result<()> {
 /// The commands by which a process of a node becomes a member, in order; none if it is a member
 /// already, with the same properties.
 pub fn join(state: &ClusterState, request: &JoinRequest) -> Vec<Command> {
-    let JoinRequest { id, role, url, zone, instance, .. } = request;
+    let JoinRequest { id, role, url, zone, instance, https, .. } = request;
     let known = state.node(id);
     let unchanged = known.is_some_and(|n| {
-        let place = n.role == *role && n.url == *url && n.zone == *zone;
+        let place = n.role == *role && n.url == *url && n.zone == *zone && n.https == *https;
         n.alive && place && n.instance == *instance
     });
     if unchanged && !(state.has_copies() && *role == Role::Target) {
@@ -127,7 +127,8 @@ pub fn join(state: &ClusterState, request: &JoinRequest) -> Vec<Command> {
     }
     let weight = known.map_or(1, |n| n.weight);
     let (id, role, url, zone) = (id.clone(), *role, url.clone(), zone.clone());
-    commands.push(Command::Join { id, role, url, weight, zone, instance: *instance });
+    let (instance, https) = (*instance, https.clone());
+    commands.push(Command::Join { id, role, url, weight, zone, instance, https });
     commands
 }
 
@@ -150,7 +151,16 @@ mod tests {
     fn request() -> JoinRequest {
         let (id, url) = (NodeId::new("target-01").unwrap(), "http://t1".to_owned());
         let (zone, cluster) = (String::new(), String::new());
-        JoinRequest { id, role: Role::Target, url, zone, instance: 0, cluster, empty: false }
+        JoinRequest {
+            id,
+            role: Role::Target,
+            url,
+            zone,
+            instance: 0,
+            cluster,
+            empty: false,
+            https: String::new(),
+        }
     }
 
     fn joined(state: &mut ClusterState) {

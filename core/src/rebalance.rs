@@ -138,7 +138,15 @@ mod tests {
 
     fn join(state: &mut ClusterState, n: usize, weight: u32) {
         let (id, url, zone) = (id(n), format!("http://t{n}"), String::new());
-        let join = Command::Join { id, role: Role::Target, url, weight, zone, instance: 0 };
+        let join = Command::Join {
+            id,
+            role: Role::Target,
+            url,
+            weight,
+            zone,
+            instance: 0,
+            https: String::new(),
+        };
         state.apply(state.version + 1, join).unwrap();
     }
 

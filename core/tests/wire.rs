@@ -77,7 +77,15 @@ fn bucket(name: &str) -> Bucket {
 
 fn join(name: &str, role: Role, port: u16, zone: &str) -> Command {
     let (url, zone) = (format!("http://10.0.0.1:{port}"), zone.to_owned());
-    Command::Join { id: id(name), role, url, weight: 1 + u32::from(port == 3), zone, instance: 0 }
+    Command::Join {
+        id: id(name),
+        role,
+        url,
+        weight: 1 + u32::from(port == 3),
+        zone,
+        instance: 0,
+        https: String::new(),
+    }
 }
 
 /// One command of each kind, as in the log of a running cluster.
@@ -187,6 +195,7 @@ fn nodes_enter_report_and_leave_in_the_words_of_the_first_version() {
         instance: 0,
         cluster: String::new(),
         empty: false,
+        https: String::new(),
     };
     message("join.json", &request);
     let usage = NodeUsage {

@@ -23,6 +23,8 @@ pub struct Identity {
     pub cluster: String,
     /// Whether all disks of this node are in use and were empty when it started.
     pub empty: bool,
+    /// Base URL for HTTPS; empty if this node serves plain HTTP only.
+    pub https: String,
 }
 
 impl Identity {
@@ -35,10 +37,7 @@ impl Identity {
         }
         let text = std::fs::read_to_string(path)
             .map_err(|e| Error::invalid(format!("cannot read the secret file {path}: {e}")))?;
-        let url = match config.listen.advertise.as_str() {
-            "" => format!("http://{}", config.listen.http),
-            url => url.trim_end_matches('/').to_owned(),
-        };
+        let (url, https) = urls(config);
         let id = NodeId::new(&config.node.id)?;
         let signer = Signer::new(ClusterSecret::new(&text)?, id.clone(), rand::random());
         Ok(Self {
@@ -52,6 +51,7 @@ impl Identity {
             instance: rand::random_range(1..1 << 53),
             cluster: String::new(),
             empty: false,
+            https,
         })
     }
 
@@ -64,6 +64,37 @@ impl Identity {
     pub fn uptime_ns(&self) -> u64 {
         self.started.elapsed().as_nanos() as u64
     }
+}
+
+/// The node's URL, and its URL for HTTPS if it serves HTTPS.
+///
+/// The first one names the node in the cluster, so that a gateway keeps the scheme that
+/// `cluster.gateways` has for its address: the scheme of its URL does not change when it gets TLS.
+fn urls(config: &NodeConfig) -> (String, String) {
+    let (listen, tls) = (&config.listen, &config.tls);
+    let scheme = if tls.serves_http() { "http" } else { "https" };
+    let url = match listen.advertise.as_str() {
+        "" => {
+            let is_this = |url: &&str| after_scheme(url) == listen.http;
+            let mut listed = config.cluster.gateways.iter().map(|url| url.trim_end_matches('/'));
+            listed
+                .find(is_this)
+                .map_or_else(|| format!("{scheme}://{}", listen.http), str::to_owned)
+        }
+        url => url.trim_end_matches('/').to_owned(),
+    };
+    let https = if tls.is_on() { over_https(&url) } else { String::new() };
+    (url, https)
+}
+
+/// A URL without its scheme.
+fn after_scheme(url: &str) -> &str {
+    url.split_once("://").map_or(url, |(_, rest)| rest)
+}
+
+/// The same URL with the scheme `https`. A node serves both schemes on one port.
+pub fn over_https(url: &str) -> String {
+    format!("https://{}", after_scheme(url))
 }
 
 #[cfg(test)]
@@ -85,6 +116,23 @@ pub(crate) mod tests {
             instance: 1,
             cluster: String::new(),
             empty: false,
+            https: String::new(),
         }
+    }
+
+    #[test]
+    fn a_gateway_keeps_its_listed_url_when_it_gets_tls() {
+        let mut config = NodeConfig::default();
+        let own = |scheme: &str| format!("{scheme}://127.0.0.1:7400");
+        assert_eq!(urls(&config), (own("http"), String::new()));
+        (config.tls.cert, config.tls.http) = ("cert".into(), true);
+        assert_eq!(urls(&config), (own("http"), own("https")));
+        config.tls.http = false;
+        assert_eq!(urls(&config), (own("https"), own("https")));
+        config.cluster.gateways = vec![own("http") + "/"];
+        assert_eq!(urls(&config), (own("http"), own("https")));
+        config.listen.advertise = "https://store.example:7400/".into();
+        let advertised = "https://store.example:7400".to_owned();
+        assert_eq!(urls(&config), (advertised.clone(), advertised));
     }
 }

@@ -284,6 +284,7 @@ impl Follower {
             instance: me.instance,
             cluster: me.cluster.clone(),
             empty: me.empty,
+            https: me.https.clone(),
         };
         within(ANSWER_WITHIN, self.door.join(&request)).await
     }
@@ -375,7 +376,15 @@ mod tests {
             state
                 .apply(
                     index as u64 + 1,
-                    Command::Join { id, role, url, weight: 1, zone, instance: 0 },
+                    Command::Join {
+                        id,
+                        role,
+                        url,
+                        weight: 1,
+                        zone,
+                        instance: 0,
+                        https: String::new(),
+                    },
                 )
                 .unwrap();
         }

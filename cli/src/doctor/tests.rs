@@ -30,6 +30,7 @@ fn map(alive: &[bool]) -> MapReply {
             lagging: false,
             leaving: None,
             instance: 0,
+            https: String::new(),
         };
         state.nodes.insert(id, node);
     }

@@ -51,7 +51,8 @@ impl NodeConfig {
                 .hint("scrub.enabled = false turns it off"));
         }
         self.disks.validate()?;
-        self.egress.entries().map(drop)
+        self.egress.entries()?;
+        self.tls.validate()
     }
 }
 

@@ -23,6 +23,9 @@ pub struct JoinRequest {
     /// Whether all disks of the target are in use and empty, without a cluster id.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub empty: bool,
+    /// As in [`Node::https`](crate::state::Node::https).
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub https: String,
 }
 
 /// `POST /internal/v1/heartbeat`.

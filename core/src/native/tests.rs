@@ -10,7 +10,10 @@ fn id(n: usize) -> NodeId {
 
 fn join(state: &mut ClusterState, n: usize) {
     let (role, url, zone) = (Role::Target, format!("http://t{n}"), String::new());
-    apply(state, Command::Join { id: id(n), role, url, weight: 1, zone, instance: 0 });
+    apply(
+        state,
+        Command::Join { id: id(n), role, url, weight: 1, zone, instance: 0, https: String::new() },
+    );
 }
 
 fn apply(state: &mut ClusterState, command: Command) {

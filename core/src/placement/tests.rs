@@ -25,6 +25,7 @@ fn state(nodes: &[(&str, bool, u32)]) -> ClusterState {
             lagging: false,
             leaving: None,
             instance: 0,
+            https: String::new(),
         };
         s.nodes.insert(id, node);
     }

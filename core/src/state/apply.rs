@@ -23,7 +23,7 @@ impl ClusterState {
                 self.created_ns = now_ns;
                 self.next_bucket_id = 1;
             }
-            Command::Join { id, role, url, weight, zone, instance } => {
+            Command::Join { id, role, url, weight, zone, instance, https } => {
                 let known = self.nodes.get(&id);
                 if known.is_some_and(|n| n.role != role) {
                     return Err(Error::new(
@@ -56,6 +56,7 @@ impl ClusterState {
                     lagging,
                     leaving,
                     instance,
+                    https,
                 };
                 self.nodes.insert(id, node);
             }

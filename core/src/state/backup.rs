@@ -127,7 +127,12 @@ mod tests {
         state.apply(3, create("b")).unwrap();
         let (id, url) = (NodeId::new("gateway1").unwrap(), "http://127.0.0.1:2".into());
         let (role, zone) = (Role::Gateway, String::new());
-        state.apply(4, Command::Join { id, role, url, weight: 1, zone, instance: 0 }).unwrap();
+        state
+            .apply(
+                4,
+                Command::Join { id, role, url, weight: 1, zone, instance: 0, https: String::new() },
+            )
+            .unwrap();
         Backup { taken_ns: 5, state }
     }
 

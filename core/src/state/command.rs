@@ -28,6 +28,9 @@ pub enum Command {
         /// Id of the process; 0 from older nodes.
         #[serde(default, skip_serializing_if = "is_zero")]
         instance: u64,
+        /// As in [`Node::https`](super::Node::https).
+        #[serde(default, skip_serializing_if = "String::is_empty")]
+        https: String,
     },
     SetAlive {
         id: NodeId,

@@ -19,7 +19,8 @@ pub enum Role {
 pub struct Node {
     pub id: NodeId,
     pub role: Role,
-    /// Base URL for clients and for other nodes: `http://host:port`.
+    /// Base URL for clients and for other nodes, `http://host:port` or `https://host:port`. It also
+    /// names the node in signatures and among the gateways.
     pub url: String,
     pub alive: bool,
     /// Version of the state at which it last became alive: cached copies validated before that may
@@ -46,6 +47,9 @@ pub struct Node {
     /// it.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub instance: u64,
+    /// Base URL for HTTPS, `https://host:port`; empty if the node serves plain HTTP only.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub https: String,
 }
 
 /// How a node in maintenance ends.

@@ -15,6 +15,7 @@ pub(super) fn join(id: &str) -> Command {
         weight: 1,
         zone: String::new(),
         instance: 0,
+        https: String::new(),
     }
 }
 

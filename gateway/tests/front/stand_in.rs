@@ -62,6 +62,7 @@ impl StandIn {
             instance: 1,
             cluster: String::new(),
             empty: false,
+            https: String::new(),
         };
         let (maps, lifecycle) = (Maps::default(), Lifecycle::new());
         let holds = Arc::new(Mutex::new(Holdings { backend_exists: true, ..Holdings::default() }));

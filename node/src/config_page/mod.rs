@@ -16,7 +16,9 @@ use crate::config_load::{env_path, load};
 /// The types, from which doc comments, names and types of keys are read.
 const SOURCE: &str = concat!(
     include_str!("../../../core/src/config.rs"),
-    include_str!("../../../core/src/config/destinations.rs")
+    include_str!("../../../core/src/config/destinations.rs"),
+    include_str!("../../../core/src/config/cache.rs"),
+    include_str!("../../../core/src/config/tls.rs"),
 );
 const GATEWAY: &str = include_str!("gateway.toml");
 const TARGET: &str = include_str!("target.toml");
@@ -57,9 +59,10 @@ enum ReadBy {
 use ReadBy::{Both, Gateway, Target};
 
 const RESTART: &str = "restart";
+const TLS_FILE: &str = "restart; none for new content of the file";
 
 /// For each key: the nodes that read it, how a change takes effect, and the flags that set it.
-const NOTES: [(&str, ReadBy, &str, &str); 53] = [
+const NOTES: [(&str, ReadBy, &str, &str); 59] = [
     ("cluster.name", Both, RESTART, ""),
     ("cluster.gateways", Both, RESTART, ""),
     ("cluster.secret_file", Both, RESTART, ""),
@@ -69,6 +72,12 @@ const NOTES: [(&str, ReadBy, &str, &str); 53] = [
     ("listen.http", Both, RESTART, "serve --host, serve --port, dev --port"),
     ("listen.advertise", Both, RESTART, ""),
     ("listen.insecure", Both, RESTART, "serve --insecure"),
+    ("tls.cert", Both, TLS_FILE, "dev --tls"),
+    ("tls.key", Both, TLS_FILE, "dev --tls"),
+    ("tls.ca", Both, TLS_FILE, "dev --tls"),
+    ("tls.client_ca", Both, TLS_FILE, ""),
+    ("tls.require_client_cert", Both, RESTART, ""),
+    ("tls.http", Both, RESTART, ""),
     ("disk", Target, "restart, or `forebay disk attach` and `detach`", ""),
     ("disk.path", Target, RESTART, "serve --dir, dev --dir, dev --disks"),
     ("disk.size", Target, RESTART, "serve --size, dev --size"),

@@ -182,6 +182,7 @@ mod tests {
             weight: 1,
             zone: String::new(),
             instance: 0,
+            https: String::new(),
         };
         bench.change(join);
         let bucket = Bucket::new(Provider::Ais, "b").unwrap();

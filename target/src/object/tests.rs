@@ -97,6 +97,7 @@ impl Bench {
             weight: 1,
             zone: String::new(),
             instance: 0,
+            https: String::new(),
         };
         state.apply(2, join).unwrap();
         maps.lease_for_good();

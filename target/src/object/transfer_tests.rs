@@ -28,6 +28,7 @@ async fn moving() -> (Bench, BucketInfo, String) {
         weight: 1,
         zone: String::new(),
         instance: 0,
+        https: String::new(),
     };
     let state = bench.change(join);
     let here = |name: &String| rebalance::duty(&state, &info, name, bench.service.me()).stays;

@@ -297,7 +297,16 @@ impl Lead {
 pub(crate) fn join_of(at: At) -> JoinRequest {
     let url = format!("http://{at}");
     let (zone, cluster) = (String::new(), String::new());
-    JoinRequest { id: id_of(at), role: Role::Target, url, zone, instance: 0, cluster, empty: false }
+    JoinRequest {
+        id: id_of(at),
+        role: Role::Target,
+        url,
+        zone,
+        instance: 0,
+        cluster,
+        empty: false,
+        https: String::new(),
+    }
 }
 
 impl Gateway {

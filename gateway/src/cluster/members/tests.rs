@@ -43,6 +43,7 @@ async fn world() -> World {
         instance: 1,
         cluster: String::new(),
         empty: false,
+        https: String::new(),
     };
     let clock = Arc::new(TestClock::default());
     let targets = Targets::new(&identity, maps.clone());
@@ -91,6 +92,7 @@ fn join() -> JoinRequest {
         instance: 0,
         cluster: String::new(),
         empty: false,
+        https: String::new(),
     }
 }
 

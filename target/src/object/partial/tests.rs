@@ -90,6 +90,7 @@ impl Rig {
             weight: 1,
             zone: String::new(),
             instance: 0,
+            https: String::new(),
         };
         state.apply(2, join).unwrap();
         let bucket = Bucket::new(Provider::Ais, "images").unwrap();

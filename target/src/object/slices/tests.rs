@@ -38,6 +38,7 @@ async fn coded_with(mine: Form, others: &str) -> (Bench, BucketInfo, String) {
             weight: 1,
             zone: String::new(),
             instance: 0,
+            https: String::new(),
         });
     }
     let erasure = Some(Erasure { data: 1, parity: 1, limit: 0 });
