@@ -18,10 +18,10 @@ use http::{HeaderValue, Request, Response, Uri};
 use hyper::body::Incoming;
 use hyper::client::conn::http1::{self, Parts};
 use hyper_util::rt::TokioIo;
-use tokio::net::TcpStream;
 
 use crate::body::Upload;
 use crate::error::{Error, Reason};
+use crate::tls::{ClientStream, Connector, TlsProblem};
 
 /// Bytes read from a socket at once.
 pub(crate) const READ: usize = 128 << 10;
@@ -32,17 +32,24 @@ const KEEP_IDLE: Duration = Duration::from_secs(20);
 
 /// Why there is no answer.
 pub(crate) enum Failure {
-    Connect { is_refused: bool, source: Reason },
-    Broken(Reason),
+    Connect(io::Error),
+    Broken(io::Error),
 }
 
 impl Failure {
     /// As the failure of a request to the node at `base`.
     pub(crate) fn of(self, base: &str) -> Error {
         let endpoint = base.to_owned();
-        match self {
-            Self::Connect { is_refused, source } => Error::Connect { endpoint, is_refused, source },
-            Self::Broken(source) => Error::Broken { endpoint, source },
+        let (Self::Connect(e) | Self::Broken(e)) = &self;
+        if let Some(problem) = TlsProblem::of(base, e) {
+            return Error::Tls(problem);
+        }
+        let source = Reason::of(e);
+        match &self {
+            Self::Connect(e) => {
+                Error::Connect { endpoint, is_refused: Reason::is_refusal(e), source }
+            }
+            Self::Broken(_) => Error::Broken { endpoint, source },
         }
     }
 }
@@ -50,16 +57,16 @@ impl Failure {
 /// A pool of caller-driven connections. Cheap to clone.
 #[derive(Clone, Debug)]
 pub(crate) struct CallerDrivenPool {
-    connect_timeout: Duration,
+    connector: Connector,
     idle: Idle,
 }
 
-/// Idle connections by the authority of their node.
+/// Idle connections by the scheme and authority of their node.
 type Idle = Arc<Mutex<HashMap<String, Vec<(Instant, Connection)>>>>;
 
 impl CallerDrivenPool {
-    pub(crate) fn new(connect_timeout: Duration) -> Self {
-        Self { connect_timeout, idle: Idle::default() }
+    pub(crate) fn new(connector: Connector) -> Self {
+        Self { connector, idle: Idle::default() }
     }
 
     /// Sends a request, which must be idempotent, and waits for the head of its answer. The body
@@ -68,61 +75,58 @@ impl CallerDrivenPool {
         &self,
         request: Request<Bytes>,
     ) -> Result<(Response<Incoming>, Driver), Failure> {
-        let authority = request.uri().authority().map(|a| a.as_str().to_owned());
-        let authority =
-            authority.ok_or_else(|| broken(&io::Error::other("a URL without a host")))?;
-        while let Some(mut connection) = self.kept(&authority) {
+        let origin = origin(request.uri());
+        while let Some(mut connection) = self.kept(&origin) {
             if !connection.is_usable().await {
                 continue;
             }
             // The node may close this connection at the same moment; that says nothing about the
             // request.
             if let Ok(answer) = connection.exchange(&request).await {
-                return Ok((answer, self.driver(authority, connection)));
+                return Ok((answer, self.driver(origin, connection)));
             }
         }
-        let mut connection = self.connect(&authority).await?;
-        let answer = connection.exchange(&request).await.map_err(|e| broken(&e))?;
-        Ok((answer, self.driver(authority, connection)))
+        let mut connection = self.connect(request.uri()).await?;
+        let answer = connection.exchange(&request).await.map_err(broken)?;
+        Ok((answer, self.driver(origin, connection)))
     }
 
-    fn driver(&self, authority: String, connection: Connection) -> Driver {
-        Driver { connection, home: Home { authority, idle: self.idle.clone() } }
+    fn driver(&self, origin: String, connection: Connection) -> Driver {
+        Driver { connection, home: Home { origin, idle: self.idle.clone() } }
     }
 
-    fn kept(&self, authority: &str) -> Option<Connection> {
+    fn kept(&self, origin: &str) -> Option<Connection> {
         let mut idle = self.idle.locked();
-        let list = idle.get_mut(authority)?;
+        let list = idle.get_mut(origin)?;
         list.retain(|(since, _)| since.elapsed() < KEEP_IDLE);
         list.pop().map(|(_, connection)| connection)
     }
 
-    async fn connect(&self, authority: &str) -> Result<Connection, Failure> {
-        let has_port = authority.rsplit(':').next().is_some_and(|p| p.parse::<u16>().is_ok());
-        let address = if has_port { authority.to_owned() } else { format!("{authority}:80") };
-        let stream = tokio::time::timeout(self.connect_timeout, TcpStream::connect(address)).await;
-        let stream = stream.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
-        let stream = stream.map_err(|e| Failure::Connect {
-            is_refused: Reason::is_refusal(&e),
-            source: Reason::of(&e),
-        })?;
-        let _ = stream.set_nodelay(true);
-        Connection::over(stream).await.map_err(|e| broken(&e))
+    async fn connect(&self, url: &Uri) -> Result<Connection, Failure> {
+        let stream = self.connector.connect(url).await.map_err(Failure::Connect)?;
+        Connection::over(stream).await.map_err(broken)
     }
 }
 
-fn broken(error: &(dyn std::error::Error + 'static)) -> Failure {
-    Failure::Broken(Reason::of(error))
+fn broken(error: hyper::Error) -> Failure {
+    Failure::Broken(io::Error::other(error))
+}
+
+/// Scheme and authority of a URL.
+fn origin(url: &Uri) -> String {
+    let authority = url.authority().map_or("", |a| a.as_str());
+    format!("{}://{authority}", url.scheme_str().unwrap_or("http"))
 }
 
 /// One connection; it makes progress only while it is polled.
 struct Connection {
     sender: http1::SendRequest<Upload>,
     http: Http,
+    is_plain: bool,
 }
 
 /// `None` once it is over.
-type Http = Option<Box<http1::Connection<TokioIo<TcpStream>, Upload>>>;
+type Http = Option<Box<http1::Connection<TokioIo<ClientStream>, Upload>>>;
 
 /// Makes all progress that is possible now. The sender and the body report how the connection
 /// ended.
@@ -134,11 +138,12 @@ fn drive(http: &mut Http, cx: &mut Context<'_>) {
 
 impl Connection {
     /// Starts HTTP on a stream that has no request in progress.
-    async fn over(stream: TcpStream) -> hyper::Result<Self> {
+    async fn over(stream: ClientStream) -> hyper::Result<Self> {
+        let is_plain = stream.is_plain();
         let mut http = http1::Builder::new();
         http.read_buf_exact_size(Some(READ));
         let (sender, http) = http.handshake(TokioIo::new(stream)).await?;
-        Ok(Self { sender, http: Some(Box::new(http)) })
+        Ok(Self { sender, http: Some(Box::new(http)), is_plain })
     }
 
     /// Whether the connection is open and its last answer is complete.
@@ -198,17 +203,23 @@ impl Driver {
         self.home.keep(self.connection);
     }
 
-    /// Takes the connection out of HTTP, unless it has ended; body bytes received so far stay in
-    /// the body.
+    /// Whether the bytes on the socket are those of the body, so that [`Self::bare`] helps.
+    pub(crate) fn is_plain(&self) -> bool {
+        self.connection.is_plain
+    }
+
+    /// Takes a plain connection out of HTTP, unless it has ended; body bytes received so far stay
+    /// in the body.
     pub(crate) fn bare(self) -> Option<Bare> {
         let Parts { io, read_buf, .. } = self.connection.http?.into_parts();
-        Some(Bare { stream: io.into_inner(), ahead: read_buf, home: self.home })
+        let ClientStream::Plain(stream) = io.into_inner() else { return None };
+        Some(Bare { stream, ahead: read_buf, home: self.home })
     }
 }
 
 /// A raw connection in the middle of an answer's body. Dropping it closes it.
 pub(crate) struct Bare {
-    pub(crate) stream: TcpStream,
+    pub(crate) stream: tokio::net::TcpStream,
     /// Bytes that were read from the socket and not delivered yet.
     pub(crate) ahead: Bytes,
     home: Home,
@@ -217,7 +228,7 @@ pub(crate) struct Bare {
 impl Bare {
     /// Returns the connection to the pool after the whole body was read.
     pub(crate) async fn release(self) {
-        if let Ok(connection) = Connection::over(self.stream).await {
+        if let Ok(connection) = Connection::over(ClientStream::Plain(self.stream)).await {
             self.home.keep(connection);
         }
     }
@@ -225,7 +236,7 @@ impl Bare {
 
 /// The pool entry that a connection returns to when it is idle.
 struct Home {
-    authority: String,
+    origin: String,
     idle: Idle,
 }
 
@@ -235,7 +246,7 @@ impl Home {
             return;
         }
         let mut idle = self.idle.locked();
-        let list = idle.entry(self.authority).or_default();
+        let list = idle.entry(self.origin).or_default();
         if list.len() < MAX_IDLE_CONNECTIONS {
             list.push((Instant::now(), connection));
         }

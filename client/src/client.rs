@@ -44,7 +44,8 @@ impl Client {
     /// A client for the cluster that `config` names. Nothing is sent before the first request.
     pub fn new(config: ClientConfig) -> Result<Self> {
         let endpoints: Arc<[String]> = config.endpoints()?.into();
-        let transport = Transport::new(config.connect_timeout, config.idle_timeout)
+        let tls = config.tls(&endpoints)?;
+        let transport = Transport::over(tls, config.connect_timeout, config.idle_timeout)
             .with_limit(config.deadline)
             .with_contact(config.contact.clone())
             .with_cloud_retry(config.cloud_retry.as_deref())?;

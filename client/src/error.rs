@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use forebay_core::{Error as CoreError, ErrorCode};
 
+use crate::tls::TlsProblem;
+
 /// Result of everything that talks to the cluster.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -48,6 +50,9 @@ pub enum Error {
         /// The failure of the connection.
         source: Reason,
     },
+    /// TLS failed for a reason that a retry does not change.
+    #[error("{0}")]
+    Tls(TlsProblem),
     /// All tries until the deadline failed.
     #[error("cluster at {endpoint} did not answer within {} s: {last}", .after.as_secs_f32())]
     Timeout {
@@ -96,6 +101,7 @@ impl Error {
             Self::Connect { .. }
             | Self::Refused { .. }
             | Self::Broken { .. }
+            | Self::Tls(_)
             | Self::Garbled { .. } => ErrorCode::Unavailable,
             Self::Timeout { last, .. } => match last.as_ref() {
                 Self::Api(e) => e.code,
@@ -123,6 +129,7 @@ impl Error {
         match self {
             Self::Api(e) => e.hint.as_deref(),
             Self::Timeout { last, .. } => last.hint(),
+            Self::Tls(problem) => Some(problem.hint),
             Self::Connect { .. } => {
                 Some("is the cluster running there? `forebay doctor` checks; set FOREBAY_ENDPOINT")
             }
@@ -139,7 +146,7 @@ impl Error {
         match self {
             Self::Api(e) => e.code.is_transient(),
             Self::Connect { .. } | Self::Broken { .. } | Self::Garbled { .. } => true,
-            Self::Timeout { .. } | Self::Refused { .. } => false,
+            Self::Timeout { .. } | Self::Refused { .. } | Self::Tls(_) => false,
         }
     }
 

@@ -45,6 +45,7 @@ mod rows;
 mod scripted_server;
 mod shards;
 mod timeouts;
+pub mod tls;
 mod transport;
 mod upload;
 

@@ -1,5 +1,6 @@
 //! Requests between nodes: signed, one try each.
 
+use std::borrow::Cow;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -29,10 +30,15 @@ use crate::download::{GetReply, Identity};
 use crate::error::{Error, Result};
 use crate::objects::{head_meta, range_header};
 use crate::rows::RowStream;
+use crate::tls::{ClientStream, TlsClient};
 use crate::transport::{self, Download, Transport};
 
 /// Timeout for a node to report which format of proofs it reads; after it, the node is asked again.
 const FORMAT_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Timeouts of a node for other nodes: for a connection, and for a silent peer.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
+const IDLE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A node's client for other nodes. Cheap to clone; clones share connections.
 #[derive(Clone)]
@@ -40,13 +46,49 @@ pub struct PeerClient {
     signer: Signer,
     transport: Transport,
     acts_by: Arc<dyn Fn() -> u64 + Send + Sync>,
+    tls: TlsClient,
+    https: Option<Arc<HttpsOf>>,
 }
+
+/// Returns the HTTPS URL of a node by its URL, if the node has to be reached over TLS.
+type HttpsOf = dyn Fn(&str) -> Option<String> + Send + Sync;
 
 impl PeerClient {
     /// A client that signs as this node.
     pub fn new(signer: Signer) -> Self {
-        let transport = Transport::new(Duration::from_secs(1), Duration::from_secs(10));
-        Self { signer, transport, acts_by: Arc::new(|| 0) }
+        let tls = TlsClient::default();
+        let transport = Transport::over(tls.clone(), CONNECT_TIMEOUT, IDLE_TIMEOUT);
+        Self { signer, transport, acts_by: Arc::new(|| 0), tls, https: None }
+    }
+
+    /// Reaches nodes over TLS where `https` returns a URL for theirs. Signatures still name the
+    /// node's own URL.
+    #[must_use]
+    pub fn secured(
+        self,
+        tls: TlsClient,
+        https: impl Fn(&str) -> Option<String> + Send + Sync + 'static,
+    ) -> Self {
+        let transport = Transport::over(tls.clone(), CONNECT_TIMEOUT, IDLE_TIMEOUT);
+        Self { transport, tls, https: Some(Arc::new(https)), ..self }
+    }
+
+    /// The URL at which the node at `url` is reached.
+    pub fn reached_at<'a>(&self, url: &'a str) -> Cow<'a, str> {
+        match self.https.as_ref().and_then(|https| https(url)) {
+            Some(https) => Cow::Owned(https),
+            None => Cow::Borrowed(url),
+        }
+    }
+
+    /// The TLS of this node's connections to others.
+    pub fn tls(&self) -> &TlsClient {
+        &self.tls
+    }
+
+    /// Opens a connection of its own to the node at `url`; returns it with the value of `Host`.
+    pub async fn connect(&self, url: &str) -> std::io::Result<(ClientStream, String)> {
+        self.tls.connect(&self.reached_at(url), CONNECT_TIMEOUT).await
     }
 
     /// The same connections with another limit on the silence of a peer.
@@ -70,7 +112,7 @@ impl PeerClient {
         if !self.signer.should_ask_format(url, now) {
             return;
         }
-        let request = transport::request(Method::GET, url, PROOF_FORMAT_PATH);
+        let request = transport::request(Method::GET, &self.reached_at(url), PROOF_FORMAT_PATH);
         let Ok(request) = transport::finish(request, Upload::empty()) else { return };
         let asking = self.transport.with_idle(FORMAT_TIMEOUT);
         if let Ok(answer) = asking.send(url, request, None).await {
@@ -241,7 +283,8 @@ impl PeerClient {
         body: &str,
     ) -> Builder {
         let proof = self.signer.node_call(method.as_str(), path, body, url, unix_s());
-        let mut builder = transport::request(method, url, path).header(NODE_AUTH_HEADER, proof);
+        let base = self.reached_at(url);
+        let mut builder = transport::request(method, &base, path).header(NODE_AUTH_HEADER, proof);
         if let Some(all) = builder.headers_mut() {
             all.extend(headers);
             match (self.acts_by)() {

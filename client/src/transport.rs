@@ -13,7 +13,6 @@ use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, reques
 use http_body::{Body as _, Frame};
 use hyper::body::Incoming;
 use hyper_util::client::legacy::Client as HyperClient;
-use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use tokio::time::{Instant, Sleep};
 
@@ -30,6 +29,7 @@ use crate::contact::Contact;
 use crate::direct;
 use crate::error::{Error, Reason, Result};
 use crate::timeouts::ReadTimeouts;
+use crate::tls::{Connector, PooledConnector, TlsClient, TlsProblem};
 
 /// Longest error body that is read.
 const MAX_ERROR_BODY: usize = 64 << 10;
@@ -44,7 +44,7 @@ pub(crate) type Answered = Result<Response<Download>, (Error, Option<u64>)>;
 /// A pool of connections. Cheap to clone.
 #[derive(Clone, Debug)]
 pub(crate) struct Transport {
-    http: HyperClient<HttpConnector, Upload>,
+    http: HyperClient<PooledConnector, Upload>,
     caller_driven: CallerDrivenPool,
     timeouts: ReadTimeouts,
     contact: Contact,
@@ -53,17 +53,22 @@ pub(crate) struct Transport {
 }
 
 impl Transport {
+    /// A pool with the certificates that the environment names.
+    #[cfg(test)]
     pub(crate) fn new(connect_timeout: Duration, idle: Duration) -> Self {
-        let mut connector = HttpConnector::new();
-        connector.set_nodelay(true);
-        connector.set_connect_timeout(Some(connect_timeout));
+        Self::over(TlsClient::default(), connect_timeout, idle)
+    }
+
+    pub(crate) fn over(tls: TlsClient, connect_timeout: Duration, idle: Duration) -> Self {
+        let connector = PooledConnector::new(tls.clone(), connect_timeout);
         let http = HyperClient::builder(TokioExecutor::new())
             .pool_timer(TokioTimer::new())
             .pool_idle_timeout(KEEP_IDLE)
             .http1_max_buf_size(READ)
             .build(connector);
         let timeouts = ReadTimeouts::new(idle, Duration::MAX);
-        let (caller_driven, contact) = (CallerDrivenPool::new(connect_timeout), Contact::default());
+        let caller_driven = CallerDrivenPool::new(Connector { tls, timeout: connect_timeout });
+        let contact = Contact::default();
         Self { http, caller_driven, timeouts, contact, cloud_retry: None }
     }
 
@@ -134,6 +139,7 @@ impl Transport {
                 let local = progress.and_then(Progress::failure);
                 Err(Error::Api(local.unwrap_or_else(|| CoreError::internal("sending failed"))))
             }
+            Err(e) if let Some(problem) = TlsProblem::of(base, &e) => Err(Error::Tls(problem)),
             Err(e) if e.is_connect() => {
                 let (is_refused, source) = (Reason::is_refusal(&e), Reason::of(&e));
                 Err(Error::Connect { endpoint: base.to_owned(), is_refused, source })
@@ -303,7 +309,8 @@ impl Download {
     pub(crate) async fn read_into(&mut self, dest: &mut (impl BufMut + Send)) -> Result<()> {
         let left =
             self.body.size_hint().exact().filter(|left| *left >= direct::SOCKET_READ_MIN_BYTES);
-        let bare = left.and_then(|_| self.driver.take()?.bare());
+        let is_plain = self.driver.as_ref().is_some_and(Driver::is_plain);
+        let bare = left.filter(|_| is_plain).and_then(|_| self.driver.take()?.bare());
         let room = dest.remaining_mut();
         while let Some(piece) = self.next().await {
             let piece = match piece {

@@ -6,6 +6,7 @@ use forebay_core::Error as CoreError;
 
 use crate::contact::Contact;
 use crate::error::{Error, Result};
+use crate::tls::{TlsClient, TlsOptions};
 
 /// Where a cluster started without settings listens.
 pub const DEFAULT_ENDPOINT: &str = "http://127.0.0.1:7400";
@@ -27,6 +28,8 @@ pub struct ClientConfig {
     /// Whether the cluster was ever reached. Clients that share this wait for a cluster that
     /// restarts.
     pub contact: Contact,
+    /// Certificates for HTTPS; `None`: those that the environment names.
+    pub tls: Option<TlsOptions>,
 }
 
 impl ClientConfig {
@@ -42,6 +45,15 @@ impl ClientConfig {
             Some(endpoint) => Self::new(endpoint),
             None => Self::default(),
         }
+    }
+
+    /// TLS with the configured certificates. If an endpoint needs it, their files are read now.
+    pub(super) fn tls(&self, endpoints: &[String]) -> Result<TlsClient> {
+        let tls = self.tls.clone().map_or_else(TlsClient::default, TlsClient::new);
+        if endpoints.iter().any(|endpoint| endpoint.starts_with("https://")) {
+            tls.config().map_err(Error::Api)?;
+        }
+        Ok(tls)
     }
 
     /// The URLs of the gateways, checked; at least one.
@@ -67,20 +79,20 @@ impl Default for ClientConfig {
             idle_timeout: Duration::from_secs(20),
             cloud_retry: None,
             contact: Contact::default(),
+            tls: None,
         }
     }
 }
 
-/// `http://host:port` without a trailing slash; the scheme may be left out.
+/// `http://host:port` or `https://host:port` without a trailing slash; `http` may be left out.
 fn check_endpoint(text: &str) -> Result<String> {
     let bad = |why: &str| {
         let e = CoreError::invalid(format!("invalid endpoint \"{text}\": {why}"));
         Error::Api(e.hint("for example http://127.0.0.1:7400"))
     };
     let url = match text.split_once("://") {
-        Some(("http", _)) => text.to_owned(),
-        Some(("https", _)) => return Err(bad("https is not supported yet")),
-        Some(_) => return Err(bad("the scheme must be http")),
+        Some(("http" | "https", _)) => text.to_owned(),
+        Some(_) => return Err(bad("the scheme must be http or https")),
         None => format!("http://{text}"),
     };
     let url = url.trim_end_matches('/');
@@ -104,7 +116,8 @@ mod tests {
     fn endpoints_are_checked_before_anything_is_sent() {
         assert_eq!(check_endpoint("http://h:1/").unwrap(), "http://h:1");
         assert_eq!(check_endpoint("h:1").unwrap(), "http://h:1");
-        for bad in ["https://h", "ftp://h", "http://", "http://h/v1", "http://h?x", "h h"] {
+        assert_eq!(check_endpoint("https://h:1/").unwrap(), "https://h:1");
+        for bad in ["ftp://h", "http://", "http://h/v1", "http://h?x", "h h"] {
             assert!(check_endpoint(bad).is_err(), "{bad}");
         }
         assert!(Client::new(ClientConfig::new(" , ")).is_err());
