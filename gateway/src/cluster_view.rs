@@ -46,6 +46,18 @@ impl ClusterView {
         }
     }
 
+    /// The same reports with the HTTPS URLs of the nodes that have one.
+    pub(crate) fn over_https(&self, mut info: ClusterInfo) -> ClusterInfo {
+        let state = self.maps.load();
+        for node in &mut info.nodes {
+            let https = state.node(&node.id).map(|known| &known.https);
+            if let Some(https) = https.filter(|https| !https.is_empty()) {
+                node.url.clone_from(https);
+            }
+        }
+        info
+    }
+
     fn local(&self, usage: &BTreeMap<NodeId, NodeUsage>) -> Result<ClusterInfo> {
         let state = self.maps.load();
         let primary = self

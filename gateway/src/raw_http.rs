@@ -5,23 +5,24 @@ use std::time::Duration;
 use axum::body::Body;
 use axum::http::{HeaderMap, Request, Response, header};
 use bytes::Bytes;
+use forebay_client::PeerClient;
 use forebay_core::{Error, Result};
 use http_body_util::{BodyExt, Limited};
 use hyper_util::rt::TokioIo;
-use tokio::net::TcpStream;
 
 /// Maximum bytes of an answer.
 const MAX_ANSWER: usize = 64 << 20;
 
-/// GETs `path` of the node at `url` (`http://host:port`); any status is returned.
+/// GETs `path` of the node at `url`; any status is returned.
 pub(crate) async fn get(
+    peer: &PeerClient,
     url: &str,
     path: &str,
     headers: &HeaderMap,
     within: Duration,
 ) -> Result<Response<Bytes>> {
     let away = |why: String| Error::unavailable(format!("no answer from {url}: {why}"));
-    match tokio::time::timeout(within, exchange(url, path, headers)).await {
+    match tokio::time::timeout(within, exchange(peer, url, path, headers)).await {
         Ok(answer) => answer.map_err(|e| away(e.to_string())),
         Err(_) => Err(away("time-out".into())),
     }
@@ -29,14 +30,18 @@ pub(crate) async fn get(
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-async fn exchange(url: &str, path: &str, headers: &HeaderMap) -> Result<Response<Bytes>, BoxError> {
-    let address = url.strip_prefix("http://").ok_or("not an http URL")?;
-    let stream = TcpStream::connect(address).await?;
+async fn exchange(
+    peer: &PeerClient,
+    url: &str,
+    path: &str,
+    headers: &HeaderMap,
+) -> Result<Response<Bytes>, BoxError> {
+    let (stream, host) = peer.connect(url).await?;
     let (mut sender, connection) =
         hyper::client::conn::http1::handshake::<_, Body>(TokioIo::new(stream)).await?;
     let mut request = Request::get(path).body(Body::empty())?;
     request.headers_mut().extend(headers.clone());
-    request.headers_mut().insert(header::HOST, address.parse()?);
+    request.headers_mut().insert(header::HOST, host.parse()?);
     let answer = async {
         let (parts, body) = sender.send_request(request).await?.into_parts();
         let body = Limited::new(body, MAX_ANSWER).collect().await?.to_bytes();

@@ -11,6 +11,7 @@ use forebay_core::{Error, ErrorCode, NodeId, Result, native};
 use forebay_node::auth::REDIRECT_VERSION;
 use forebay_node::identity::Identity;
 use forebay_node::maps::Maps;
+use forebay_node::tls::NodeTls;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -31,6 +32,15 @@ pub(crate) type Answer<T> = (NodeId, Result<T>);
 impl Targets {
     pub(crate) fn new(identity: &Identity, maps: Maps) -> Self {
         Self { peer: PeerClient::new(identity.signer.clone()), maps }
+    }
+
+    /// The same client, over TLS where the node uses TLS.
+    #[must_use]
+    pub(crate) fn secured_by(self, tls: Option<&NodeTls>) -> Self {
+        match tls {
+            Some(tls) => Self { peer: tls.secure(self.peer, &self.maps), ..self },
+            None => self,
+        }
     }
 
     fn versioned(&self, path: &str) -> String {

@@ -20,6 +20,7 @@ use forebay_node::maps::Maps;
 use forebay_node::metrics::Metrics;
 use forebay_node::relay::Relay;
 use forebay_node::s3::S3Door;
+use forebay_node::tls::NodeTls;
 use forebay_node::{listener, membership};
 
 use crate::changes::Changes;
@@ -53,10 +54,11 @@ pub async fn run(
     ready: impl FnOnce(&str) + Send,
 ) -> Result<()> {
     let identity = Identity::load(&config, Role::Gateway)?;
+    let tls = NodeTls::load(&config)?;
     let audit = Audit::start(&config.audit, &identity, Path::new(&config.node.dir), &lifecycle)?;
     let listener = listener::bind(&config.listen.http).await?;
     let maps = Maps::default();
-    let targets = Targets::new(&identity, maps.clone());
+    let targets = Targets::new(&identity, maps.clone()).secured_by(tls.as_ref());
     let peer = targets.peer().clone();
     let (path, gateways) = (meta_path(&config)?, &config.cluster.gateways);
     let (group, closing) =
@@ -83,7 +85,12 @@ pub async fn run(
         group: group.clone(),
         leadership: leadership.clone(),
         lifecycle: lifecycle.clone(),
+        metrics: Metrics::of(Role::Gateway),
     };
+    if let Some(tls) = &tls {
+        tls.count_in(parts.metrics.tls());
+        tls.watch(&lifecycle);
+    }
     let membership = lifecycle.spawn(parts.membership());
     let front = parts.front(&config.s3);
     let finding = discover(group.clone(), lifecycle.clone());
@@ -97,7 +104,7 @@ pub async fn run(
     lifecycle.spawn(persist_identity(group.clone(), lifecycle.clone()));
     tracing::info!(id = %identity.id, url = identity.url, version = maps.version(), "gateway is up");
     ready(&identity.url);
-    let edge = Edge::new(&config.s3, &identity, &maps).audited_by(audit);
+    let edge = Edge::new(&config.s3, &identity, &maps).audited_by(audit).with_tls(tls);
     let life = lifecycle.clone();
     listener::serve(listener, front, edge, lifecycle, config.limits.clone()).await;
     // It leaves the cluster as a member of the group, and leaves the group after that.
@@ -151,6 +158,7 @@ struct Parts {
     leadership: LeaderWatch,
     membership: MembershipService,
     lifecycle: Lifecycle,
+    metrics: Metrics,
 }
 
 impl Parts {
@@ -170,11 +178,13 @@ impl Parts {
     }
 
     fn front(&self, config: &S3Config) -> GatewayFront {
-        let Self { identity, maps, targets, jobs, group, leadership, membership, lifecycle } = self;
+        let Self {
+            identity, maps, targets, jobs, group, leadership, membership, lifecycle, ..
+        } = self;
         let peer = targets.peer().clone();
         let meta = RaftMeta::new(group.clone(), leadership.clone(), peer.clone(), maps.clone());
         let changes = Changes::new(meta, leadership.clone());
-        let metrics = Metrics::of(Role::Gateway);
+        let metrics = self.metrics.clone();
         let route = Route::new(maps.clone(), targets.clone(), changes.clone());
         let job_control = jobs.clone();
         let jobs_front = jobs::JobsFront {
@@ -285,6 +295,7 @@ impl Parts {
                 metrics: metrics.clone(),
                 group: group.clone(),
                 leadership: leadership.clone(),
+                peer: targets.peer().clone(),
                 sums: Arc::default(),
             }));
         let easy = easy_url::router(&router);

@@ -35,6 +35,7 @@ use crate::head::Asked;
 use crate::identity::Identity;
 use crate::maps::Maps;
 use crate::s3::{FRONT, PEER, USER};
+use crate::tls::NodeTls;
 
 /// Prefix of Forebay's own headers.
 const OWN_HEADERS: &str = "forebay-";
@@ -56,6 +57,7 @@ pub struct Edge {
     s3_at_root: bool,
     replays: Replays,
     audit: Audit,
+    tls: Option<NodeTls>,
     /// Makes ids differ between nodes.
     first_id: u64,
     requests: AtomicU64,
@@ -78,6 +80,7 @@ impl Edge {
             s3_at_root: config.root,
             replays: Replays::default(),
             audit: Audit::default(),
+            tls: None,
             first_id: unix_ns(),
             requests: AtomicU64::new(0),
         }
@@ -87,6 +90,16 @@ impl Edge {
     #[must_use]
     pub fn audited_by(self, audit: Audit) -> Self {
         Self { audit, ..self }
+    }
+
+    /// Accepts TLS connections.
+    #[must_use]
+    pub fn with_tls(self, tls: Option<NodeTls>) -> Self {
+        Self { tls, ..self }
+    }
+
+    pub(crate) fn tls(&self) -> Option<&NodeTls> {
+        self.tls.as_ref()
     }
 
     pub(crate) fn audit(&self) -> &Audit {
@@ -305,6 +318,10 @@ impl Edge {
     /// another name of this one, such as a service in front of the gateways.
     fn check_receiver(&self, proof: &Proof<'_>) -> Result<()> {
         let is_other = || self.maps.load().nodes.values().any(|node| node.url == proof.receiver);
+        // A node without a map names this one by the scheme that it uses.
+        if self.identity.https == proof.receiver {
+            return Ok(());
+        }
         if proof.receiver != self.identity.url && is_other() {
             let text = format!("the request was signed for the node at {}", proof.receiver);
             return Err(Error::new(ErrorCode::AccessDenied, text));

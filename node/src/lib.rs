@@ -11,6 +11,7 @@ pub mod audit;
 pub mod auth;
 pub mod bill;
 pub mod body_budget;
+mod byte_stream;
 mod chunks;
 pub mod clock;
 mod clock_watch;

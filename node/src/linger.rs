@@ -6,7 +6,6 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, ReadBuf};
-use tokio::net::TcpStream;
 
 /// Maximum time that a client may keep sending.
 const WITHIN: Duration = Duration::from_secs(1);
@@ -26,7 +25,11 @@ impl Linger {
     }
 
     /// Ready when the connection may be closed.
-    pub(crate) fn poll(&mut self, stream: &mut TcpStream, cx: &mut Context<'_>) -> Poll<()> {
+    pub(crate) fn poll(
+        &mut self,
+        stream: &mut (impl AsyncRead + Unpin),
+        cx: &mut Context<'_>,
+    ) -> Poll<()> {
         let mut bytes = [0; 8 << 10];
         while self.read < MAX_DRAINED_BYTES && self.alarm.as_mut().poll(cx).is_pending() {
             let mut room = ReadBuf::new(&mut bytes);

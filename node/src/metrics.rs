@@ -12,6 +12,7 @@ use prometheus::{Encoder, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Text
 
 use crate::bill::Bills;
 use crate::metric_families::{Families, Family};
+use crate::tls::{self, TlsMetrics};
 
 /// Requests that the node answered, whatever its role.
 const HTTP_REQUESTS: &str = "forebay_http_requests_total";
@@ -38,6 +39,7 @@ struct Inner {
     disks: IntGaugeVec,
     file_systems: [IntGaugeVec; 2],
     bills: Bills,
+    tls: TlsMetrics,
     // Counters of every warm read, resolved once without a lookup by labels.
     object_gets: IntCounter,
     hit_bytes: IntCounter,
@@ -77,7 +79,7 @@ impl Metrics {
     pub fn of(role: Role) -> Self {
         let (families, unseen) = (Families::default(), Families::default());
         let families_of = |name: &str| match role {
-            Role::Gateway if name != HTTP_REQUESTS => &unseen,
+            Role::Gateway if name != HTTP_REQUESTS && name != tls::PREFIX => &unseen,
             Role::Gateway | Role::Target => &families,
         };
         let counter = |name: &str, help: &str, labels: &[&str]| {
@@ -170,6 +172,7 @@ impl Metrics {
             disks,
             file_systems,
             bills: Bills::new(families_of("")),
+            tls: TlsMetrics::new(families_of(tls::PREFIX)),
             families,
         }))
     }
@@ -215,6 +218,11 @@ impl Metrics {
     /// The counters of what clouds bill.
     pub fn bills(&self) -> &Bills {
         &self.0.bills
+    }
+
+    /// The counters of TLS.
+    pub fn tls(&self) -> &TlsMetrics {
+        &self.0.tls
     }
 
     /// Counts an entry of a batch: `ok`, `missing` or `error`.

@@ -3,23 +3,19 @@
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
-use std::time::{Duration, Instant};
 
 use bytes::{Buf, Bytes};
 use futures::StreamExt;
 use futures::future::BoxFuture;
-use tokio::io::{AsyncWrite, Interest};
-use tokio::net::TcpStream;
 
-use crate::piece::{FilePart, Piece, Pieces};
+use crate::byte_stream::ByteStream;
+use crate::piece::{Piece, Pieces};
 use crate::stall::StallTimer;
 
 /// Bodies up to this size are copied into one buffer with their head.
 const COPIED: usize = 16 << 10;
 /// Maximum bytes of that buffer that a connection keeps.
 const MAX_KEPT_BYTES: usize = 64 << 10;
-/// How long bytes of a file that were found in the page cache count as cached.
-const SEEN: Duration = Duration::from_millis(20);
 /// Maximum bytes sent in one poll, before other connections get their turn.
 const TURN: u64 = 4 << 20;
 
@@ -77,7 +73,7 @@ impl Outgoing {
     /// Sends everything; fails if the client does not read.
     pub(crate) fn poll_send(
         &mut self,
-        stream: &mut TcpStream,
+        stream: &mut impl ByteStream,
         cx: &mut Context<'_>,
         timer: &mut StallTimer,
     ) -> Poll<io::Result<()>> {
@@ -86,7 +82,7 @@ impl Outgoing {
             let bytes = self.sent < self.head.len();
             let n = match &mut self.piece {
                 Some(Piece::File(part)) if !bytes => {
-                    let polled = poll_file(stream, part, cx);
+                    let polled = stream.poll_send_file(part, cx);
                     match ready!(timer.watch(cx, polled, |sent| sent.unwrap_or(0)))? {
                         Some(n) => n,
                         None => {
@@ -95,9 +91,14 @@ impl Outgoing {
                         }
                     }
                 }
-                None if !bytes => match ready!(self.poll_piece(cx))? {
-                    true => continue,
-                    false => break,
+                None if !bytes => match self.poll_piece(cx)? {
+                    Poll::Ready(true) => continue,
+                    Poll::Ready(false) => break,
+                    Poll::Pending => {
+                        // TLS may hold bytes that were written.
+                        let _ = Pin::new(&mut *stream).poll_flush(cx)?;
+                        return Poll::Pending;
+                    }
                 },
                 _ => {
                     let polled = self.poll_bytes(stream, cx);
@@ -110,6 +111,10 @@ impl Outgoing {
                 cx.waker().wake_by_ref();
                 return Poll::Pending;
             }
+        }
+        if self.sent > 0 {
+            let polled = Pin::new(&mut *stream).poll_flush(cx);
+            ready!(timer.watch(cx, polled, |()| 0))?;
         }
         self.sent = 0;
         self.head.clear();
@@ -150,7 +155,7 @@ impl Outgoing {
     /// Sends bytes from memory; returns how many.
     fn poll_bytes(
         &mut self,
-        stream: &mut TcpStream,
+        stream: &mut impl ByteStream,
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<u64>> {
         let (head, stream) = (&self.head[self.sent..], Pin::new(stream));
@@ -167,39 +172,6 @@ impl Outgoing {
         match n {
             0 => Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
             n => Poll::Ready(Ok(n as u64)),
-        }
-    }
-}
-
-/// Lets the kernel send bytes of a file; returns how many. `None`: the kernel would have to read
-/// from disk.
-fn poll_file(
-    stream: &TcpStream,
-    part: &mut FilePart,
-    cx: &mut Context<'_>,
-) -> Poll<io::Result<Option<u64>>> {
-    loop {
-        ready!(stream.poll_write_ready(cx))?;
-        if part.seen.elapsed() > SEEN {
-            if !part.file.is_here(part.start, part.end) {
-                return Poll::Ready(Ok(None));
-            }
-            part.seen = Instant::now();
-        }
-        let mut at = part.start;
-        let len = usize::try_from(part.end - part.start).unwrap_or(usize::MAX);
-        let sent = stream.try_io(Interest::WRITABLE, || {
-            Ok(rustix::fs::sendfile(stream, &part.file, Some(&mut at), len)?)
-        });
-        match sent {
-            Ok(0) => return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into())),
-            Ok(n) => {
-                part.start += n as u64;
-                return Poll::Ready(Ok(Some(n as u64)));
-            }
-            Err(e)
-                if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {}
-            Err(e) => return Poll::Ready(Err(e)),
         }
     }
 }

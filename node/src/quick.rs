@@ -30,11 +30,13 @@ pub(crate) struct QuickServer<H> {
     server: Arc<Server<H>>,
     /// The client, once it is registered.
     user: Arc<OnceLock<User>>,
+    /// Whether the connection is inside TLS.
+    is_tls: bool,
 }
 
 impl<H: Handler> QuickServer<H> {
-    pub(crate) fn new(server: Arc<Server<H>>, user: Arc<OnceLock<User>>) -> Self {
-        Self { server, user }
+    pub(crate) fn new(server: Arc<Server<H>>, user: Arc<OnceLock<User>>, is_tls: bool) -> Self {
+        Self { server, user, is_tls }
     }
 
     fn meet(&self) {
@@ -80,11 +82,15 @@ impl<H: Handler> Quick for QuickServer<H> {
         // The panic happens again in the normal path, which handles it.
         let take = std::panic::catch_unwind(take).ok()??;
         self.meet();
+        let is_tls = self.is_tls;
         let path = put.target.split_once('?').map_or(put.target, |(path, _)| path).to_owned();
         Some(Box::new(move |body| {
             Box::pin(async move {
                 let answer = async move { take(body).await };
-                let response = server.finished(answer, &Method::PUT, &path).await;
+                let mut response = server.finished(answer, &Method::PUT, &path).await;
+                if is_tls {
+                    server.keep_https(&mut response);
+                }
                 written(response, server.edge.maps().version()).await
             })
         }))

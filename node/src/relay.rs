@@ -9,16 +9,17 @@ use axum::http::header::{CONNECTION, EXPECT, HOST, TE, TRANSFER_ENCODING, UPGRAD
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, Uri};
 use axum::response::Response;
 use forebay_client::PeerClient;
+use forebay_client::tls::PooledConnector;
 use forebay_core::intra::MAP_HEADER;
 use forebay_core::sign::{NODE_AUTH_HEADER, relay_subject};
 use forebay_core::{Error, Result};
 use hyper_util::client::legacy::Client;
-use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 
 use crate::clock::unix_s;
 use crate::head::MAX_HEADERS;
 use crate::identity::Identity;
+use crate::listener::FORWARDED_PROTO;
 use crate::s3::{FRONT, PEER, USER};
 
 /// Longest wait for a connection.
@@ -36,16 +37,14 @@ static HOP_BY_HOP: [HeaderName; 6] =
 /// Connections to other nodes for forwarded requests; cheap to clone.
 #[derive(Clone)]
 pub struct Relay {
-    http: Client<HttpConnector, Body>,
+    http: Client<PooledConnector, Body>,
     identity: Arc<Identity>,
     peer: PeerClient,
 }
 
 impl Relay {
     pub fn new(identity: &Identity, peer: &PeerClient) -> Self {
-        let mut connector = HttpConnector::new();
-        connector.set_nodelay(true);
-        connector.set_connect_timeout(Some(CONNECT_WITHIN));
+        let connector = PooledConnector::new(peer.tls().clone(), CONNECT_WITHIN);
         let http = Client::builder(TokioExecutor::new())
             .pool_timer(TokioTimer::new())
             .pool_idle_timeout(KEEP_IDLE)
@@ -66,7 +65,7 @@ impl Relay {
     ) -> Result<Response> {
         let (mut parts, body) = request.into_parts();
         let path = parts.uri.path_and_query().map_or("/", |p| p.as_str()).to_owned();
-        parts.uri = format!("{url}{path}")
+        parts.uri = format!("{}{path}", self.peer.reached_at(url))
             .parse::<Uri>()
             .map_err(|e| Error::invalid(format!("the request's URL cannot be passed on: {e}")))?;
         clean(&mut parts.headers);
@@ -79,6 +78,8 @@ impl Relay {
             .map_err(|_| Error::internal("a signature cannot stand in a header"))?;
         parts.headers.insert(NODE_AUTH_HEADER, proof);
         parts.headers.insert(MAP_HEADER, version.into());
+        // The scheme of the client, not that of this connection.
+        parts.headers.entry(&FORWARDED_PROTO).or_insert(HeaderValue::from_static("http"));
         // Header by which nodes of the first version recognize a forwarded request.
         parts.headers.insert(&FRONT, HeaderValue::from_static("/"));
         parts.headers.remove(&USER);

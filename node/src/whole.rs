@@ -6,7 +6,7 @@ use std::task::{Context, Poll, ready};
 
 use bytes::{BufMut, Bytes, BytesMut};
 use futures::future::BoxFuture;
-use tokio::net::TcpStream;
+use tokio::io::AsyncRead;
 use tokio_util::io::poll_read_buf;
 
 use crate::head_timeout::HeadTimeout;
@@ -55,7 +55,7 @@ impl Whole {
     /// Reads the missing bytes; fails if the client does not send them. False: the client has gone.
     pub(crate) fn poll_fill(
         &mut self,
-        stream: &mut TcpStream,
+        stream: &mut (impl AsyncRead + Unpin),
         cx: &mut Context<'_>,
         head_timeout: &HeadTimeout,
     ) -> Poll<io::Result<bool>> {

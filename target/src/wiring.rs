@@ -19,6 +19,7 @@ use forebay_node::maps::Maps;
 use forebay_node::metrics::Metrics;
 use forebay_node::relay::Relay;
 use forebay_node::s3::S3Door;
+use forebay_node::tls::NodeTls;
 use forebay_node::{listener, membership};
 
 use crate::backend::{BackendSettings, Backends};
@@ -47,6 +48,7 @@ pub async fn run(
     ready: impl FnOnce(&str) + Send,
 ) -> Result<()> {
     let mut identity = Identity::load(&config, Role::Target)?;
+    let tls = NodeTls::load(&config)?;
     let listener = listener::bind(&config.listen.http).await?;
     let node_dir = PathBuf::from(&config.node.dir);
     let audit = Audit::start(&config.audit, &identity, &node_dir, &lifecycle)?;
@@ -68,7 +70,12 @@ pub async fn run(
     let metrics = Metrics::default();
     let maps = Maps::default();
     let versions = maps.clone();
-    let peer = PeerClient::new(identity.signer.clone()).acting_by(move || versions.version());
+    let mut peer = PeerClient::new(identity.signer.clone()).acting_by(move || versions.version());
+    if let Some(tls) = &tls {
+        peer = tls.secure(peer, &maps);
+        tls.count_in(metrics.tls());
+        tls.watch(&lifecycle);
+    }
 
     let folder_roots = config.folder.roots.iter().map(Into::into).collect();
     let counted = metrics.clone();
@@ -181,7 +188,7 @@ pub async fn run(
     lifecycle.spawn(destroyed::watch(objects, maps.clone(), node_dir, lifecycle.clone()));
     tracing::info!(id = %identity.id, url = identity.url, "target listens");
     ready(&identity.url);
-    let edge = Edge::new(&config.s3, &identity, &maps).audited_by(audit);
+    let edge = Edge::new(&config.s3, &identity, &maps).audited_by(audit).with_tls(tls);
     let life = lifecycle.clone();
     listener::serve(listener, Front::new(context), edge, lifecycle, config.limits.clone()).await;
     life.outcome()

@@ -27,10 +27,9 @@ pub(crate) async fn probe(peer: &PeerClient, url: &str) -> Probe {
     }
 }
 
-/// Whether a connection to the node at `url` (`http://host:port`) is refused. A timeout is not a
-/// refusal.
+/// Whether a connection to the node at `url` is refused. A timeout is not a refusal.
 pub(crate) async fn is_refused(url: &str) -> bool {
-    let Some(address) = url.strip_prefix("http://") else { return false };
+    let Some((_, address)) = url.split_once("://") else { return false };
     let port_probe = tokio::time::timeout(WITHIN, TcpStream::connect(address)).await;
     matches!(port_probe, Ok(Err(e)) if e.kind() == ErrorKind::ConnectionRefused)
 }

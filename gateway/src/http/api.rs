@@ -2,6 +2,7 @@
 
 use axum::Router;
 use axum::extract::{Request, State};
+use axum::http::HeaderMap;
 use axum::response::Response;
 use axum::routing::get;
 use forebay_core::intra::{LeaderReply, MapReply};
@@ -9,6 +10,7 @@ use forebay_core::sign::GRANT_TTL_S;
 use forebay_core::{Error, Result};
 use forebay_node::clock::unix_s;
 use forebay_node::identity::Identity;
+use forebay_node::listener::is_https;
 use forebay_node::maps::Maps;
 use forebay_node::metrics::Metrics;
 use forebay_node::reply::json;
@@ -35,11 +37,12 @@ pub(crate) fn router(state: Api) -> Router {
         .with_state(state)
 }
 
-async fn map(State(state): State<Api>) -> Response {
-    counted(&state.metrics, "api", "map", read_map(&state))
+async fn map(State(state): State<Api>, headers: HeaderMap) -> Response {
+    counted(&state.metrics, "api", "map", read_map(&state, is_https(&headers)))
 }
 
-fn read_map(state: &Api) -> Result<Response> {
+/// The map with the URLs of the scheme of the request.
+fn read_map(state: &Api, is_https: bool) -> Result<Response> {
     let starting = || Error::unavailable("this gateway knows no leader yet");
     let primary = state.maps.primary().ok_or_else(starting)?;
     let snapshot = state.maps.load();
@@ -48,7 +51,7 @@ fn read_map(state: &Api) -> Result<Response> {
     }
     let now = unix_s();
     Ok(json(&MapReply {
-        state: snapshot.as_ref().clone(),
+        state: if is_https { snapshot.over_https() } else { snapshot.as_ref().clone() },
         primary,
         grant: state.identity.signer.grant(now),
         grant_expires_s: now + GRANT_TTL_S,
@@ -67,6 +70,10 @@ async fn leader(State(state): State<Api>) -> Response {
 async fn cluster(State(state): State<Api>, request: Request) -> Response {
     let passed_on = request.uri().query() == Some(FORWARDED_MARK);
     let info = if passed_on { state.view.info_here() } else { state.view.info().await };
+    let info = info.map(|info| match is_https(request.headers()) && !passed_on {
+        true => state.view.over_https(info),
+        false => info,
+    });
     let result = info.map(|info| json(&info));
     counted(&state.metrics, "api", "cluster", result)
 }

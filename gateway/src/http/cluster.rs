@@ -1,6 +1,7 @@
 //! `/v1/daemon` and `/v1/cluster`: the map, buckets' metadata, configuration, nodes and their
 //! numbers.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
@@ -18,6 +19,7 @@ use forebay_core::v1::headers::NODE_ID;
 use forebay_core::v1::query::Query;
 use forebay_core::{Error, ErrorCode, NodeId, Result};
 use forebay_node::identity::Identity;
+use forebay_node::listener::is_https;
 use forebay_node::logs;
 use forebay_node::maps::Maps;
 use forebay_node::metrics::Metrics;
@@ -58,7 +60,7 @@ pub(crate) fn router(state: ClusterFront) -> Router {
 
 /// The state and the nodes' reports, read at the same time.
 struct Snapshot {
-    state: std::sync::Arc<ClusterState>,
+    state: Arc<ClusterState>,
     info: ClusterInfo,
 }
 
@@ -91,13 +93,21 @@ impl Snapshot {
 async fn daemon(State(state): State<ClusterFront>, request: Request) -> Response {
     let query = Query::parse(request.uri().query());
     let me = state.identity.id.clone();
-    let result = about_node(&state, &me, &query).await;
+    let result = about_node(&state, &me, &query, is_https(request.headers())).await;
     counted(&state.metrics, "v1", "daemon", result)
 }
 
 /// Answers that need only the map, also while no gateway leads.
-fn from_map(state: &ClusterFront, id: &NodeId, what: &str) -> Result<Option<Response>> {
-    let map = state.maps.load();
+fn from_map(
+    state: &ClusterFront,
+    id: &NodeId,
+    what: &str,
+    is_https: bool,
+) -> Result<Option<Response>> {
+    let map = match state.maps.load() {
+        map if is_https => Arc::new(map.over_https()),
+        map => map,
+    };
     let primary = state.maps.primary();
     let primary = primary.ok_or_else(|| Error::unavailable("this gateway knows no leader yet"))?;
     Ok(Some(match what {
@@ -114,9 +124,14 @@ fn unknown_node(id: &NodeId) -> Error {
 }
 
 /// Answers that this gateway can give for any node; `what` as in §4.3.
-async fn about_node(state: &ClusterFront, id: &NodeId, query: &Query) -> Result<Response> {
+async fn about_node(
+    state: &ClusterFront,
+    id: &NodeId,
+    query: &Query,
+    is_https: bool,
+) -> Result<Response> {
     let what = query.get("what").unwrap_or("");
-    if let Some(answer) = from_map(state, id, what)? {
+    if let Some(answer) = from_map(state, id, what, is_https)? {
         return Ok(answer);
     }
     if what == "log" && *id == state.identity.id {
@@ -158,12 +173,13 @@ async fn about_another(state: &ClusterFront, request: &Parts) -> Result<Response
     let id = named_node(request)?;
     let query = Query::parse(request.uri.query());
     if query.get("what") != Some("log") || id == state.identity.id {
-        return about_node(state, &id, &query).await;
+        return about_node(state, &id, &query, is_https(&request.headers)).await;
     }
     let map = state.maps.load();
     let node = map.node(&id).ok_or_else(|| unknown_node(&id))?;
     let path = format!("/v1/daemon?{}", request.uri.query().unwrap_or(""));
-    let answer = raw_http::get(&node.url, &path, &HeaderMap::new(), RELAY_WITHIN).await?;
+    let (peer, none) = (&state.view.peer, HeaderMap::new());
+    let answer = raw_http::get(peer, &node.url, &path, &none, RELAY_WITHIN).await?;
     let (parts, body) = answer.into_parts();
     let mut response = Response::new(Body::from(body));
     *response.status_mut() = parts.status;
@@ -246,7 +262,7 @@ async fn cluster(State(state): State<ClusterFront>, request: Request) -> Respons
             let body = read_body(body, MAX_CONTROL).await?;
             return jobs::answer(&state.jobs.jobs, what, &body).await;
         }
-        about_cluster(&state, what).await
+        about_cluster(&state, what, is_https(&parts.headers)).await
     };
     let result = result.await;
     counted(&state.metrics, "v1", "cluster", result)
@@ -262,8 +278,8 @@ fn remotes(state: &ClusterState) -> serde_json::Value {
     }
 }
 
-async fn about_cluster(state: &ClusterFront, what: &str) -> Result<Response> {
-    if let Some(answer) = from_map(state, &state.identity.id, what)? {
+async fn about_cluster(state: &ClusterFront, what: &str, is_https: bool) -> Result<Response> {
+    if let Some(answer) = from_map(state, &state.identity.id, what, is_https)? {
         return Ok(answer);
     }
     let all = state.snapshot().await?;

@@ -8,6 +8,7 @@ use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use forebay_client::PeerClient;
 use forebay_core::locks::MutexExt;
 use forebay_core::state::{ClusterState, Node, NodeStatus, Role};
 use forebay_core::v1::headers as v1;
@@ -33,6 +34,7 @@ pub(crate) struct Daemon {
     pub(crate) metrics: Metrics,
     pub(crate) group: Group,
     pub(crate) leadership: LeaderWatch,
+    pub(crate) peer: PeerClient,
     pub(crate) sums: Arc<Mutex<Sums>>,
 }
 
@@ -72,9 +74,9 @@ async fn metrics(State(state): State<Daemon>) -> Response {
     let snapshot = state.maps.load();
     let none = HeaderMap::new();
     let asked = snapshot.alive_targets().map(|node| {
-        let none = &none;
+        let (none, peer) = (&none, &state.peer);
         async move {
-            let page = raw_http::get(&node.url, "/metrics", none, SCRAPE_WITHIN).await;
+            let page = raw_http::get(peer, &node.url, "/metrics", none, SCRAPE_WITHIN).await;
             let page = page.ok().filter(|page| page.status().is_success())?;
             Some((node.id.to_string(), String::from_utf8_lossy(page.body()).into_owned()))
         }

@@ -7,18 +7,19 @@ use std::sync::OnceLock;
 
 use axum::body::Body;
 use axum::extract::Request;
-use axum::http::{HeaderName, HeaderValue, Method, StatusCode, header};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use forebay_core::audit::Reason;
 use forebay_core::intra::MAP_HEADER;
 use forebay_core::request::{Protocol, RequestContext, Route};
 use forebay_core::sign::{FORMAT, PROOF_FORMAT_PATH};
+use forebay_core::state::Node;
 use forebay_core::v1::error::ErrorBody;
 use forebay_core::v1::headers as v1;
 use forebay_core::{Error, ErrorCode};
 use futures::FutureExt;
 
-use super::{Handler, Peer, Server};
+use super::{FORWARDED_PROTO, Handler, Peer, Server};
 use crate::activity::User;
 use crate::audit::Event;
 use crate::drain::Waits;
@@ -44,6 +45,7 @@ impl<H: Handler> Server<H> {
         refusal: Option<Refusal>,
     ) -> Response {
         let (method, uri) = (request.method().clone(), request.uri().clone());
+        let is_https = is_https(request.headers());
         let answer = async {
             if let Some(refusal) = unserved(&request, refusal) {
                 return refusal;
@@ -63,6 +65,9 @@ impl<H: Handler> Server<H> {
             }
         };
         let mut response = self.finished(answer, &method, uri.path()).await;
+        if is_https {
+            self.keep_https(&mut response);
+        }
         let version = HeaderValue::from(self.edge.maps().version());
         response.headers_mut().insert(&OWN_MAP, version);
         if waits.still() {
@@ -91,6 +96,23 @@ impl<H: Handler> Server<H> {
         response
     }
 
+    /// Makes a redirect to a node one to its HTTPS URL, if the node has one.
+    pub(crate) fn keep_https(&self, response: &mut Response) {
+        let headers = response.headers_mut();
+        let Some(location) = headers.get(header::LOCATION).and_then(|v| v.to_str().ok()) else {
+            return;
+        };
+        let state = self.edge.maps().load();
+        let rest = |node: &Node| {
+            let rest = location.strip_prefix(node.url.as_str())?;
+            let is_node = rest.starts_with('/') && !node.https.is_empty();
+            is_node.then(|| format!("{}{rest}", node.https))
+        };
+        if let Some(Ok(location)) = state.nodes.values().find_map(rest).map(HeaderValue::try_from) {
+            headers.insert(header::LOCATION, location);
+        }
+    }
+
     /// Writes the error of an answer as a v1 body and to the log.
     fn explain(&self, response: &mut Response, method: &Method, path: &str) {
         let error = response.extensions().get::<Error>().cloned().or_else(|| {
@@ -111,6 +133,11 @@ impl<H: Handler> Server<H> {
         let body = ErrorBody::new(&error, method.as_str(), path, &self.edge.identity().label());
         write_error(response, method, body);
     }
+}
+
+/// Whether a request came over HTTPS, here or at a proxy in front of this node.
+pub fn is_https(headers: &HeaderMap) -> bool {
+    headers.get(&FORWARDED_PROTO).is_some_and(|scheme| scheme.as_bytes() == b"https")
 }
 
 /// The handler's answer. If it refuses the request for its sender, an audit record is kept. The

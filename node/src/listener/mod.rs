@@ -10,7 +10,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use axum::body::{Body, HttpBody};
-use axum::http::header;
+use axum::http::{HeaderName, HeaderValue, header};
 use forebay_core::config::LimitsConfig;
 use forebay_core::sign::{NODE_AUTH_HEADER, PROOF_FORMAT_PATH};
 use forebay_core::{Error, ErrorCode, Result};
@@ -18,9 +18,11 @@ use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 
+pub use self::answer::is_https;
 pub use self::handler::{Answer, Handler, Hangup, Peer, Take};
 pub use self::routes::Routes;
 use crate::answered::{Answered, NotifyOnDrop};
+use crate::byte_stream::ByteStream;
 use crate::connections::{Connection, Connections};
 use crate::drain::{DrainedBody, Waits};
 use crate::edge::Edge;
@@ -31,7 +33,12 @@ use crate::lifecycle::Lifecycle;
 pub use crate::outgoing::{Direct, Streamed};
 use crate::quick::QuickServer;
 use crate::stall::ClientPace;
+use crate::tls::{Accepted, NodeTls};
 use crate::wire::Wire;
+
+/// The scheme of a request, for everything that answers with URLs. Proxies in front of a node set it
+/// too.
+pub static FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 
 /// Timeout for a client to send the head of a request.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
@@ -117,13 +124,25 @@ pub async fn serve(
         };
         let (peer, server) = (Peer(from.ip()), server.clone());
         match connections.enter(&stop) {
-            Ok(entered) => drop(lifecycle.spawn(connection(stream, peer, server, entered))),
+            Ok(entered) => match server.edge.tls().cloned() {
+                None => {
+                    let _ = stream.set_nodelay(true);
+                    drop(lifecycle.spawn(connection(stream, peer, server, entered, false)));
+                }
+                Some(tls) => {
+                    drop(lifecycle.spawn(start(stream, peer, server, entered, tls)));
+                }
+            },
             Err(refusal) => {
                 if is_due() {
                     let cap = connections.cap();
                     tracing::warn!(cap, "connections are refused: there are as many as may be");
                 }
                 lifecycle.spawn(async move {
+                    if server.edge.tls().is_some() {
+                        // The refusal is plain HTTP.
+                        return;
+                    }
                     refusal.send(stream, &server.edge.identity().label()).await;
                 });
             }
@@ -131,20 +150,38 @@ pub async fn serve(
     }
 }
 
-async fn connection(
+/// Serves a connection that may be TLS.
+async fn start(
     stream: TcpStream,
     peer: Peer,
     server: Arc<Server<impl Handler>>,
     entered: Connection,
+    tls: NodeTls,
 ) {
     let _ = stream.set_nodelay(true);
+    let label = server.edge.identity().label();
+    match Box::pin(tls.accept(stream, peer, &label, &entered.end)).await {
+        Accepted::Plain(stream) => connection(stream, peer, server, entered, false).await,
+        Accepted::Tls(stream) => connection(*stream, peer, server, entered, true).await,
+        Accepted::Ended => {}
+    }
+}
+
+/// Serves a connection; `is_tls`: inside TLS.
+async fn connection(
+    stream: impl ByteStream,
+    peer: Peer,
+    server: Arc<Server<impl Handler>>,
+    entered: Connection,
+    is_tls: bool,
+) {
     let pace = server.pace;
     let hangup = Hangup::default();
     let ended = hangup.clone();
     let user = Arc::new(OnceLock::new());
     let (answered, head_timeout) =
         (Arc::new(Answered::default()), Arc::new(HeadTimeout::new(HEAD_TIMEOUT)));
-    let quick = QuickServer::new(server.clone(), user.clone());
+    let quick = QuickServer::new(server.clone(), user.clone(), is_tls);
     let wire = Wire::new(stream, quick, answered.clone(), head_timeout.clone(), pace);
     let service = service_fn(move |request: hyper::Request<hyper::body::Incoming>| {
         let (server, answered) = (server.clone(), answered.clone());
@@ -157,6 +194,10 @@ async fn connection(
             false => Body::new(DrainedBody::new(body, waits.clone(), pace)),
         });
         request.extensions_mut().insert(hangup.clone());
+        if is_tls {
+            let headers = request.headers_mut();
+            headers.entry(&FORWARDED_PROTO).or_insert(HeaderValue::from_static("https"));
+        }
         async move {
             let response = server.answer(request, peer, waits, answered.refusal()).await;
             Ok::<_, Infallible>(response.map(|body| NotifyOnDrop::new(body, answered)))

@@ -7,6 +7,7 @@ use bytes::{Buf, BytesMut};
 use httparse::EMPTY_HEADER;
 
 use super::{At, Coming, Quick, READ_AHEAD_BYTES, Wire};
+use crate::byte_stream::{self, ByteStream};
 use crate::chunks::Chunks;
 use crate::head::{self, HEADERS, Kind, MAX_HEAD, MAX_HEADERS, Message, Next, Refusal};
 use crate::outgoing::Direct;
@@ -23,7 +24,7 @@ enum FastRequest {
     Taken(Taker),
 }
 
-impl<Q: Quick> Wire<Q> {
+impl<Q: Quick, S: ByteStream> Wire<Q, S> {
     /// Finishes what was begun before anything else. The connection is not idle meanwhile.
     pub(super) fn poll_out(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let polled = self.poll_answers(cx);
@@ -143,7 +144,10 @@ impl<Q: Quick> Wire<Q> {
                 }
                 Next::More if self.ahead.len() < MAX_HEAD => self.is_long = true,
                 // `hyper` handles these.
-                Next::More | Next::Crowded | Next::Unclear => self.at = At::Through,
+                Next::More | Next::Crowded | Next::Unclear => {
+                    byte_stream::note_foreign_protocol(&self.ahead);
+                    self.at = At::Through;
+                }
             }
         }
         Poll::Ready(Ok(()))

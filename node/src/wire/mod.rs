@@ -17,10 +17,10 @@ use std::task::{Context, Poll};
 
 use bytes::BytesMut;
 use futures::future::BoxFuture;
-use tokio::net::TcpStream;
 use tokio_util::io::poll_read_buf;
 
 use crate::answered::Answered;
+use crate::byte_stream::ByteStream;
 use crate::chunks::Chunks;
 use crate::head::Asked;
 use crate::head_timeout::HeadTimeout;
@@ -58,9 +58,9 @@ enum At {
     Through,
 }
 
-/// A connection of a client.
-pub(crate) struct Wire<Q> {
-    stream: TcpStream,
+/// A connection of a client: plain, or inside TLS.
+pub(crate) struct Wire<Q, S> {
+    stream: S,
     quick: Q,
     answered: Arc<Answered>,
     head_timeout: Arc<HeadTimeout>,
@@ -93,9 +93,9 @@ struct Coming {
     request: Option<usize>,
 }
 
-impl<Q: Quick> Wire<Q> {
+impl<Q: Quick, S: ByteStream> Wire<Q, S> {
     pub(crate) fn new(
-        stream: TcpStream,
+        stream: S,
         quick: Q,
         answered: Arc<Answered>,
         head_timeout: Arc<HeadTimeout>,

@@ -7,10 +7,11 @@ use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::{At, Quick, READ_AHEAD_BYTES, Wire};
+use crate::byte_stream::ByteStream;
 use crate::chunks::Chunks;
 use crate::linger::Linger;
 
-impl<Q: Quick> Wire<Q> {
+impl<Q: Quick, S: ByteStream> Wire<Q, S> {
     /// Passes bytes of a request with a chunked body to `hyper`.
     fn poll_chunked(
         &mut self,
@@ -77,7 +78,7 @@ impl<Q: Quick> Wire<Q> {
     }
 }
 
-impl<Q: Quick + Unpin> AsyncRead for Wire<Q> {
+impl<Q: Quick + Unpin, S: ByteStream> AsyncRead for Wire<Q, S> {
     fn poll_read(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -116,7 +117,7 @@ impl<Q: Quick + Unpin> AsyncRead for Wire<Q> {
     }
 }
 
-impl<Q: Quick + Unpin> AsyncWrite for Wire<Q> {
+impl<Q: Quick + Unpin, S: ByteStream> AsyncWrite for Wire<Q, S> {
     fn poll_write(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,

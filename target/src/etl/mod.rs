@@ -14,14 +14,13 @@ use std::time::Duration;
 
 use forebay_core::bucket::BucketInfo;
 use forebay_core::config::{EtlCommand, EtlConfig};
-use forebay_core::egress::{AllowEntry, Egress, EgressPolicy, Server};
+use forebay_core::egress::{AllowEntry, EgressPolicy, Server};
 use forebay_core::etl::{Etl, EtlCall, EtlPart, Transformer};
 use forebay_core::size::ByteRange;
-use forebay_core::v1::query::object_uri;
 use forebay_core::{Error, ErrorCode, Result, placement};
 use forebay_node::maps::Maps;
 use futures::{StreamExt, TryStreamExt};
-use reqwest::{Method, StatusCode, Url};
+use reqwest::Url;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, sleep, timeout};
 
@@ -29,7 +28,7 @@ use self::command::CommandInput;
 use self::follow::Running;
 use self::notes::{Note, Notes};
 use self::service::Service;
-use crate::egress::{Guarded, failed, innermost};
+use crate::egress::Guarded;
 use crate::object::{Delivery, ObjectService, read_first_chunk};
 
 pub(crate) use self::follow::follow;
@@ -59,8 +58,6 @@ struct Inner {
     client: Guarded,
     /// For services that were registered before there was a rule for destinations.
     accepted: Guarded,
-    /// For targets of this cluster.
-    targets: Guarded,
     notes: Notes,
     running: Running,
     turns: Arc<Semaphore>,
@@ -83,7 +80,6 @@ impl Etls {
             maps,
             client: Guarded::new(rule, false)?,
             accepted: Guarded::new(policy.accepted(), false)?,
-            targets: Guarded::new(Egress::Private, false)?,
             notes: Notes::default(),
             running: Running::default(),
             turns: Arc::new(Semaphore::new(config.parallel)),
@@ -221,23 +217,10 @@ impl Etls {
         if owner.id == *self.0.objects.me() {
             return self.source(info, name).await;
         }
-        let url =
-            self.0.targets.url(&format!("{}{}", owner.url, object_uri(&info.bucket, name)))?;
-        let who = format!("target {}", owner.id);
-        let asked = self.0.targets.request(Method::GET, url).send().await;
-        let answer = asked.map_err(|e| failed(&who, &e))?;
-        match answer.status() {
-            StatusCode::OK => Ok(Transformed {
-                len: answer.content_length(),
-                content_type: None,
-                body: answer
-                    .bytes_stream()
-                    .map_err(move |e| Error::unavailable(format!("{who}: {}", innermost(&e))))
-                    .boxed(),
-            }),
-            StatusCode::NOT_FOUND => Err(info.bucket.object_not_found(name)),
-            status => Err(Error::unavailable(format!("{who} answered {status}"))),
-        }
+        let peer = self.0.objects.peer();
+        let reply = peer.get_object(&owner.url, &info.bucket, name, None).await?;
+        let (len, content_type) = (Some(reply.meta.size), None);
+        Ok(Transformed { len, content_type, body: reply.stream.map_err(Error::from).boxed() })
     }
 
     /// The object as it is stored here or at its backend.

@@ -1,7 +1,9 @@
 //! Requests about the node itself.
 
+use std::sync::Arc;
+
 use axum::extract::{RawQuery, State};
-use axum::http::StatusCode;
+use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use forebay_core::intra::DiskStatus;
 use forebay_core::state::Node;
@@ -9,6 +11,7 @@ use forebay_core::v1::cluster::{node_json, smap_json};
 use forebay_core::v1::headers as v1;
 use forebay_core::v1::query::Query;
 use forebay_core::{Error, Result, membership};
+use forebay_node::listener::is_https;
 use forebay_node::logs;
 use forebay_node::reply::{Failure, json, text, with_type};
 
@@ -18,9 +21,13 @@ use super::{Context, Shared};
 pub(super) async fn daemon(
     State(context): State<Shared>,
     RawQuery(query): RawQuery,
+    headers: HeaderMap,
 ) -> Result<Response, Failure> {
     let query = Query::parse(query.as_deref());
-    let state = context.maps.load();
+    let state = match context.maps.load() {
+        map if is_https(&headers) => Arc::new(map.over_https()),
+        map => map,
+    };
     match query.get("what") {
         Some("smap") => {
             let primary = context

@@ -194,6 +194,11 @@ impl ObjectService {
         &self.0.parts.id
     }
 
+    /// The client for other nodes.
+    pub(crate) fn peer(&self) -> &PeerClient {
+        &self.0.parts.peer
+    }
+
     pub(crate) fn state(&self) -> Arc<ClusterState> {
         self.0.parts.maps.load()
     }
