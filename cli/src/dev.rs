@@ -3,6 +3,7 @@
 
 mod children;
 mod plan;
+mod tls;
 
 use std::fs;
 use std::io::Write;
@@ -10,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 use std::time::Duration;
 
+use forebay_client::tls::TlsClient;
 use forebay_core::config::NodeConfig;
 use forebay_core::size::ByteSize;
 use forebay_core::state::Role;
@@ -18,7 +20,8 @@ use serde_json::json;
 use tokio::time::{Instant, sleep};
 
 use self::children::Children;
-use self::plan::{NodePlan, Shape};
+use self::plan::{NodePlan, Schemes, Shape};
+use self::tls::DevTls;
 use crate::home::Home;
 use crate::node::{Signals, Stopped, check_port, exit, finish};
 use crate::{home, probe};
@@ -34,6 +37,7 @@ const ASK_EVERY: Duration = Duration::from_millis(25);
 #[command(after_help = "Examples:
   forebay dev --dir try
   forebay dev --dir try --gateways 3 --targets 4 --size 1GiB
+  forebay dev --dir try --tls
 
 The gateways are gateway1, gateway2, ... on --port and the ports after it; the
 targets are target01, target02, ... on the next ones. All ports must be free
@@ -76,6 +80,10 @@ pub(crate) struct DevArgs {
     /// Configuration file (TOML) with settings for all nodes
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
+    /// Serve HTTPS, with certificates of a CA in DIR/tls. With `tls.http = true` in the configuration,
+    /// the nodes serve plain HTTP too
+    #[arg(long)]
+    tls: bool,
     /// Print the command line of each node instead of starting it
     #[arg(long)]
     node_cmd: bool,
@@ -96,7 +104,13 @@ fn start(args: DevArgs) -> Result<(), Stopped> {
     for root in &args.folder_root {
         base.folder.roots.push(folder_root(root)?);
     }
+    let schemes = match (args.tls || base.tls.is_on(), base.tls.http) {
+        (false, _) => Schemes::Http,
+        (true, false) => Schemes::Https,
+        (true, true) => Schemes::Both,
+    };
     let shape = Shape {
+        schemes,
         gateways: args.gateways,
         targets: args.targets,
         disks: args.disks,
@@ -115,7 +129,9 @@ fn start(args: DevArgs) -> Result<(), Stopped> {
     let nodes = plan::nodes(dir, &program, &shape)?;
     plan::check_previous(dir, &nodes)?;
     let secret = home::secret(dir)?;
-    plan::write(&nodes, &base, &secret, shape.size)?;
+    let tls =
+        args.tls.then(|| DevTls::make(dir, nodes.iter().map(|n| n.id.as_str()))).transpose()?;
+    plan::write(&nodes, &base, &secret, shape.size, tls.as_ref())?;
     let description = dir.join("dev.json");
     home::remove(&description)?;
     if args.node_cmd {
@@ -126,7 +142,7 @@ fn start(args: DevArgs) -> Result<(), Stopped> {
     // One thread, the main one: children end with the thread that started them.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|e| home::failed(dir, &e))?;
-    let result = runtime.block_on(supervise(&nodes, &base, &description));
+    let result = runtime.block_on(supervise(&nodes, &base, tls.as_ref(), &description));
     let removed = home::remove(&description);
     result.and(removed)
 }
@@ -134,6 +150,7 @@ fn start(args: DevArgs) -> Result<(), Stopped> {
 async fn supervise(
     nodes: &[NodePlan],
     base: &NodeConfig,
+    tls: Option<&DevTls>,
     description: &Path,
 ) -> Result<(), Stopped> {
     let mut signals = Signals::new().map_err(|e| {
@@ -142,7 +159,7 @@ async fn supervise(
     let mut children = Children::new();
     let lived = tokio::select! {
         () = signals.next() => Ok(()),
-        lived = live(nodes, base, description, &mut children) => lived,
+        lived = live(nodes, base, tls, description, &mut children) => lived,
     };
     home::remove(description)?;
     let hurried = tokio::select! {
@@ -159,6 +176,7 @@ async fn supervise(
 async fn live(
     nodes: &[NodePlan],
     base: &NodeConfig,
+    tls: Option<&DevTls>,
     description: &Path,
     children: &mut Children,
 ) -> Result<(), Stopped> {
@@ -169,8 +187,8 @@ async fn live(
         ready = all_ready(nodes) => ready?,
         (index, status) = children.next_end() => return Err(died(&nodes[index], status)),
     }
-    home::write(description, describe(nodes, base, children).as_bytes(), 0o600)?;
-    say(&welcome(nodes));
+    home::write(description, describe(nodes, base, tls, children).as_bytes(), 0o600)?;
+    say(&welcome(nodes, tls));
     loop {
         let (index, status) = children.next_end().await;
         let node = &nodes[index];
@@ -188,9 +206,10 @@ async fn live(
 /// Waits until every node answers and every gateway's map shows every node alive.
 async fn all_ready(nodes: &[NodePlan]) -> Result<(), Stopped> {
     let deadline = Instant::now() + READY_WITHIN;
+    let tls = TlsClient::unverified()?;
     for node in nodes {
         loop {
-            if is_ready(node, nodes).await {
+            if is_ready(&tls, node, nodes).await {
                 break;
             }
             if Instant::now() >= deadline {
@@ -208,16 +227,16 @@ async fn all_ready(nodes: &[NodePlan]) -> Result<(), Stopped> {
     Ok(())
 }
 
-async fn is_ready(node: &NodePlan, nodes: &[NodePlan]) -> bool {
-    let address = node.address().to_string();
-    if !matches!(probe::get(&address, "/readyz").await, Ok(answer) if answer.status == 200) {
+async fn is_ready(tls: &TlsClient, node: &NodePlan, nodes: &[NodePlan]) -> bool {
+    let url = node.client_url();
+    if !matches!(probe::get(tls, &url, "/readyz").await, Ok(answer) if answer.status == 200) {
         return false;
     }
     if node.role == Role::Target {
         return true;
     }
-    let alive = probe::alive(&address).await;
-    nodes.iter().all(|n| alive.iter().any(|a| a.id.as_str() == n.id && a.url == n.url()))
+    let alive = probe::alive(tls, &url).await;
+    nodes.iter().all(|n| alive.iter().any(|a| a.id.as_str() == n.id && a.url == n.client_url()))
 }
 
 /// Why the cluster cannot start: the last lines in the log of the node that ended.
@@ -232,32 +251,42 @@ fn died(node: &NodePlan, status: ExitStatus) -> Stopped {
         .hint(format!("its whole log is {}", node.log_file().display()))
 }
 
-fn describe(nodes: &[NodePlan], base: &NodeConfig, children: &Children) -> String {
+fn describe(
+    nodes: &[NodePlan],
+    base: &NodeConfig,
+    tls: Option<&DevTls>,
+    children: &Children,
+) -> String {
     let of = |role: Role| nodes.iter().enumerate().filter(move |(_, node)| node.role == role);
-    let endpoint = nodes[0].url();
+    let endpoint = nodes[0].client_url();
     let gateways: Vec<_> = of(Role::Gateway)
-        .map(|(i, n)| json!({"id": n.id, "pid": children.pid(i), "url": n.url()}))
+        .map(|(i, n)| json!({"id": n.id, "pid": children.pid(i), "url": n.client_url()}))
         .collect();
     let targets: Vec<_> = of(Role::Target)
-        .map(|(i, n)| json!({"id": n.id, "pid": children.pid(i), "url": n.url(), "disks": n.disks}))
+        .map(|(i, n)| json!({"id": n.id, "pid": children.pid(i), "url": n.client_url(), "disks": n.disks}))
         .collect();
-    let description = json!({
+    let mut description = json!({
         "endpoint": endpoint,
         "s3": format!("{endpoint}/s3"),
         "gateways": gateways,
         "targets": targets,
         "s3_keys": base.s3.keys(),
     });
+    if let Some(tls) = tls {
+        description["ca"] = json!(tls.ca());
+    }
     format!("{description:#}\n")
 }
 
-fn welcome(nodes: &[NodePlan]) -> String {
-    let endpoint = nodes[0].url();
+fn welcome(nodes: &[NodePlan], tls: Option<&DevTls>) -> String {
+    let endpoint = nodes[0].client_url();
+    let ca = tls.map(|tls| format!("  export FOREBAY_CA_FILE={}\n", tls.ca().display()));
+    let ca = ca.unwrap_or_default();
     let targets = nodes.iter().filter(|n| n.role == Role::Target).count();
     let gateways = nodes.len() - targets;
     format!(
         "ready: {gateways} gateway(s), {targets} target(s) at {endpoint}\n\
-         \n  export FOREBAY_ENDPOINT={endpoint}\n  forebay mb ais://first && forebay ls\n\
+         \n  export FOREBAY_ENDPOINT={endpoint}\n{ca}  forebay mb ais://first && forebay ls\n\
          \nCtrl-C stops all of them."
     )
 }

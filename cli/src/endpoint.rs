@@ -14,8 +14,17 @@ const REPORT_AFTER: Duration = Duration::from_secs(1);
 /// The endpoint in the configuration file, which the Python client reads too; `None` if the file or
 /// the setting is missing.
 pub(crate) fn configured() -> Result<Option<String>, Error> {
+    setting("endpoint", "a URL")
+}
+
+/// The file with CAs in the configuration file.
+pub(crate) fn configured_ca() -> Result<Option<PathBuf>, Error> {
+    Ok(setting("ca_file", "a path")?.map(PathBuf::from))
+}
+
+fn setting(key: &str, form: &str) -> Result<Option<String>, Error> {
     match config_path(|name| std::env::var(name).ok().filter(|value| !value.is_empty())) {
-        Some(path) => read(&path),
+        Some(path) => read(&path, key, form),
         None => Ok(None),
     }
 }
@@ -30,7 +39,7 @@ fn config_path(variable: impl Fn(&str) -> Option<String>) -> Option<PathBuf> {
     Some(folder.join("forebay").join("config.toml"))
 }
 
-fn read(path: &Path) -> Result<Option<String>, Error> {
+fn read(path: &Path, key: &str, form: &str) -> Result<Option<String>, Error> {
     let bad = |e: &dyn std::fmt::Display| Error::invalid(format!("{}: {e}", path.display()));
     let text = match std::fs::read_to_string(path) {
         Ok(text) => text,
@@ -40,10 +49,10 @@ fn read(path: &Path) -> Result<Option<String>, Error> {
         Err(e) => return Err(bad(&e)),
     };
     let table: toml::Table = text.parse().map_err(|e| bad(&e))?;
-    match table.get("endpoint") {
+    match table.get(key) {
         None => Ok(None),
-        Some(toml::Value::String(url)) if !url.trim().is_empty() => Ok(Some(url.trim().to_owned())),
-        Some(other) => Err(bad(&format!("endpoint must be a URL, not {other}"))),
+        Some(toml::Value::String(set)) if !set.trim().is_empty() => Ok(Some(set.trim().to_owned())),
+        Some(other) => Err(bad(&format!("{key} must be {form}, not {other}"))),
     }
 }
 
@@ -87,14 +96,17 @@ mod tests {
     fn a_file_without_an_endpoint_says_nothing_and_a_bad_one_is_an_error() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("config.toml");
-        assert_eq!(read(&path).unwrap(), None);
+        assert_eq!(read(&path, "endpoint", "a URL").unwrap(), None);
         std::fs::write(&path, "[local]\nenabled = false\n").unwrap();
-        assert_eq!(read(&path).unwrap(), None);
+        assert_eq!(read(&path, "endpoint", "a URL").unwrap(), None);
         std::fs::write(&path, "endpoint = \" http://h:7400 \"\n").unwrap();
-        assert_eq!(read(&path).unwrap().as_deref(), Some("http://h:7400"));
+        assert_eq!(read(&path, "endpoint", "a URL").unwrap().as_deref(), Some("http://h:7400"));
         for bad in ["endpoint = 7400\n", "endpoint = \"\"\n", "endpoint\n"] {
             std::fs::write(&path, bad).unwrap();
-            assert!(read(&path).unwrap_err().message.contains("config.toml"), "{bad}");
+            assert!(
+                read(&path, "endpoint", "a URL").unwrap_err().message.contains("config.toml"),
+                "{bad}"
+            );
         }
     }
 }

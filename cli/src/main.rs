@@ -32,6 +32,7 @@ mod put;
 mod serve;
 mod session;
 mod standard;
+mod tls;
 mod uri;
 mod version;
 
@@ -118,6 +119,9 @@ enum Command {
     /// List, attach and detach the disks of targets
     #[command(subcommand)]
     Disk(disk::DiskCommands),
+    /// Show the certificates of the nodes
+    #[command(subcommand)]
+    Tls(tls::TlsCommand),
     /// Check the cluster from this machine, or a cloud bucket from the cluster
     #[command(after_help = "Examples:
   forebay doctor --endpoint http://10.0.0.7:7400
@@ -231,6 +235,7 @@ async fn answer(session: &Session, command: Command) -> Result<(), Failure> {
         Command::Cluster(command) => cluster::run(session, &command).await,
         Command::Node(command) => nodes::run(session, &command).await,
         Command::Disk(command) => disk::run(session, &command).await,
+        Command::Tls(command) => tls::run(session, &command).await,
         Command::Doctor(args) => doctor::run(session, &args).await,
         Command::Serve(_)
         | Command::Dev(_)

@@ -1,13 +1,13 @@
-//! HTTP GETs of nodes on this machine, for waiting until they are ready: no retries, no pool.
+//! HTTP GETs of nodes, for waiting until they are ready: no retries, no pool.
 
 use std::io;
 use std::time::Duration;
 
+use forebay_client::tls::TlsClient;
 use forebay_core::date::parse_http;
 use forebay_core::intra::MapReply;
 use forebay_core::state::Node;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
 
 /// Timeout of a request; a node that is up replies much faster.
 const WITHIN: Duration = Duration::from_secs(2);
@@ -21,10 +21,10 @@ pub(crate) struct Answer {
     pub(crate) body: Vec<u8>,
 }
 
-/// Sends `GET path` to `host:port`.
-pub(crate) async fn get(address: &str, path: &str) -> io::Result<Answer> {
+/// Sends `GET path` to the node at `url`.
+pub(crate) async fn get(tls: &TlsClient, url: &str, path: &str) -> io::Result<Answer> {
     let exchange = async {
-        let mut stream = TcpStream::connect(address).await?;
+        let (mut stream, address) = tls.connect(url, WITHIN).await?;
         // HTTP/1.0 has no chunked bodies and closes the connection after the answer.
         let request = format!("GET {path} HTTP/1.0\r\nhost: {address}\r\n\r\n");
         stream.write_all(request.as_bytes()).await?;
@@ -39,8 +39,8 @@ pub(crate) async fn get(address: &str, path: &str) -> io::Result<Answer> {
 }
 
 /// Every node that this gateway's map has alive; empty while it has no map.
-pub(crate) async fn alive(address: &str) -> Vec<Node> {
-    let Ok(Answer { status: 200, body, .. }) = get(address, "/api/v1/map").await else {
+pub(crate) async fn alive(tls: &TlsClient, url: &str) -> Vec<Node> {
+    let Ok(Answer { status: 200, body, .. }) = get(tls, url, "/api/v1/map").await else {
         return Vec::new();
     };
     let Ok(map) = serde_json::from_slice::<MapReply>(&body) else { return Vec::new() };

@@ -6,6 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use forebay_client::tls::TlsClient;
 use forebay_core::config::{DiskConfig, NodeConfig};
 use forebay_core::size::{ByteSize, parse_duration};
 use forebay_core::state::Role;
@@ -100,7 +101,9 @@ fn start(args: ServeArgs) -> Result<(), Stopped> {
 
     let back = free_after(front)?;
     let seen_as = reachable(args.host);
-    let url = |address: SocketAddr| format!("http://{}", SocketAddr::new(seen_as, address.port()));
+    let scheme = if base.tls.serves_http() { "http" } else { "https" };
+    let url =
+        |address: SocketAddr| format!("{scheme}://{}", SocketAddr::new(seen_as, address.port()));
     let node = |id: &str, address: SocketAddr| -> Result<NodeConfig, Stopped> {
         let mut config = base.clone();
         config.cluster.gateways = vec![url(front)];
@@ -123,7 +126,7 @@ fn start(args: ServeArgs) -> Result<(), Stopped> {
     check(Role::Gateway, &gateway)?;
     check(Role::Target, &target)?;
     let greeting = Greeting {
-        nodes: [gateway.listen.http.clone(), target.listen.http.clone()],
+        nodes: [local_url(&gateway), local_url(&target)],
         text: welcome(&url(front), &path, size),
         description: description.clone(),
         endpoint: url(front),
@@ -194,7 +197,7 @@ async fn serve(
 
 /// The message when the server is ready.
 struct Greeting {
-    /// Addresses of both nodes, the gateway first.
+    /// URLs of both nodes, the gateway first.
     nodes: [String; 2],
     /// Text for people.
     text: String,
@@ -206,15 +209,16 @@ struct Greeting {
 /// Prints the message once both nodes reply and the gateway has a target: from then on requests
 /// work.
 async fn announce(greeting: Greeting, stop: CancellationToken) {
+    let Ok(tls) = TlsClient::unverified() else { return };
     let up = async {
         for node in &greeting.nodes {
-            while !matches!(probe::get(&local(node), "/readyz").await, Ok(answer) if answer.status == 200)
+            while !matches!(probe::get(&tls, node, "/readyz").await, Ok(answer) if answer.status == 200)
             {
                 sleep(ASK_EVERY).await;
             }
         }
-        let gateway = local(&greeting.nodes[0]);
-        while !probe::alive(&gateway).await.iter().any(|node| node.role == Role::Target) {
+        let gateway = &greeting.nodes[0];
+        while !probe::alive(&tls, gateway).await.iter().any(|node| node.role == Role::Target) {
             sleep(ASK_EVERY).await;
         }
     };
@@ -232,6 +236,12 @@ async fn announce(greeting: Greeting, stop: CancellationToken) {
             stop.cancel();
         }
     }
+}
+
+/// URL of one of this process's listeners.
+fn local_url(config: &NodeConfig) -> String {
+    let scheme = if config.tls.is_on() { "https" } else { "http" };
+    format!("{scheme}://{}", local(&config.listen.http))
 }
 
 /// Local address of one of this process's listeners.

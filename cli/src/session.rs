@@ -5,6 +5,7 @@ use std::io::{IsTerminal, Write};
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
+use forebay_client::tls::{TlsClient, TlsOptions};
 use forebay_client::{Client, ClientConfig, DEFAULT_ENDPOINT};
 use forebay_core::Error;
 use forebay_core::cloud_rules::FRESH_LISTING;
@@ -20,7 +21,8 @@ use crate::output::Format;
 pub(crate) struct ClientArgs {
     /// URL of a gateway, or several separated by commas [default: FOREBAY_ENDPOINT, else
     /// AIS_ENDPOINT, else `endpoint` in ~/.config/forebay/config.toml (or the file that
-    /// FOREBAY_CONFIG names), else http://127.0.0.1:7400]
+    /// FOREBAY_CONFIG names), else http://127.0.0.1:7400]. For https://, FOREBAY_CA_FILE or `ca_file`
+    /// there names a PEM file with CAs to trust beside those of the system
     #[arg(long, global = true, value_name = "URL")]
     pub(crate) endpoint: Option<String>,
     /// How long to retry after errors that may be temporary, for example 30s; a bare number is
@@ -104,7 +106,12 @@ impl Session {
             Some(endpoint) => endpoint,
             None => endpoint::configured()?.unwrap_or_else(|| DEFAULT_ENDPOINT.to_owned()),
         };
-        let config = ClientConfig { deadline: args.timeout, ..ClientConfig::new(endpoint) };
+        let mut tls = TlsOptions::from_env();
+        if tls.ca_file.is_none() {
+            tls.ca_file = endpoint::configured_ca()?;
+        }
+        let tls = Some(tls);
+        let config = ClientConfig { deadline: args.timeout, tls, ..ClientConfig::new(endpoint) };
         let client = Client::new(config.clone())?;
         Ok(Self {
             endpoint: client.endpoint().to_owned(),
@@ -120,6 +127,11 @@ impl Session {
     pub(crate) fn fresh(&self) -> Result<Client, Failure> {
         let cloud_retry = Some(FRESH_LISTING.to_owned());
         Ok(Client::new(ClientConfig { cloud_retry, ..self.config.clone() })?)
+    }
+
+    /// The TLS of connections that a command makes itself.
+    pub(crate) fn tls(&self) -> TlsClient {
+        self.config.tls.clone().map_or_else(TlsClient::default, TlsClient::new)
     }
 
     /// Prints a note for people that is not a result.

@@ -10,6 +10,7 @@ use forebay_core::config::{DiskConfig, NodeConfig};
 use forebay_core::size::ByteSize;
 use forebay_core::state::Role;
 
+use super::tls::DevTls;
 use crate::home;
 use crate::node::{Stopped, exit};
 
@@ -25,6 +26,16 @@ pub(super) struct Shape {
     pub(super) disks: u16,
     pub(super) port: u16,
     pub(super) size: Option<ByteSize>,
+    pub(super) schemes: Schemes,
+}
+
+/// What the nodes serve.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Schemes {
+    Http,
+    Https,
+    /// HTTPS, and plain HTTP on the same ports.
+    Both,
 }
 
 /// One process of the cluster.
@@ -37,6 +48,7 @@ pub(super) struct NodePlan {
     pub(super) dir: PathBuf,
     pub(super) disks: Vec<PathBuf>,
     pub(super) program: PathBuf,
+    schemes: Schemes,
 }
 
 impl NodePlan {
@@ -44,8 +56,16 @@ impl NodePlan {
         (Ipv4Addr::LOCALHOST, self.port).into()
     }
 
+    /// The URL that names the node in the cluster.
     pub(super) fn url(&self) -> String {
-        format!("http://{}", self.address())
+        let scheme = if self.schemes == Schemes::Https { "https" } else { "http" };
+        format!("{scheme}://{}", self.address())
+    }
+
+    /// The URL for clients.
+    pub(super) fn client_url(&self) -> String {
+        let scheme = if self.schemes == Schemes::Http { "http" } else { "https" };
+        format!("{scheme}://{}", self.address())
     }
 
     pub(super) fn config_file(&self) -> PathBuf {
@@ -96,7 +116,8 @@ pub(super) fn nodes(dir: &Path, program: &Path, shape: &Shape) -> Result<Vec<Nod
             Role::Gateway => Vec::new(),
             Role::Target => (1..=shape.disks).map(|n| dir.join(format!("disk{n}"))).collect(),
         };
-        NodePlan { id, role, port, dir, disks, program: program.to_owned() }
+        let (program, schemes) = (program.to_owned(), shape.schemes);
+        NodePlan { id, role, port, dir, disks, program, schemes }
     };
     let gateways = (0..shape.gateways).map(|n| node(Role::Gateway, n + 1, shape.port + n));
     let first_target = shape.port + shape.gateways;
@@ -136,6 +157,7 @@ pub(super) fn write(
     base: &NodeConfig,
     secret: &Path,
     size: Option<ByteSize>,
+    tls: Option<&DevTls>,
 ) -> Result<(), Stopped> {
     let gateways: Vec<String> =
         nodes.iter().filter(|n| n.role == Role::Gateway).map(NodePlan::url).collect();
@@ -148,6 +170,11 @@ pub(super) fn write(
         config.node.dir = text(&node.state_dir())?;
         config.listen.http = node.address().to_string();
         config.listen.advertise.clear();
+        if let Some(tls) = tls {
+            config.tls.cert = text(&tls.cert(&node.id))?;
+            config.tls.key = text(&tls.key(&node.id))?;
+            config.tls.ca = text(&tls.ca())?;
+        }
         config.disk = node
             .disks
             .iter()
@@ -188,7 +215,7 @@ mod tests {
     use super::*;
 
     fn shape(port: u16) -> Shape {
-        Shape { gateways: 2, targets: 3, disks: 2, port, size: None }
+        Shape { gateways: 2, targets: 3, disks: 2, port, size: None, schemes: Schemes::Http }
     }
 
     #[test]
@@ -231,7 +258,7 @@ mod tests {
         let nodes = nodes(dir.path(), Path::new("/bin/forebay"), &shape(7400)).unwrap();
         let mut base = NodeConfig::default();
         base.folder.roots = vec!["/data with space".into()];
-        write(&nodes, &base, &dir.path().join("secret"), Some(ByteSize(8 << 20))).unwrap();
+        write(&nodes, &base, &dir.path().join("secret"), Some(ByteSize(8 << 20)), None).unwrap();
         let text = fs::read_to_string(nodes[2].config_file()).unwrap();
         let back: NodeConfig = toml::from_str(&text).unwrap();
         assert_eq!(back.node.id, "target01");

@@ -3,6 +3,7 @@
 use std::time::Instant;
 
 use forebay_client::Client;
+use forebay_client::tls::TlsClient;
 use forebay_core::bucket::BucketInfo;
 use forebay_core::clock_offset::CLOCK_TOLERANCE_S;
 use forebay_core::date::format_utc;
@@ -17,9 +18,8 @@ use crate::probe::{self, Answer};
 /// Checks a node. `gateway_s`: the gateway's clock a moment ago, unix seconds.
 pub(super) async fn health(node: &Node, gateway_s: u64) -> Finding {
     let check = format!("{} {}", role(node.role), node.id);
-    let address = node.url.strip_prefix("http://").unwrap_or(&node.url).trim_end_matches('/');
     let started = Instant::now();
-    match probe::get(address, "/healthz").await {
+    match probe::get(&TlsClient::default(), &node.url, "/healthz").await {
         Ok(Answer { status: 200, .. }) if node.alive => {
             let took = started.elapsed().as_millis();
             Finding::ok(check, format!("{} is healthy, in {took} ms", node.url))
