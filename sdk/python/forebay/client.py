@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import operator
+import os
 from array import array
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Literal, overload
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 from forebay import _core
 from forebay.batch import Batch
 from forebay.bucket import Bucket
-from forebay.config import find_endpoint
+from forebay.config import find_ca_file, find_endpoint
 from forebay.dsort import DsortOptions, dsort_spec
 from forebay.errors import ForebayError, note_endpoint
 from forebay.job import Job
@@ -51,13 +52,16 @@ class Client:
             google.api_core's; by default as the bucket has it.
         notices: Whether notices go to stderr, such as the line about a server of this user's own;
             by default as ``FOREBAY_NOTICES`` and the configuration file have it, else yes.
+        ca_file: PEM file with CAs that an endpoint with ``https://`` may have its certificate of,
+            beside those of the system; by default ``FOREBAY_CA_FILE``, then ``AIS_CLIENT_CA``, then
+            ``ca_file`` in the configuration file.
 
     Example:
         >>> Client("http://127.0.0.1:7400").bucket("images").uri
         'ais://images'
     """
 
-    __slots__ = ("endpoint", "timeout", "retry", "_local", "_native", "_notices")
+    __slots__ = ("endpoint", "timeout", "retry", "_ca_file", "_local", "_native", "_notices")
 
     def __init__(
         self,
@@ -66,8 +70,9 @@ class Client:
         timeout: float = 60.0,
         retry: Any = None,
         notices: bool | None = None,
+        ca_file: str | os.PathLike[str] | None = None,
     ) -> None:
-        self._init(endpoint, timeout, retry, notices=notices)
+        self._init(endpoint, timeout, retry, notices=notices, ca_file=ca_file)
 
     def _init(
         self,
@@ -76,6 +81,7 @@ class Client:
         retry: Any,
         has_contact: bool = False,
         notices: bool | None = None,
+        ca_file: str | os.PathLike[str] | None = None,
     ) -> None:
         if not timeout > 0:
             raise ValueError(f"timeout must be a positive number of seconds, not {timeout!r}")
@@ -92,7 +98,8 @@ class Client:
         self._notices = notices
         self.retry = Retry.of(retry)
         header = None if self.retry is None else self.retry.header()
-        self._native = _core.Client(self.endpoint, timeout, header, has_contact)
+        self._ca_file = find_ca_file(ca_file)
+        self._native = _core.Client(self.endpoint, timeout, header, has_contact, self._ca_file)
 
     def with_retry(self, retry: Any) -> Client:
         """A client like this one for which targets try clouds again so; itself for None."""
@@ -104,6 +111,7 @@ class Client:
             Retry.of(retry),
             self._native.has_contact(),
             self._notices,
+            self._ca_file,
         )
 
     def bucket(self, name: str, provider: str = "ais") -> Bucket:
@@ -321,7 +329,8 @@ class Client:
         # A process joins the local server before it uses it.
         endpoint = None if self._local else self.endpoint
         has_contact = self._native.has_contact()
-        return _make_client, (endpoint, self.timeout, self.retry, has_contact, self._notices)
+        settings = (endpoint, self.timeout, self.retry, has_contact, self._notices, self._ca_file)
+        return _make_client, settings
 
     def __repr__(self) -> str:
         return f"Client({self.endpoint!r})"
@@ -352,7 +361,8 @@ def _make_client(
     retry: Retry | None,
     has_contact: bool = False,
     notices: bool | None = None,
+    ca_file: str | None = None,
 ) -> Client:
     client = Client.__new__(Client)
-    client._init(endpoint, timeout, retry, has_contact, notices)
+    client._init(endpoint, timeout, retry, has_contact, notices, ca_file)
     return client

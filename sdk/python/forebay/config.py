@@ -6,6 +6,7 @@ the configuration file; after that a server of this user's own (:mod:`forebay.lo
 ``FOREBAY_CONFIG`` names::
 
     endpoint = "http://10.0.0.7:7400"
+    ca_file = "/etc/forebay/ca.pem"     # CAs for endpoints with https://
     notices = true          # lines on stderr about what a client does by itself
 
     [local]                 # the server that is started where there is no endpoint
@@ -23,7 +24,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-__all__ = ["LocalSettings", "config_path", "find_endpoint", "local_settings", "notices_enabled"]
+__all__ = [
+    "LocalSettings",
+    "config_path",
+    "find_ca_file",
+    "find_endpoint",
+    "local_settings",
+    "notices_enabled",
+]
 
 _OFF = frozenset({"0", "off", "no", "false"})
 
@@ -70,6 +78,27 @@ def find_endpoint(
     if not isinstance(given, str) or not given.strip():
         raise ValueError(f"{path}: endpoint must be a URL, not {given!r}")
     return given.strip().rstrip("/")
+
+
+def find_ca_file(
+    ca_file: str | os.PathLike[str] | None = None, environment: Mapping[str, str] = os.environ
+) -> str | None:
+    """The file with CAs that somebody set: the argument, ``FOREBAY_CA_FILE``, ``AIS_CLIENT_CA``,
+    ``ca_file`` in the configuration file; None when nobody did.
+
+    Raises:
+        ValueError: The configuration file cannot be understood.
+    """
+    if ca_file is not None:
+        return os.fspath(ca_file)
+    for name in ("FOREBAY_CA_FILE", "AIS_CLIENT_CA"):
+        if (given := environment.get(name, "").strip()):
+            return given
+    path = config_path(environment)
+    found = _read(path).get("ca_file")
+    if found is not None and (not isinstance(found, str) or not found.strip()):
+        raise ValueError(f"{path}: ca_file must be a path, not {found!r}")
+    return found
 
 
 def notices_enabled(

@@ -12,10 +12,12 @@ mod shards;
 mod writes;
 
 use std::future::Future;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
+use forebay_client::tls::TlsOptions;
 use forebay_client::{Client as Native, ClientConfig, Contact, Result as ClientResult};
 use forebay_core::size::RangeSpec;
 use forebay_core::{Bucket, Error};
@@ -65,14 +67,15 @@ impl Client {
 #[pymethods]
 impl Client {
     /// `retry` is the value of the header `forebay-cloud-retry`. `has_contact`: the cluster was
-    /// reached before, so that the client waits for a restart.
+    /// reached before, so that the client waits for a restart. `ca_file`: CAs for HTTPS.
     #[new]
-    #[pyo3(signature = (endpoint, timeout_s, retry=None, has_contact=false))]
+    #[pyo3(signature = (endpoint, timeout_s, retry=None, has_contact=false, ca_file=None))]
     fn new(
         endpoint: String,
         timeout_s: f64,
         retry: Option<String>,
         has_contact: bool,
+        ca_file: Option<PathBuf>,
     ) -> PyResult<Self> {
         let deadline = Duration::try_from_secs_f64(timeout_s)
             .map_err(|e| pyo3::exceptions::PyValueError::new_err(format!("timeout: {e}")))?;
@@ -81,6 +84,7 @@ impl Client {
             cloud_retry: retry,
             contact: if has_contact { Contact::made() } else { Contact::default() },
             deadline,
+            tls: ca_file.map(|ca| TlsOptions { ca_file: Some(ca), ..TlsOptions::from_env() }),
             connect_timeout: usual.connect_timeout.min(deadline),
             idle_timeout: usual.idle_timeout.min(deadline),
             ..usual

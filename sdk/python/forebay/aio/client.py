@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Literal, cast, overload
 
@@ -28,7 +29,7 @@ class AsyncClient(Wrapped[Client]):
     """As :class:`forebay.Client`; also an asynchronous context manager.
 
     Args:
-        endpoint, timeout, retry, notices: As there. Without an endpoint the local server is found or
+        endpoint, timeout, retry, notices, ca_file: As there. Without an endpoint the local server is found or
             started here and now, which may take a second.
         max_concurrency: Most calls that wait at once; further ones wait for their turn.
     """
@@ -43,10 +44,13 @@ class AsyncClient(Wrapped[Client]):
         retry: Any = None,
         max_concurrency: int = 64,
         notices: bool | None = None,
+        ca_file: str | os.PathLike[str] | None = None,
     ) -> None:
         if max_concurrency < 1:
             raise ValueError(f"max_concurrency must be at least 1, not {max_concurrency}")
-        client = Client(endpoint, timeout=timeout, retry=retry, notices=notices)
+        client = Client(
+            endpoint, timeout=timeout, retry=retry, notices=notices, ca_file=ca_file
+        )
         super().__init__(client, Threads(max_concurrency))
 
     @property
