@@ -125,9 +125,37 @@ container-resources,container-ephemeral-storage-request-and-limit,container-imag
 {{- toJson $urls -}}
 {{- end -}}
 
+{{/* Scheme of clients' endpoints. */}}
+{{- define "forebay.scheme" -}}
+{{- if .Values.tls.secretName }}https{{ else }}http{{ end -}}
+{{- end -}}
+
+{{/* Probe of a path: dict "root" $ "path" "/healthz" */}}
+{{- define "forebay.probe" -}}
+{path: {{ .path }}, port: http{{ if .root.Values.tls.secretName }}, scheme: HTTPS{{ end }}}
+{{- end -}}
+
+{{/* Environment by which nodes, and commands in their pods, find the certificates. */}}
+{{- define "forebay.tlsEnv" -}}
+{{- with .Values.tls }}
+{{- if .secretName }}
+- name: FOREBAY_TLS__CERT
+  value: /run/secrets/tls/tls.crt
+- name: FOREBAY_TLS__KEY
+  value: /run/secrets/tls/tls.key
+- name: FOREBAY_TLS__CA
+  value: /run/secrets/tls/ca.crt
+- name: FOREBAY_TLS__HTTP
+  value: {{ .http | quote }}
+- name: FOREBAY_CA_FILE
+  value: /run/secrets/tls/ca.crt
+{{- end }}
+{{- end }}
+{{- end -}}
+
 {{/* URL for clients inside the cluster. */}}
 {{- define "forebay.endpoint" -}}
-http://{{ include "forebay.fullname" . }}.{{ .Release.Namespace }}:{{ .Values.service.port }}
+{{ include "forebay.scheme" . }}://{{ include "forebay.fullname" . }}.{{ .Release.Namespace }}:{{ .Values.service.port }}
 {{- end -}}
 
 {{- define "forebay.listen" -}}

@@ -74,7 +74,12 @@ spec:
               value: http://$(FOREBAY_NODE__ID).{{ include "forebay.podDomain" . }}:{{ include "forebay.port" . }}
             # For commands run by kubectl exec.
             - name: FOREBAY_ENDPOINT
+              {{- if and (eq $role "gateway") $.Values.tls.secretName }}
+              value: https://$(FOREBAY_NODE__ID).{{ include "forebay.podDomain" . }}:7400
+              {{- else }}
               value: {{ eq $role "gateway" | ternary "http://127.0.0.1:7400" (include "forebay.endpoint" $) }}
+              {{- end }}
+            {{- include "forebay.tlsEnv" $ | nindent 12 }}
             {{- include "forebay.s3Env" $ | nindent 12 }}
             {{- if eq $role "target" }}
             {{- include "forebay.backendEnv" $ | nindent 12 }}
@@ -83,19 +88,19 @@ spec:
             {{- toYaml . | nindent 12 }}
             {{- end }}
           startupProbe:
-            httpGet: {path: /healthz, port: http}
+            httpGet: {{ include "forebay.probe" (dict "root" $ "path" "/healthz") }}
             periodSeconds: 5
             timeoutSeconds: 5
             failureThreshold: {{ div (add (int $v.startupSeconds) 4) 5 }}
           # Only whether the process answers: a node that waits for others must not be killed for it.
           livenessProbe:
-            httpGet: {path: /healthz, port: http}
+            httpGet: {{ include "forebay.probe" (dict "root" $ "path" "/healthz") }}
             periodSeconds: 10
             timeoutSeconds: 5
             failureThreshold: 6
           # Whether it is in the cluster and may be sent requests.
           readinessProbe:
-            httpGet: {path: /readyz, port: http}
+            httpGet: {{ include "forebay.probe" (dict "root" $ "path" "/readyz") }}
             periodSeconds: 5
             timeoutSeconds: 3
             failureThreshold: 2
@@ -116,6 +121,11 @@ spec:
             - name: cluster-secret
               mountPath: /run/secrets/forebay
               readOnly: true
+            {{- if $.Values.tls.secretName }}
+            - name: tls
+              mountPath: /run/secrets/tls
+              readOnly: true
+            {{- end }}
             {{- include (printf "forebay.%s.mounts" $role) $ | nindent 12 }}
             {{- with $v.extraVolumeMounts }}
             {{- toYaml . | nindent 12 }}
@@ -131,6 +141,12 @@ spec:
             items:
               - key: {{ include "forebay.secretKey" $ }}
                 path: cluster
+        {{- with $.Values.tls.secretName }}
+        - name: tls
+          secret:
+            secretName: {{ . }}
+            defaultMode: 0440
+        {{- end }}
         {{- include (printf "forebay.%s.volumes" $role) $ | nindent 8 }}
         {{- with $v.extraVolumes }}
         {{- toYaml . | nindent 8 }}
