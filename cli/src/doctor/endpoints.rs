@@ -73,6 +73,7 @@ mod tests {
             weight: 1,
             zone: String::new(),
             instance: 0,
+            https: String::new(),
         };
         state.apply(1, join).unwrap();
         let spec = BackendSpec {
