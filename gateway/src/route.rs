@@ -204,6 +204,8 @@ impl Route {
         if !info.has_endpoint() {
             return Ok(());
         }
+        // Before a target is called: its errors would contain the URL.
+        check_bucket(info)?;
         let state = self.maps.load();
         let request = BackendHeadRequest { info: info.clone().into(), endpoint_only: true };
         for node in state.alive_targets() {

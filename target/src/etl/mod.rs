@@ -1,6 +1,7 @@
 //! Transforms of objects on this target: an object, or the output of the stage before, passes
 //! through an HTTP service or a command, and the result is passed on. Nothing is held as a whole.
 
+mod clients;
 mod command;
 mod follow;
 mod notes;
@@ -14,7 +15,7 @@ use std::time::Duration;
 
 use forebay_core::bucket::BucketInfo;
 use forebay_core::config::{EtlCommand, EtlConfig};
-use forebay_core::egress::{AllowEntry, EgressPolicy, Server};
+use forebay_core::egress::EgressPolicy;
 use forebay_core::etl::{Etl, EtlCall, EtlPart, Transformer};
 use forebay_core::size::ByteRange;
 use forebay_core::{Error, ErrorCode, Result, placement};
@@ -24,11 +25,11 @@ use reqwest::Url;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, sleep, timeout};
 
+use self::clients::Clients;
 use self::command::CommandInput;
 use self::follow::Running;
 use self::notes::{Note, Notes};
 use self::service::Service;
-use crate::egress::Guarded;
 use crate::object::{Delivery, ObjectService, read_first_chunk};
 
 pub(crate) use self::follow::follow;
@@ -54,10 +55,7 @@ struct Inner {
     objects: ObjectService,
     maps: Maps,
     config: EtlConfig,
-    /// For services.
-    client: Guarded,
-    /// For services that were registered before there was a rule for destinations.
-    accepted: Guarded,
+    clients: Clients,
     notes: Notes,
     running: Running,
     turns: Arc<Semaphore>,
@@ -70,16 +68,10 @@ impl Etls {
         config: EtlConfig,
         policy: &EgressPolicy,
     ) -> Result<Self> {
-        // The configuration names these, so they are the operator's.
-        let configured = config.services.iter().filter_map(|begin| begin.parse::<Url>().ok());
-        let configured = configured.filter_map(|url| Server::of(url.as_str()));
-        let configured = configured.map(|server| AllowEntry::exactly(&server.host, server.port));
-        let rule = policy.endpoints().with(configured);
         Ok(Self(Arc::new(Inner {
             objects,
             maps,
-            client: Guarded::new(rule, false)?,
-            accepted: Guarded::new(policy.accepted(), false)?,
+            clients: Clients::new(&config, policy)?,
             notes: Notes::default(),
             running: Running::default(),
             turns: Arc::new(Semaphore::new(config.parallel)),
@@ -186,10 +178,7 @@ impl Etls {
         args: &'a str,
         timeout: Duration,
     ) -> Result<Service<'a>> {
-        let client = match etl.endpoint_trust.is_accepted() {
-            true => &self.0.accepted,
-            false => &self.0.client,
-        };
+        let client = self.0.clients.of_service(etl);
         let url = client.url(url)?;
         let allowed = &self.0.config.services;
         if !allowed.is_empty() && !allowed.iter().any(|begin| is_under(&url, begin)) {
