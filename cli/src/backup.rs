@@ -8,7 +8,7 @@ use clap::Args;
 use forebay_core::state::Role;
 use forebay_core::state::backup::Backup;
 use forebay_node::clock::unix_ns;
-use forebay_node::config_load;
+use forebay_node::{config_load, file_modes};
 use serde_json::json;
 
 use crate::failure::Failure;
@@ -75,6 +75,7 @@ pub(crate) fn restore(session: &Session, args: &RestoreArgs) -> Result<(), Failu
     let summary = backup.clone();
     let verb = match &args.config {
         Some(config) if !args.dry_run => {
+            file_modes::make_private();
             let config = config_load::load(Some(config), &[])?.config;
             forebay_gateway::restore(&config, backup)?;
             let of_group = config.cluster.gateways.len() > 1;

@@ -16,6 +16,7 @@ use forebay_core::config::NodeConfig;
 use forebay_core::size::ByteSize;
 use forebay_core::state::Role;
 use forebay_core::{Error, ErrorCode};
+use forebay_node::file_modes;
 use serde_json::json;
 use tokio::time::{Instant, sleep};
 
@@ -95,6 +96,7 @@ pub(crate) fn run(args: DevArgs) -> u8 {
 }
 
 fn start(args: DevArgs) -> Result<(), Stopped> {
+    file_modes::make_private();
     let loaded = forebay_node::config_load::load(args.config.as_deref(), &[])?;
     for warning in &loaded.warnings {
         let _ = writeln!(std::io::stderr(), "warning: {warning}");

@@ -10,8 +10,8 @@ use std::time::Duration;
 use forebay_core::config::NodeConfig;
 use forebay_core::state::Role;
 use forebay_core::{Error, ErrorCode};
-use forebay_node::config_load;
 use forebay_node::lifecycle::Lifecycle;
+use forebay_node::{config_load, file_modes};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::{allocator, os, pid_file};
@@ -116,6 +116,7 @@ pub(crate) fn finish(result: Result<(), Stopped>) -> u8 {
 }
 
 fn start(role: Role, file: &Path, rebuild_index: bool) -> Result<(), Stopped> {
+    file_modes::make_private();
     let mut config = config_load::load(Some(file), &[])?.start_logging()?;
     let state = Some(Path::new(&config.node.dir)).filter(|dir| !dir.as_os_str().is_empty());
     if let Some(state) = state {
@@ -219,6 +220,13 @@ pub(crate) fn check(role: Role, config: &NodeConfig) -> Result<(), Stopped> {
             "{http} can be reached from other machines and anybody there could read and write"
         ))
         .hint("listen on 127.0.0.1, or set listen.insecure = true (serve: --insecure)"));
+    }
+    if !address.ip().is_loopback() && config.s3.has_published_key() {
+        return Err(Stopped::bad_config(format!(
+            "s3.keys has a key that is published in the documentation of Forebay, and other machines \
+             can reach {http}"
+        ))
+        .hint("set other keys in s3.keys (openssl rand -hex 32), or listen on 127.0.0.1"));
     }
     if !address.ip().is_loopback() {
         tracing::warn!(%address, "every client that reaches this address may read and write");

@@ -6,6 +6,7 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
+use forebay_node::file_modes;
 use tokio::process::Command;
 
 /// Makes the process that `command` starts end with this one, however this one ends.
@@ -33,6 +34,20 @@ pub(crate) fn die_with_parent(command: &mut Command) {
     }
     #[cfg(not(target_os = "linux"))]
     let _ = command;
+}
+
+/// Gives the process that `command` starts the umask that this one had at its start: a server that
+/// it runs needs that umask for files in folders of users.
+pub(crate) fn keep_user_umask(command: &mut Command) {
+    let Some(umask) = file_modes::user_umask() else { return };
+    // SAFETY: the closure runs in the child between fork and exec and makes only an
+    // async-signal-safe call.
+    unsafe {
+        command.pre_exec(move || {
+            libc::umask(umask as libc::mode_t);
+            Ok(())
+        });
+    }
 }
 
 /// A signal to a process.

@@ -11,6 +11,7 @@ use forebay_core::config::{DiskConfig, NodeConfig};
 use forebay_core::size::{ByteSize, parse_duration};
 use forebay_core::state::Role;
 use forebay_core::{Error, NodeId};
+use forebay_node::file_modes;
 use forebay_node::lifecycle::Lifecycle;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -75,6 +76,7 @@ pub(crate) fn run(args: ServeArgs) -> u8 {
 }
 
 fn start(args: ServeArgs) -> Result<(), Stopped> {
+    file_modes::make_private();
     let mut base = forebay_node::config_load::load(args.config.as_deref(), &[])?.start_logging()?;
     for root in &args.folder_root {
         base.folder.roots.push(folder_root(root)?);

@@ -21,7 +21,10 @@ mod config_page;
 mod connections;
 mod drain;
 pub mod edge;
+pub mod file_modes;
 mod head;
+#[cfg(test)]
+mod head_parity_tests;
 mod head_timeout;
 pub mod identity;
 pub mod lifecycle;

@@ -118,6 +118,20 @@ fn settings_that_are_wrong_are_exit_code_2() {
         cluster::command(["target", "--config", &config]).env("FOREBAY_LISTEN__HTPP", "x").output();
     assert_refused(&env.unwrap(), 2, &["htpp", "did you mean `http`"]);
     assert_refused(&run(&["serve", "--dir", path, "--host", "0.0.0.0"]), 2, &["--insecure"]);
+    let published = "[s3]\nkeys = [{ access = \"me\", secret = \"forebaysecret\" }]\n";
+    std::fs::write(&config, text.replace("127.0.0.1:", "0.0.0.0:") + published).unwrap();
+    let insecure = cluster::command(["target", "--config", &config])
+        .env("FOREBAY_LISTEN__INSECURE", "true")
+        .output();
+    assert_refused(&insecure.unwrap(), 2, &["s3.keys", "published", "hint: "]);
+    let insecure = cluster::command(["serve", "--dir", path, "--host", "0.0.0.0", "--insecure"])
+        .env("FOREBAY_S3__KEYS", r#"[{access = "forebay2", secret = "forebaysecret2"}]"#)
+        .output();
+    assert_refused(&insecure.unwrap(), 2, &["s3.keys", "published"]);
+    let hosts = cluster::command(["target", "--config", &config])
+        .env("FOREBAY_LISTEN__HOSTS", r#"["http://cache.lab"]"#)
+        .output();
+    assert_refused(&hosts.unwrap(), 2, &["listen.hosts", "http://cache.lab", "hint: "]);
     assert_refused(&run(&["serve", "--dir", path, "--size", "10 parsecs"]), 2, &["10 parsecs"]);
     assert_refused(&run(&["serve", "--dir", path, "--folder-root", "/no/such"]), 2, &["/no/such"]);
     assert_refused(&run(&["dev", "--dir", path, "--port", "32766"]), 2, &["32767", "--port"]);

@@ -226,7 +226,7 @@ fn dev_describes_itself_and_is_ready_within_five_seconds() {
         let cmd = dir.path().join(target["id"].as_str().unwrap()).join("cmd");
         let line = std::fs::read_to_string(&cmd).unwrap();
         assert_eq!(line.trim_end().lines().count(), 1, "{line}");
-        assert_eq!(std::fs::metadata(&cmd).unwrap().permissions().mode() & 0o111, 0o111);
+        assert_eq!(std::fs::metadata(&cmd).unwrap().permissions().mode() & 0o777, 0o700);
     }
     let keys: Vec<_> = json["s3_keys"].as_array().unwrap().iter().collect();
     assert_eq!(keys[0]["access"], "forebay");

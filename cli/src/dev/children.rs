@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 
 use super::plan::NodePlan;
 use crate::node::{Stopped, exit};
-use crate::os::{Signal, die_with_parent, signal};
+use crate::os::{Signal, die_with_parent, keep_user_umask, signal};
 use crate::{home, pid_file};
 
 /// Settings that only one node may have; the environment must not set them for all nodes.
@@ -58,6 +58,7 @@ impl Children {
             command.env_remove(name);
         }
         die_with_parent(&mut command);
+        keep_user_umask(&mut command);
         let mut child = command.spawn().map_err(|e| {
             let error = Error::internal(format!("cannot start {}: {e}", node.command_line()));
             Stopped::new(exit::FAILED, error)

@@ -188,7 +188,7 @@ pub(super) fn write(
         // The file has no secret but those of S3 access; other users must not read these.
         home::write(&node.config_file(), toml.as_bytes(), 0o600)?;
         let command = format!("{}\n", node.command_line());
-        home::write(&node.dir.join("cmd"), command.as_bytes(), 0o755)?;
+        home::write(&node.dir.join("cmd"), command.as_bytes(), 0o700)?;
     }
     Ok(())
 }

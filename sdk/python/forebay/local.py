@@ -294,7 +294,7 @@ class LocalServer:
 
     def _spawn(self, command: list[str], env: Mapping[str, str]) -> subprocess.Popen[bytes]:
         too_long = self.log.exists() and self.log.stat().st_size > _MAX_LOG_BYTES
-        with self.log.open("wb" if too_long else "ab") as log:
+        with open(self.log, "wb" if too_long else "ab", opener=_private) as log:
             # A session of its own: neither Ctrl-C nor the end of a terminal is meant for it.
             process = subprocess.Popen(
                 command,
@@ -319,8 +319,13 @@ class LocalServer:
     def _mark(self, env: Mapping[str, str]) -> None:
         """Stores a salted digest of the cloud settings that the server runs with."""
         salt = os.urandom(16).hex()
-        mark = self.folder / "clouds"
-        mark.write_text(f"{salt} {_digest(salt, env)}")
+        with open(self.folder / "clouds", "w", opener=_private) as mark:
+            mark.write(f"{salt} {_digest(salt, env)}")
+
+
+def _private(path: str, flags: int) -> int:
+    """Opens a file that only this user may read."""
+    return os.open(path, flags, 0o600)
 
 
 def _warn_of_other_clouds() -> None:

@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 
 use forebay_core::error::{Error, ErrorCode, Result};
 use forebay_core::size::{ByteRange, RangeSpec};
+use forebay_node::file_modes;
 use futures::stream::{self, StreamExt};
 
 use super::write::{MadeFolders, refusal, remove_empty_folders, sync_folder, write_error};
@@ -131,7 +132,9 @@ pub(super) fn put(folder: &Folder, name: &str, size: u64) -> Result<RemoteMeta> 
         }
         let file = path.join(MARKER_FILE);
         let made = match File::options().write(true).create_new(true).open(&file) {
-            Ok(file) => file.sync_all().and_then(|()| file.metadata()),
+            Ok(file) => file_modes::share(&file)
+                .and_then(|()| file.sync_all())
+                .and_then(|()| file.metadata()),
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists => fs::symlink_metadata(&file),
             Err(e) => Err(e),
         };

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use forebay_core::error::{Error, ErrorCode, Result};
 use forebay_core::size::ByteRange;
+use forebay_node::file_modes;
 use futures::stream::StreamExt;
 use tokio::io::AsyncWriteExt;
 
@@ -66,6 +67,7 @@ impl MadeFolders {
         self.make_one(root, parent)?;
         match fs::create_dir(folder) {
             Ok(()) => {
+                file_modes::share(&File::open(folder)?)?;
                 if self.uppermost.as_ref().is_none_or(|known| known.starts_with(folder)) {
                     self.uppermost = Some(folder.to_owned());
                 }
@@ -150,7 +152,11 @@ fn begin(folder: &Folder, name: &str) -> Result<(WorkFile, File)> {
             return Err(refuse(ErrorCode::Conflict, "a folder of that name is there"));
         }
         match File::options().write(true).create_new(true).open(&path) {
-            Ok(file) => return Ok((WorkFile { path, place, committed: false, folders }, file)),
+            Ok(file) => {
+                let work = WorkFile { path, place, committed: false, folders };
+                file_modes::share(&file).map_err(|e| write_error(folder, e, name))?;
+                return Ok((work, file));
+            }
             Err(e) if e.kind() == io::ErrorKind::NotFound => folder.check_root_exists()?,
             Err(e) => return Err(write_error(folder, e, name)),
         }
