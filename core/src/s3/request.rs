@@ -1,6 +1,6 @@
 //! Determines the operation of a request from method, path, query and headers.
 
-use http::{HeaderMap, Method};
+use http::{HeaderMap, HeaderValue, Method};
 use percent_encoding::percent_decode_str;
 
 use super::copy_source::CopySource;
@@ -319,10 +319,16 @@ const OVERRIDES: [(&str, &str); 6] = [
 ];
 
 fn get_object(query: &Query) -> S3Result<GetObject> {
-    let overrides = OVERRIDES
-        .iter()
-        .filter_map(|(parameter, header)| Some((*header, filled(query, parameter)?)))
-        .collect();
+    let mut overrides = Vec::new();
+    for (parameter, header) in OVERRIDES {
+        let Some(value) = filled(query, parameter) else { continue };
+        // A line break would begin another header.
+        if HeaderValue::from_bytes(value.as_bytes()).is_err() {
+            let text = "The value cannot be a header: it has control characters.";
+            return Err(S3Error::argument(parameter, &value, text));
+        }
+        overrides.push((header, value));
+    }
     Ok(GetObject {
         version_id: version(query)?.version_id,
         part_number: part_number(query)?,

@@ -184,6 +184,19 @@ fn numbers_of_parts_and_ids_are_checked() {
     assert_eq!(get.overrides, wanted);
 }
 
+#[test]
+fn a_header_from_the_query_cannot_begin_another_header() {
+    for value in ["a%0D%0Ax-planted:1", "a%0Ax-planted:1", "a%0Dx", "a%00", "%1B"] {
+        for (parameter, _) in OVERRIDES {
+            let e = parse("GET", &format!("/s3/b/k?{parameter}={value}")).unwrap_err();
+            assert_eq!(e.code, S3Code::InvalidArgument, "{parameter} {value}");
+        }
+    }
+    assert!(
+        parse("GET", "/s3/b/k?response-content-disposition=a%3B%20filename%3D%22%C3%A4%22").is_ok()
+    );
+}
+
 proptest! {
     #[test]
     fn any_key_survives_its_path(key in "\\PC{1,40}") {

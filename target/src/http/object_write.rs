@@ -107,6 +107,13 @@ pub(super) async fn patch(
         return Err(Error::invalid(format!("custom metadata \"{key}\" cannot be set"))
             .hint(format!("keys that begin with \"{SYSTEM_PREFIX}\" are the S3 front's own")));
     }
+    // Every pair is a header of answers.
+    let is_line = |text: &str| !text.chars().any(char::is_control);
+    if let Some((key, _)) = pairs.iter().find(|(key, value)| !is_line(key) || !is_line(value)) {
+        let key = key.escape_debug();
+        return Err(Error::invalid(format!("custom metadata \"{key}\" has control characters"))
+            .hint("encode texts of several lines, for example in base64"));
+    }
     let replace = request.query.flag("set-new-custom");
     let name = request.name.as_str();
     match context.objects.set_custom(&request.info, name, pairs, replace).await {
