@@ -12,6 +12,7 @@ dir = "/var/lib/forebay/gateway"
 
 [listen]
 http = {{ include "forebay.listen" (dict "root" . "role" "gateway") | quote }}
+hosts = {{ include "forebay.hosts" . }}
 # Pods must be reachable, and there is no login yet. The NetworkPolicy is what keeps others out.
 insecure = true
 

@@ -158,6 +158,23 @@ container-resources,container-ephemeral-storage-request-and-limit,container-imag
 {{ include "forebay.scheme" . }}://{{ include "forebay.fullname" . }}.{{ .Release.Namespace }}:{{ .Values.service.port }}
 {{- end -}}
 
+{{/* Names of the Services and of their pods, short and complete, as a TOML array: nodes refuse
+requests under other names. */}}
+{{- define "forebay.hosts" -}}
+{{- $full := include "forebay.fullname" . -}}
+{{- $hosts := list -}}
+{{- range $service := list $full (printf "%s-gateway-headless" $full) (printf "%s-target-headless" $full) -}}
+{{- $namespaced := printf "%s.%s" $service $.Release.Namespace -}}
+{{- $svc := printf "%s.svc" $namespaced -}}
+{{- $names := list $service $namespaced $svc (printf "%s.%s" $svc $.Values.clusterDomain) -}}
+{{- $hosts = concat $hosts $names -}}
+{{- if ne $service $full -}}
+{{- range $name := $names }}{{ $hosts = append $hosts (printf "*.%s" $name) }}{{ end -}}
+{{- end -}}
+{{- end -}}
+{{- toJson (concat $hosts .Values.hosts) -}}
+{{- end -}}
+
 {{- define "forebay.listen" -}}
 {{- $a := .root.Values.listenAddress -}}
 {{- if contains ":" $a }}[{{ $a }}]{{ else }}{{ $a }}{{ end }}:{{ include "forebay.port" . }}

@@ -12,6 +12,7 @@ dir = "/var/lib/forebay/disk0/node"
 
 [listen]
 http = {{ include "forebay.listen" (dict "root" . "role" "target") | quote }}
+hosts = {{ include "forebay.hosts" . }}
 # Pods must be reachable, and there is no login yet. The NetworkPolicy is what keeps others out.
 insecure = true
 {{ range $i, $disk := .Values.target.disks }}
