@@ -3,6 +3,7 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use base64::Engine as _;
 use forebay_core::date::format_amz;
 use forebay_core::s3::Element;
 use forebay_core::s3::auth::{SecretKey, SigningKey};
@@ -226,6 +227,22 @@ fn encoded(query: &[(String, String)]) -> String {
         format!("{}={}", encode_query(n.as_bytes()), encode_query(v.as_bytes()))
     };
     query.iter().map(pair).collect::<Vec<_>>().join("&")
+}
+
+/// The fields of a form that this policy limits, signed by the user.
+pub fn form_fields(user: User, policy: &str) -> Vec<(&'static str, String)> {
+    let time = format_amz(now());
+    let scope = format!("{}/us-east-1/s3/aws4_request", &time[..8]);
+    let policy = base64::engine::general_purpose::STANDARD.encode(policy);
+    let key = SigningKey::derive(&SecretKey::new(user.secret), &time[..8], "us-east-1", "s3");
+    let signature = key.sign(&policy);
+    vec![
+        ("policy", policy),
+        ("x-amz-algorithm", "AWS4-HMAC-SHA256".into()),
+        ("x-amz-credential", format!("{}/{scope}", user.access)),
+        ("x-amz-date", time),
+        ("x-amz-signature", signature),
+    ]
 }
 
 /// Lower-case hexadecimal.

@@ -11,6 +11,7 @@ mod batch_faults;
 mod batch_load;
 mod bill;
 mod bit_rot;
+mod boundary;
 mod clocks;
 mod cold_faults;
 mod cold_get;
