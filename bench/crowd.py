@@ -54,13 +54,13 @@ def headers_of(server: peers.Forebay) -> dict[str, str]:
 def crowd(server: peers.Forebay) -> Iterator[None]:
     """Holds all connections of a crowd."""
     host, _, port = server.address.rpartition(":")
-    lines = "".join(f"{line}\r\n" for line in server.headers)
+    lines = "".join(f"{line}\r\n" for line in ["host: localhost", *server.headers])
     entries = [{"bucket": 0, "name": "large"}] * 20
     whole = json.dumps({"buckets": [{"name": BUCKET}], "entries": entries}).encode()
-    post = f"POST /api/v1/batch HTTP/1.1\r\nhost: b\r\n{lines}content-length: {len(whole)}\r\n\r\n"
-    upload = f"PUT /v1/objects/{BUCKET}/never HTTP/1.1\r\nhost: b\r\n{lines}"
+    post = f"POST /api/v1/batch HTTP/1.1\r\n{lines}content-length: {len(whole)}\r\n\r\n"
+    upload = f"PUT /v1/objects/{BUCKET}/never HTTP/1.1\r\n{lines}"
     upload += "content-length: 500000\r\n\r\nx"
-    read = f"GET /v1/objects/{BUCKET}/large HTTP/1.1\r\nhost: b\r\n{lines}\r\n"
+    read = f"GET /v1/objects/{BUCKET}/large HTTP/1.1\r\n{lines}\r\n"
     halves = [post.encode() + whole[:5], upload.encode()]
     requests = [post.encode() + whole] * 9 + [read.encode()]
     sent = [b""] * IDLE + [halves[n % 2] for n in range(BODIES)]

@@ -83,13 +83,21 @@ pub struct ListenConfig {
     pub http: String,
     /// URL under which clients and other nodes reach this node. Empty: made from `listen.http`.
     pub advertise: String,
+    /// Further names under which clients reach this node, such as that of a load balancer: a name,
+    /// `*.example.com`, or `*` for every name. A request with another `Host` is refused.
+    pub hosts: Vec<String>,
     /// Allows an address beyond loopback although there is no authentication.
     pub insecure: bool,
 }
 
 impl Default for ListenConfig {
     fn default() -> Self {
-        Self { http: "127.0.0.1:7400".into(), advertise: String::new(), insecure: false }
+        Self {
+            http: "127.0.0.1:7400".into(),
+            advertise: String::new(),
+            hosts: Vec::new(),
+            insecure: false,
+        }
     }
 }
 
@@ -156,6 +164,10 @@ pub struct S3Config {
     pub min_part_size: Option<ByteSize>,
 }
 
+/// Access and secret keys of the users of trial clusters.
+const PUBLISHED_KEYS: [(&str, &str); 2] =
+    [("forebay", "forebaysecret"), ("forebay2", "forebaysecret2")];
+
 impl S3Config {
     /// The keys of users; empty if everybody has access.
     pub fn keys(&self) -> &[S3Key] {
@@ -165,14 +177,18 @@ impl S3Config {
     /// Adds two users with published keys if the settings do not mention keys. For clusters that
     /// only this machine can reach.
     pub fn with_trial_keys(&mut self) {
-        let key = |access: &str, secret: &str| S3Key {
+        let key = |(access, secret): (&str, &str)| S3Key {
             access: access.into(),
             secret: secret.into(),
             user: None,
         };
-        self.keys.get_or_insert_with(|| {
-            vec![key("forebay", "forebaysecret"), key("forebay2", "forebaysecret2")]
-        });
+        self.keys.get_or_insert_with(|| PUBLISHED_KEYS.map(key).into());
+    }
+
+    /// Whether a key has a secret that everybody can read in the documentation.
+    pub fn has_published_key(&self) -> bool {
+        let is_published = |key: &S3Key| PUBLISHED_KEYS.iter().any(|(_, s)| *s == key.secret);
+        self.keys().iter().any(is_published)
     }
 
     /// Minimum bytes of every part of an upload except the last.

@@ -13,6 +13,7 @@ pub mod backend_access;
 pub mod batch;
 pub mod batch_stream;
 pub mod bill;
+pub mod boundary;
 pub mod bucket;
 pub mod bucket_access;
 pub mod buffers;

@@ -104,7 +104,8 @@ pub async fn run(
     lifecycle.spawn(persist_identity(group.clone(), lifecycle.clone()));
     tracing::info!(id = %identity.id, url = identity.url, version = maps.version(), "gateway is up");
     ready(&identity.url);
-    let edge = Edge::new(&config.s3, &identity, &maps).audited_by(audit).with_tls(tls);
+    let edge = Edge::new(&config.s3, &identity, &maps).named_by(&config);
+    let edge = edge.audited_by(audit).with_tls(tls);
     let life = lifecycle.clone();
     listener::serve(listener, front, edge, lifecycle, config.limits.clone()).await;
     // It leaves the cluster as a member of the group, and leaves the group after that.

@@ -2,6 +2,7 @@
 //! the proofs, and removes headers that only nodes may send.
 
 mod body;
+mod boundary;
 mod replay;
 
 use std::sync::Arc;
@@ -12,7 +13,7 @@ use axum::extract::Request;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, Uri, header};
 use forebay_core::clock_offset::out_of_time;
 use forebay_core::cloud_rules::RETRY_HEADER;
-use forebay_core::config::S3Config;
+use forebay_core::config::{NodeConfig, S3Config};
 use forebay_core::intra::{HEDGED_HEADER, MAP_HEADER};
 use forebay_core::request::{
     Address, Caller, Principal, Protocol, Refusal, RequestContext, RequestId, Route,
@@ -28,6 +29,8 @@ use forebay_core::v1::query::{Query, decode_path};
 use forebay_core::{Error, ErrorCode, NodeId, Result};
 
 use self::body::Verified;
+use self::boundary::Boundary;
+pub use self::boundary::{CrossSiteForm, unsigned_form};
 use self::replay::Replays;
 use crate::audit::Audit;
 use crate::clock::{unix_ns, unix_s};
@@ -55,6 +58,7 @@ pub struct Edge {
     maps: Maps,
     s3: Front,
     s3_at_root: bool,
+    boundary: Boundary,
     replays: Replays,
     audit: Audit,
     tls: Option<NodeTls>,
@@ -78,6 +82,7 @@ impl Edge {
             maps: maps.clone(),
             s3: Front::new("", domains),
             s3_at_root: config.root,
+            boundary: Boundary::new(config, identity),
             replays: Replays::default(),
             audit: Audit::default(),
             tls: None,
@@ -100,6 +105,13 @@ impl Edge {
 
     pub(crate) fn tls(&self) -> Option<&NodeTls> {
         self.tls.as_ref()
+    }
+
+    /// Accepts requests under all names that this configuration has for the node.
+    #[must_use]
+    pub fn named_by(self, config: &NodeConfig) -> Self {
+        let boundary = Boundary::of(config, &self.identity);
+        Self { boundary, ..self }
     }
 
     pub(crate) fn audit(&self) -> &Audit {
@@ -148,6 +160,15 @@ impl Edge {
         Ok(self.context(protocol, uri.path(), principal))
     }
 
+    /// Refuses an admitted request that came under a foreign name, or from a page of another site.
+    pub(crate) fn check_boundary(
+        &self,
+        about: &RequestContext,
+        request: &mut Request,
+    ) -> Result<()> {
+        self.boundary.check(about, request, &self.maps.load())
+    }
+
     /// Builds the context of a v1 object request that may be answered before `hyper` sees it.
     /// `None`: only [`Self::admit`] can decide.
     pub(crate) fn quick(&self, method: &Method, asked: &Asked<'_, '_>) -> Option<RequestContext> {
@@ -163,9 +184,12 @@ impl Edge {
                 }
             } else if name.eq_ignore_ascii_case(GRANT_HEADER) {
                 grant = Some(value);
-            } else if name.eq_ignore_ascii_case(NODE_AUTH_HEADER) {
+            } else if name.eq_ignore_ascii_case(NODE_AUTH_HEADER) || is_of_a_page(name) {
                 return None;
             }
+        }
+        if !self.boundary.is_surely_own(host) {
+            return None;
         }
         let protocol = self.protocol(path, host, false);
         if protocol.route(path) != Route::Objects {
@@ -339,6 +363,11 @@ impl Edge {
         }
         Ok(())
     }
+}
+
+/// Whether only browsers send this header.
+fn is_of_a_page(name: &str) -> bool {
+    name.eq_ignore_ascii_case("origin") || name.eq_ignore_ascii_case("sec-fetch-site")
 }
 
 /// Removes the headers that this sender may not send.

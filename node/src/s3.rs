@@ -114,29 +114,7 @@ impl S3Door {
 
     /// The answer to a request that failed; `path` is the path as received.
     pub fn failure(&self, id: RequestId, e: &S3Error, method: &Method, path: &str) -> Response {
-        let status = StatusCode::from_u16(e.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-        let id = id.to_string();
-        let bodiless = *method == Method::HEAD || status == StatusCode::NOT_MODIFIED;
-        let mut response = if bodiless {
-            let mut response = Response::new(Body::empty());
-            *response.status_mut() = status;
-            response
-        } else {
-            xml(status, e.to_xml(path, &id))
-        };
-        if let Ok(id) = HeaderValue::try_from(id.as_str()) {
-            response.headers_mut().insert("x-amz-request-id", id);
-        }
-        let unavailable = status == StatusCode::SERVICE_UNAVAILABLE;
-        if let Some(seconds) = e.retry_after_s.or(unavailable.then_some(RETRY_AFTER_S)) {
-            response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
-        }
-        if e.code == S3Code::InternalError {
-            tracing::error!(request_id = id, %method, path, error = %e, "s3 request failed");
-        } else {
-            tracing::debug!(request_id = id, %method, path, error = %e, "s3 request refused");
-        }
-        response
+        failure(id, e, method, path)
     }
 
     /// Adds the request id that every answer has.
@@ -148,6 +126,33 @@ impl S3Door {
         }
         response
     }
+}
+
+/// The answer to a request that failed; `path` is the path as received.
+pub(crate) fn failure(id: RequestId, e: &S3Error, method: &Method, path: &str) -> Response {
+    let status = StatusCode::from_u16(e.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let id = id.to_string();
+    let bodiless = *method == Method::HEAD || status == StatusCode::NOT_MODIFIED;
+    let mut response = if bodiless {
+        let mut response = Response::new(Body::empty());
+        *response.status_mut() = status;
+        response
+    } else {
+        xml(status, e.to_xml(path, &id))
+    };
+    if let Ok(id) = HeaderValue::try_from(id.as_str()) {
+        response.headers_mut().insert("x-amz-request-id", id);
+    }
+    let unavailable = status == StatusCode::SERVICE_UNAVAILABLE;
+    if let Some(seconds) = e.retry_after_s.or(unavailable.then_some(RETRY_AFTER_S)) {
+        response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+    }
+    if e.code == S3Code::InternalError {
+        tracing::error!(request_id = id, %method, path, error = %e, "s3 request failed");
+    } else {
+        tracing::debug!(request_id = id, %method, path, error = %e, "s3 request refused");
+    }
+    response
 }
 
 /// A request as it came, for [`forebay_core::s3`].

@@ -49,6 +49,7 @@ pub async fn run(
 ) -> Result<()> {
     let mut identity = Identity::load(&config, Role::Target)?;
     let tls = NodeTls::load(&config)?;
+    let names = config.clone();
     let listener = listener::bind(&config.listen.http).await?;
     let node_dir = PathBuf::from(&config.node.dir);
     let audit = Audit::start(&config.audit, &identity, &node_dir, &lifecycle)?;
@@ -188,7 +189,8 @@ pub async fn run(
     lifecycle.spawn(destroyed::watch(objects, maps.clone(), node_dir, lifecycle.clone()));
     tracing::info!(id = %identity.id, url = identity.url, "target listens");
     ready(&identity.url);
-    let edge = Edge::new(&config.s3, &identity, &maps).audited_by(audit).with_tls(tls);
+    let edge = Edge::new(&config.s3, &identity, &maps).named_by(&names);
+    let edge = edge.audited_by(audit).with_tls(tls);
     let life = lifecycle.clone();
     listener::serve(listener, Front::new(context), edge, lifecycle, config.limits.clone()).await;
     life.outcome()

@@ -37,7 +37,7 @@ fn batch(bucket: &Bucket, name: &str, times: usize) -> String {
 
 fn post(path: &str, length: usize, body: &str) -> String {
     format!(
-        "POST {path} HTTP/1.1\r\nhost: t\r\ncontent-type: application/json\r\n\
+        "POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n\
          content-length: {length}\r\n\r\n{body}"
     )
 }
@@ -46,7 +46,7 @@ fn post(path: &str, length: usize, body: &str) -> String {
 fn put_at_owner(cluster: &Cluster, name: &str) -> String {
     let redirect = http::request("PUT", &cluster.object_url("crowd", name)).send();
     let location = redirect.header("location").unwrap_or_else(|| panic!("{}", redirect.text()));
-    format!("PUT {} HTTP/1.1\r\nhost: t\r\n", http::split(location).1)
+    format!("PUT {} HTTP/1.1\r\nhost: localhost\r\n", http::split(location).1)
 }
 
 /// Waits until the node has closed a connection, so that writes to it fail. Reads nothing, because
@@ -105,7 +105,7 @@ async fn a_crowd_that_does_nothing_costs_others_neither_answers_nor_disks() {
     for n in 0..300 {
         // Responses that the client does not read: batches take all slots, and more wait.
         stalled.push(match n % 10 {
-            0 => sent(&target, "GET /v1/objects/crowd/large HTTP/1.1\r\nhost: t\r\n\r\n"),
+            0 => sent(&target, "GET /v1/objects/crowd/large HTTP/1.1\r\nhost: localhost\r\n\r\n"),
             _ => sent(&target, &post("/api/v1/batch", whole.len(), &whole)),
         });
     }
@@ -162,7 +162,7 @@ async fn heads_of_no_request_that_is_served_are_refused() {
         answer.split(' ').nth(1).unwrap_or_default().to_owned()
     };
     let long = "x".repeat(70_000);
-    let get = "GET /v1/objects/crowd/small HTTP/1.1\r\nhost: t\r\nconnection: close\r\n";
+    let get = "GET /v1/objects/crowd/small HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n";
     assert_eq!(status(&format!("{get}\r\n")), "200");
     assert_eq!(status(&format!("{get}a: {long}\r\n\r\n")), "431");
     let put = |coding: &str| {

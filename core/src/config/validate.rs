@@ -1,6 +1,7 @@
 //! Rules of the configuration that types alone cannot express.
 
 use super::{CacheConfig, NodeConfig};
+use crate::boundary;
 use crate::error::{Error, Result};
 
 /// With less memory, batches would read one object after the other.
@@ -9,6 +10,7 @@ const LEAST_BATCH_MEMORY: u64 = 16 << 20;
 impl NodeConfig {
     /// Checks rules that types alone cannot express.
     pub fn validate(&self) -> Result<()> {
+        self.listen.hosts.iter().try_for_each(|host| boundary::check_pattern(host))?;
         let CacheConfig { high, low, out_of_space, .. } = self.cache;
         if high > 100 || low >= high {
             return Err(Error::invalid(format!(
@@ -100,6 +102,16 @@ mod tests {
         c.egress.allow.clear();
         c.disks.roots.push("mnt".into());
         assert!(c.validate().unwrap_err().message.contains("disks.roots"));
+    }
+
+    #[test]
+    fn a_host_with_a_scheme_or_a_port_is_refused_by_name() {
+        let mut c = NodeConfig::default();
+        c.listen.hosts = vec!["cache.example.com".into(), "*.lab".into()];
+        c.validate().unwrap();
+        c.listen.hosts.push("http://cache.example.com:7400".into());
+        let e = c.validate().unwrap_err();
+        assert!(e.message.contains("listen.hosts: \"http://cache.example.com:7400\""), "{e}");
     }
 
     #[test]

@@ -76,6 +76,14 @@ pub fn authenticate(
     Ok(Caller { identity: Identity::Anonymous, payload })
 }
 
+/// Whether [`authenticate`] checks a signature of this request. If it returns false, the request is
+/// anonymous.
+pub fn is_signed(head: &RequestHead<'_>) -> bool {
+    head.headers.contains_key("authorization")
+        || presigned::is_presigned(head.query)
+        || presigned_v2::is_presigned(head.query)
+}
+
 /// Parses a request whose signature is not checked: in a cluster without keys, or after another
 /// node checked it. Its identity is anonymous; the body is unwrapped, and its hash checked if it
 /// has one.

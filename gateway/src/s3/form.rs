@@ -15,6 +15,7 @@ use forebay_core::s3::form::{FormDecoder, PostForm};
 use forebay_core::s3::{S3Code, S3Error, S3Result, answers, encode, etag};
 use forebay_core::{Error, ObjectName};
 use forebay_node::clock::unix_s;
+use forebay_node::edge::{CrossSiteForm, unsigned_form};
 use forebay_node::relay::Relay;
 use forebay_node::s3;
 use futures::{StreamExt, TryStreamExt};
@@ -56,6 +57,9 @@ impl S3 {
         } else {
             authenticate_form(bucket, &fields, self.door.keys(), unix_s())?
         };
+        if identity == Identity::Anonymous && parts.extensions.get::<CrossSiteForm>().is_some() {
+            return Err(unsigned_form().into());
+        }
         let who = self.door.user_of(identity);
         ObjectName::new(&form.key)?;
 

@@ -124,7 +124,7 @@ async fn a_client_that_sends_its_whole_body_first_still_sees_the_answer() {
         let mut stream = std::net::TcpStream::connect(&address).unwrap();
         for (bucket, status) in [("b", "307"), ("nope", "404"), ("b", "307")] {
             let head = format!(
-                "PUT /v1/objects/{bucket}/o HTTP/1.1\r\nHost: x\r\nContent-Length: {size}\r\n\r\n"
+                "PUT /v1/objects/{bucket}/o HTTP/1.1\r\nHost: localhost\r\nContent-Length: {size}\r\n\r\n"
             );
             stream.write_all(head.as_bytes()).unwrap();
             let piece = vec![7u8; 1 << 20];
@@ -149,7 +149,7 @@ async fn an_announced_body_that_never_comes_does_not_hold_the_answer_up() {
         for extra in ["Connection: close\r\n", "Expect: 100-continue\r\n"] {
             let mut stream = std::net::TcpStream::connect(&address).unwrap();
             let head = format!(
-                "PUT /v1/objects/b/o HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n{extra}\r\n"
+                "PUT /v1/objects/b/o HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\n{extra}\r\n"
             );
             let asked = Instant::now();
             stream.write_all(head.as_bytes()).unwrap();
@@ -168,13 +168,13 @@ async fn a_connection_ends_with_the_answer_to_a_body_that_was_not_asked_for() {
     let (_world, address) = with_bucket().await;
     tokio::task::spawn_blocking(move || {
         let mut stream = std::net::TcpStream::connect(&address).unwrap();
-        let put = "PUT /v1/objects/b/o HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\n\
+        let put = "PUT /v1/objects/b/o HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\n\
                    Expect: 100-continue\r\n\r\n";
         stream.write_all(put.as_bytes()).unwrap();
         let head = read_head(&mut stream);
         assert!(head.starts_with("HTTP/1.1 307"), "{head}");
         assert!(head.to_ascii_lowercase().contains("\r\nconnection: close\r\n"), "{head}");
-        let _ = stream.write_all(b"GET /v1/daemon?what=smap HTTP/1.1\r\nHost: x\r\n\r\n");
+        let _ = stream.write_all(b"GET /v1/daemon?what=smap HTTP/1.1\r\nHost: localhost\r\n\r\n");
         let mut rest = Vec::new();
         let _ = stream.read_to_end(&mut rest);
         assert_eq!(String::from_utf8_lossy(&rest), "");

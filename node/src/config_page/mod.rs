@@ -62,7 +62,7 @@ const RESTART: &str = "restart";
 const TLS_FILE: &str = "restart; none for new content of the file";
 
 /// For each key: the nodes that read it, how a change takes effect, and the flags that set it.
-const NOTES: [(&str, ReadBy, &str, &str); 59] = [
+const NOTES: [(&str, ReadBy, &str, &str); 60] = [
     ("cluster.name", Both, RESTART, ""),
     ("cluster.gateways", Both, RESTART, ""),
     ("cluster.secret_file", Both, RESTART, ""),
@@ -71,6 +71,7 @@ const NOTES: [(&str, ReadBy, &str, &str); 59] = [
     ("node.zone", Both, RESTART, ""),
     ("listen.http", Both, RESTART, "serve --host, serve --port, dev --port"),
     ("listen.advertise", Both, RESTART, ""),
+    ("listen.hosts", Both, RESTART, ""),
     ("listen.insecure", Both, RESTART, "serve --insecure"),
     ("tls.cert", Both, TLS_FILE, "dev --tls"),
     ("tls.key", Both, TLS_FILE, "dev --tls"),

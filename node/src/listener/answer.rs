@@ -25,6 +25,7 @@ use crate::audit::Event;
 use crate::drain::Waits;
 use crate::head::{MAX_HEAD, Refusal};
 use crate::reply::{self, Failure};
+use crate::s3;
 use crate::sender::{self, Sender};
 
 /// The header on every answer.
@@ -50,19 +51,23 @@ impl<H: Handler> Server<H> {
             if let Some(refusal) = unserved(&request, refusal) {
                 return refusal;
             }
-            match self.edge.admit(&mut request) {
-                Ok(about) if says_format(&about, &request) => reply::text(FORMAT),
-                // Requests for objects cause no log lines that name their sender.
-                Ok(about) if about.route == Route::Objects && !self.edge.audit().is_on() => {
-                    self.handler.answer(about, request, peer).await
-                }
-                Ok(about) => {
-                    let sender = Sender::new(&about, peer, self.edge.audit());
-                    let answer = self.handler.answer(about, request, peer);
-                    sender.scope(recorded(answer, &method, uri.path())).await
-                }
-                Err(e) => Failure(e).into_response(),
+            let about = match self.edge.admit(&mut request) {
+                Ok(about) if says_format(&about, &request) => return reply::text(FORMAT),
+                Ok(about) => about,
+                Err(e) => return Failure(e).into_response(),
+            };
+            if let Err(e) = self.edge.check_boundary(&about, &mut request) {
+                let sender = Sender::new(&about, peer, self.edge.audit());
+                sender.record(refused_event(&subject(&method, uri.path()), Reason::from(&e)));
+                return refused_by_edge(&about, e, &method, uri.path());
             }
+            // Requests for objects cause no log lines that name their sender.
+            if about.route == Route::Objects && !self.edge.audit().is_on() {
+                return self.handler.answer(about, request, peer).await;
+            }
+            let sender = Sender::new(&about, peer, self.edge.audit());
+            let answer = self.handler.answer(about, request, peer);
+            sender.scope(recorded(answer, &method, uri.path())).await
         };
         let mut response = self.finished(answer, &method, uri.path()).await;
         if is_https {
@@ -140,6 +145,14 @@ pub fn is_https(headers: &HeaderMap) -> bool {
     headers.get(&FORWARDED_PROTO).is_some_and(|scheme| scheme.as_bytes() == b"https")
 }
 
+/// The refusal of a request before a handler sees it, in the form of its protocol.
+fn refused_by_edge(about: &RequestContext, e: Error, method: &Method, path: &str) -> Response {
+    if about.protocol.is_s3() {
+        return s3::failure(about.id, &e.into(), method, path);
+    }
+    Failure(e).into_response()
+}
+
 /// The handler's answer. If it refuses the request for its sender, an audit record is kept. The
 /// query is not part of it: it may hold signatures.
 async fn recorded(answer: impl Future<Output = Response>, method: &Method, path: &str) -> Response {
@@ -151,15 +164,18 @@ async fn recorded(answer: impl Future<Output = Response>, method: &Method, path:
             Some(error) => Reason { status: status.as_u16(), ..Reason::from(error) },
             None => Reason { code: None, status: status.as_u16(), message: String::new() },
         };
-        sender::record(Event {
-            event: "request refused",
-            subject: &format!("{method} {path}"),
-            detail: "",
-            refused: Some(reason),
-            map_version: None,
-        });
+        sender::record(refused_event(&subject(method, path), reason));
     }
     answer
+}
+
+fn subject(method: &Method, path: &str) -> String {
+    format!("{method} {path}")
+}
+
+fn refused_event(subject: &str, reason: Reason) -> Event<'_> {
+    let refused = Some(reason);
+    Event { event: "request refused", subject, detail: "", refused, map_version: None }
 }
 
 /// The reply to a request whose head no handler may see; `refusal` is set if the request is a
