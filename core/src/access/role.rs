@@ -18,8 +18,7 @@ pub enum Role {
 }
 
 impl Role {
-    pub const ALL: [Self; 5] =
-        [Self::Viewer, Self::Reader, Self::Writer, Self::Admin, Self::Jobs];
+    pub const ALL: [Self; 5] = [Self::Viewer, Self::Reader, Self::Writer, Self::Admin, Self::Jobs];
 
     pub fn name(self) -> &'static str {
         match self {

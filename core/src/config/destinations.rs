@@ -73,7 +73,8 @@ mod tests {
     fn a_node_that_is_advertised_elsewhere_is_not_on_loopback() {
         let is_loopback = |http: &str, advertise: &str| {
             let (http, advertise) = (http.to_owned(), advertise.to_owned());
-            ListenConfig { http, advertise, insecure: true }.is_loopback()
+            ListenConfig { http, advertise, insecure: true, ..ListenConfig::default() }
+                .is_loopback()
         };
         for advertise in
             ["", "http://127.0.0.1:7400", "http://localhost", "http://[::1]:7400", "http://[::1]/"]
