@@ -3,6 +3,7 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use clap::Subcommand;
+use forebay_client::Error;
 use forebay_client::tls::{TlsClient, TlsProblem};
 use forebay_core::certificate::CertificateInfo;
 use forebay_core::date::format_utc;
@@ -13,6 +14,7 @@ use serde_json::json;
 use crate::cluster::role;
 use crate::failure::{Failure, exit};
 use crate::output::{Column, Row, Rows};
+use crate::probe;
 use crate::session::Session;
 
 /// Timeout for a connection to a node.
@@ -30,7 +32,7 @@ answer.")]
     Show,
 }
 
-/// What a node answered.
+/// The certificate of a node, as this client sees it.
 struct NodeCertificate {
     chain: Vec<CertificateInfo>,
     protocol: String,
@@ -51,10 +53,8 @@ pub(crate) async fn run(session: &Session, command: &TlsCommand) -> Result<(), F
         Column("PROTOCOL", false),
         Column("STATUS", false),
     ];
-    let map = session.client.refresh_map().await?;
-    let nodes = map.state.nodes.values();
-    let found =
-        join_all(nodes.clone().map(|node| async move { (node, look(session, node).await) }));
+    let nodes = nodes(session).await?;
+    let found = join_all(nodes.iter().map(|node| async move { (node, look(session, node).await) }));
     let now_s = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
     let mut rows = Rows::new(session.format, &columns);
     let mut is_good = true;
@@ -64,6 +64,19 @@ pub(crate) async fn run(session: &Session, command: &TlsCommand) -> Result<(), F
     }
     rows.finish()?;
     if is_good { Ok(()) } else { Err(Failure::silent(exit::FAILED)) }
+}
+
+/// The nodes of the map. If the gateway's own certificate is not accepted, the nodes that it reports
+/// without verification: only their certificates are shown.
+async fn nodes(session: &Session) -> Result<Vec<Node>, Failure> {
+    match session.client.refresh_map().await {
+        Ok(map) => Ok(map.state.nodes.values().cloned().collect()),
+        Err(e @ Error::Tls(_)) => {
+            let nodes = probe::alive(&TlsClient::unverified()?, &session.endpoint).await;
+            if nodes.is_empty() { Err(e.into()) } else { Ok(nodes) }
+        }
+        Err(e) => Err(e.into()),
+    }
 }
 
 /// Connects to a node twice: for its certificate, whatever it is, and as clients do.

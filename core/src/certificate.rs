@@ -1,4 +1,4 @@
-//! What a certificate says about itself: names and validity, read from its DER form.
+//! The names and the validity of a certificate, read from its DER form.
 //!
 //! Nothing here verifies a certificate; that is the task of TLS.
 

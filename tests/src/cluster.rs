@@ -6,6 +6,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
+use forebay_client::tls::TlsOptions;
 use forebay_client::{Client, ClientConfig};
 use forebay_core::bucket::{BackendKind, BackendSpec};
 use forebay_core::intra::MapReply;
@@ -30,6 +31,8 @@ pub struct Options {
     /// Budget of each disk, as `--size` takes it.
     pub size: Option<&'static str>,
     pub folder_roots: Vec<PathBuf>,
+    /// Serves HTTPS.
+    pub tls: bool,
     /// More settings of all nodes (TOML tables).
     pub settings: &'static str,
     /// Environment of all nodes. Cloud and Forebay variables of the test's own environment are
@@ -40,7 +43,8 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Self {
         let (folder_roots, env) = (Vec::new(), Vec::new());
-        Self { gateways: 1, targets: 3, size: None, folder_roots, settings: "", env }
+        let (size, tls) = (None, false);
+        Self { gateways: 1, targets: 3, size, folder_roots, tls, settings: "", env }
     }
 }
 
@@ -53,6 +57,8 @@ pub struct Cluster {
     /// Nodes started again by their `cmd`.
     again: Mutex<Vec<Child>>,
     pub endpoint: String,
+    /// File with the CA of an HTTPS endpoint.
+    pub ca: Option<PathBuf>,
     /// Targets by id, in order.
     pub targets: Vec<NodeHandle>,
     pub gateways: Vec<NodeHandle>,
@@ -101,6 +107,7 @@ impl Cluster {
         };
         Self {
             endpoint: json["endpoint"].as_str().unwrap().to_owned(),
+            ca: json["ca"].as_str().map(PathBuf::from),
             targets: nodes("targets"),
             gateways: nodes("gateways"),
             options,
@@ -118,7 +125,14 @@ impl Cluster {
     /// A client with the default deadline. Make one per test: its connections belong to the
     /// runtime that made it.
     pub fn client(&self) -> Client {
-        Client::new(ClientConfig::new(&self.endpoint)).unwrap()
+        Client::new(self.config(&self.endpoint)).unwrap()
+    }
+
+    /// The configuration of a client of this cluster, at an endpoint of it.
+    pub fn config(&self, endpoint: &str) -> ClientConfig {
+        let ca = self.ca.clone();
+        let tls = ca.map(|ca| TlsOptions { ca_file: Some(ca), ..TlsOptions::default() });
+        ClientConfig { tls, ..ClientConfig::new(endpoint) }
     }
 
     pub fn client_with_deadline(&self, deadline: Duration) -> Client {
@@ -128,7 +142,12 @@ impl Cluster {
 
     /// Output and exit code of a command of `forebay` on this cluster.
     pub fn cli(&self, args: &[&str]) -> (String, i32) {
-        let done = command(args).env("FOREBAY_ENDPOINT", &self.endpoint).output().unwrap();
+        let mut command = command(args);
+        command.env("FOREBAY_ENDPOINT", &self.endpoint);
+        if let Some(ca) = &self.ca {
+            command.env("FOREBAY_CA_FILE", ca);
+        }
+        let done = command.output().unwrap();
         let text = String::from_utf8_lossy(&done.stdout) + String::from_utf8_lossy(&done.stderr);
         (text.into_owned(), done.status.code().unwrap())
     }
@@ -452,6 +471,9 @@ fn spawn_dev(options: &Options, dir: &Path, port: u16) -> Child {
     command.args(["--targets", &options.targets.to_string(), "--port", &port.to_string()]);
     if let Some(size) = options.size {
         command.args(["--size", size]);
+    }
+    if options.tls {
+        command.arg("--tls");
     }
     for root in &options.folder_roots {
         command.arg("--folder-root").arg(root);

@@ -53,6 +53,7 @@ mod restart;
 mod s3;
 mod s3_access;
 mod shards;
+mod tls;
 mod uploads;
 mod v1;
 mod versions;

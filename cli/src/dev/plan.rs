@@ -29,7 +29,7 @@ pub(super) struct Shape {
     pub(super) schemes: Schemes,
 }
 
-/// What the nodes serve.
+/// The schemes that the nodes serve.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Schemes {
     Http,

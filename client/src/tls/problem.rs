@@ -9,9 +9,9 @@ use rustls::{AlertDescription, CertificateError, Error as TlsError};
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{text}")]
 pub struct TlsProblem {
-    /// What is wrong.
+    /// The failure, with the host.
     pub text: String,
-    /// What to do.
+    /// The remedy.
     pub hint: &'static str,
 }
 

@@ -28,7 +28,7 @@ pub(super) struct Files {
     require_client_cert: bool,
 }
 
-/// What the files result in.
+/// The configurations that the files result in.
 pub(super) struct Loaded {
     pub(super) server: Arc<ServerConfig>,
     pub(super) client: ClientConfig,

@@ -1,3 +1,4 @@
+//! Tests of a node's TLS over real connections.
 #![allow(clippy::unwrap_used)]
 
 use std::os::unix::fs::PermissionsExt;
@@ -58,9 +59,12 @@ async fn echo(tls: NodeTls) -> String {
     address
 }
 
-/// The subject alternative names of the certificate that a client sees, if it trusts `ca`.
+/// The names of the certificate that a client sees, if it trusts `ca`.
 async fn names(address: &str, ca: &Path) -> std::io::Result<Vec<String>> {
-    let options = TlsOptions { ca_file: Some(ca.to_owned()), ..TlsOptions::default() };
+    names_by(address, TlsOptions { ca_file: Some(ca.to_owned()), ..TlsOptions::default() }).await
+}
+
+async fn names_by(address: &str, options: TlsOptions) -> std::io::Result<Vec<String>> {
     let url = format!("https://{address}");
     let (mut stream, _) = TlsClient::new(options).connect(&url, Duration::from_secs(1)).await?;
     stream.write_all(b"ping").await?;
@@ -145,4 +149,30 @@ async fn handshakes_that_do_not_end_delay_no_other() {
     assert_eq!(names(&address, &cert).await.unwrap(), ["127.0.0.1", "a"]);
     assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
     drop(slow);
+}
+
+#[tokio::test]
+async fn a_client_needs_a_certificate_where_one_is_required() {
+    let dir = tempfile::tempdir().unwrap();
+    let ((cert, key), (own, own_key)) =
+        (write_pair(dir.path(), "node"), write_pair(dir.path(), "client"));
+    let mut config = config(&cert, &key);
+    config.tls.client_ca = own.to_str().unwrap().to_owned();
+    let with = TlsOptions {
+        ca_file: Some(cert.clone()),
+        cert_file: Some(own),
+        key_file: Some(own_key),
+        skip_verify: false,
+    };
+    for is_required in [false, true] {
+        config.tls.require_client_cert = is_required;
+        let address = echo(NodeTls::load(&config).unwrap().unwrap()).await;
+        assert!(names_by(&address, with.clone()).await.is_ok());
+        let without = names(&address, &cert).await;
+        assert_eq!(without.is_err(), is_required, "{without:?}");
+        if let Err(e) = without {
+            let problem = forebay_client::tls::TlsProblem::of("https://h", &e).unwrap();
+            assert!(problem.hint.contains("FOREBAY_CLIENT_CERT"), "{problem}");
+        }
+    }
 }
