@@ -19,10 +19,10 @@ use crate::output::Format;
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Client options")]
 pub(crate) struct ClientArgs {
-    /// URL of a gateway, or several separated by commas [default: FOREBAY_ENDPOINT, else
-    /// AIS_ENDPOINT, else `endpoint` in ~/.config/forebay/config.toml (or the file that
-    /// FOREBAY_CONFIG names), else http://127.0.0.1:7400]. For https://, FOREBAY_CA_FILE or `ca_file`
-    /// there names a PEM file with CAs to trust beside those of the system
+    /// URL of a gateway, or several separated by commas. For https://, FOREBAY_CA_FILE, or `ca_file` in
+    /// the configuration file, names a PEM file with CAs to trust beside those of the system [default:
+    /// FOREBAY_ENDPOINT, else AIS_ENDPOINT, else `endpoint` in ~/.config/forebay/config.toml (or the
+    /// file that FOREBAY_CONFIG names), else http://127.0.0.1:7400]
     #[arg(long, global = true, value_name = "URL")]
     pub(crate) endpoint: Option<String>,
     /// How long to retry after errors that may be temporary, for example 30s; a bare number is

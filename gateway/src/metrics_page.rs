@@ -32,7 +32,7 @@ Prometheus. `make docs` generates this page from the registry of the nodes.
 ";
 
 /// Units of families, by a part of their name.
-const UNITS: [(&str, &str); 13] = [
+const UNITS: [(&str, &str); 14] = [
     ("_bytes", "bytes"),
     ("_seconds", "seconds"),
     ("_requests_", "requests"),
@@ -44,6 +44,7 @@ const UNITS: [(&str, &str); 13] = [
     ("_nodes", "nodes"),
     ("_batches", "batches"),
     ("healed_total", "copies"),
+    ("_handshakes_", "handshakes"),
     ("leader", "0 or 1"),
     ("leading", "0 or 1"),
 ];
@@ -90,7 +91,7 @@ fn page() -> String {
     section(
         &mut page,
         "Gateways",
-        "Every gateway exports the requests that it answered itself.",
+        "Every gateway exports the requests that it answered itself, and its TLS.",
         &own,
     );
     let labels_of = |name: &str| {
@@ -201,6 +202,16 @@ fn labels() -> Vec<(&'static str, &'static [&'static str], String)> {
             "`hit` (served from the target), `miss` (fetched for this reader) or `coalesced` (fetched for another \
              reader at the same time)."
                 .into(),
+        ),
+        (
+            "result",
+            &["forebay_tls_handshakes_total"],
+            "`ok`, `failed`, `timeout`, or `plain` (plain HTTP that was refused).".into(),
+        ),
+        (
+            "subject",
+            &["forebay_tls_certificate_expiry_seconds"],
+            "The subject of the certificate.".into(),
         ),
         ("result", &["forebay_batch_entries_total"], "`ok`, `missing` or `error`.".into()),
         (
