@@ -114,7 +114,7 @@ async fn clients_and_nodes_work_over_tls() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_client_that_does_not_trust_the_ca_is_told_what_to_set() {
+async fn an_untrusted_ca_is_an_error_that_names_the_setting() {
     let cluster = cluster(Options { targets: 1, ..Options::default() });
     let tls = Some(TlsOptions::default());
     let config = ClientConfig { tls, ..ClientConfig::new(&cluster.endpoint) };
