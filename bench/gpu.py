@@ -5,11 +5,10 @@
 A cluster of 1 + 3 stands before folders of generated images: JPEGs, which CPU workers decode, crop and flip,
 and decoded images, for which the path of the data is all there is. Each feed trains an epoch in bf16 and
 channels_last; a feed of Forebay trains one while the cluster is empty (cold), and one after it (warm). Then the
-loop only copies an epoch to the GPU (alone). Every epoch is checked: each sample came once; in the last kind
-also that the bytes of raw samples on the GPU have the sums of those that were written.
+loop only copies an epoch to the GPU (alone). The run fails if an epoch does not have each sample once, or if, in
+that last one, the sum of the bytes of a decoded image on the GPU is not that of the bytes written.
 
-The loop waits for the GPU after each step, so the time in which it waits for a batch is time in which the GPU
-idles. Loader, cluster and loop share the CPUs of the machine. Needs torchvision.
+The loop waits for the GPU after each step, so the GPU idles while the loop waits for a batch. Loader, cluster and loop share the CPUs of the machine. Needs torchvision.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ LEARNING_RATE = 0.01
 class Trainer:
     """ResNet-50 and its optimizer on the device; times what the GPU works.
 
-    A step is one CUDA graph: kernels that are launched one by one come late while the workers have the CPUs.
+    A step is one CUDA graph: launched one by one, its kernels come later than a fast GPU is done with them.
     """
 
     def __init__(self, batch: int, quick: bool, eager: bool) -> None:

@@ -153,7 +153,7 @@ def block(batch: Any) -> Pair:
 
 @dataclass(frozen=True)
 class Feed:
-    """What feeds the loop.
+    """A loader of the training loop, and the data that it reads.
 
     Attributes:
         kind: `jpg` or `raw`.

@@ -10,6 +10,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 lanes=(
     "pytorch::pytorch/tests
      frameworks:lightning accelerate transformers tables:tests/python/test_frameworks.py
+     frameworks on a GPU:lightning accelerate transformers tables:pytorch/tests/test_gpu_frameworks.py
      tables:tables transformers:tests/python/test_tables.py"
     "python::tests/python
      sdk::sdk/tests
