@@ -12,8 +12,8 @@ use forebay_core::name::{Bucket, Provider};
 
 use super::scripted;
 use crate::backend::{
-    AzureCredentials, AzureSettings, Backend, BackendSettings, Backends, GcsSettings, PutBody,
-    RetryPolicy, S3Credentials, S3Settings,
+    AzureCredentials, AzureSettings, BackendSettings, Backends, GcsSettings, PutBody, RetryPolicy,
+    S3Credentials, S3Settings,
 };
 
 const KINDS: [BackendKind; 4] =
