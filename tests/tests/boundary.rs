@@ -70,7 +70,7 @@ async fn a_rebound_name_reaches_nothing_but_health_at_every_node() {
             let refused = send(method, &format!("{node}{path}"), &[EVIL_HOST]);
             assert_eq!(refused.status, 403, "{method} {node}{path}: {}", refused.text());
             if method != "HEAD" {
-                let message = refused.message();
+                let message = refused.text();
                 assert!(message.contains("evil.example:7400"), "{message}");
                 assert!(message.contains("listen.hosts"), "{message}");
             }
