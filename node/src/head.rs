@@ -102,7 +102,8 @@ pub(crate) fn next<'a, 'h>(bytes: &'a [u8], headers: &'h mut [Header<'a>]) -> Ne
         return Next::Unclear;
     };
     let headers: &[Header<'_>] = request.headers;
-    let (mut length, mut stays) = (None, version == 1);
+    // `hyper` drops a fragment from the target: an object of another name, which is left to it.
+    let (mut length, mut stays) = (None, version == 1 && !target.contains('#'));
     let (mut lengths, mut codings, mut hosts, mut is_chunked) = (0, 0, 0, true);
     for header in headers {
         match header.name.len() {

@@ -57,6 +57,8 @@ async fn by_hyper(bytes: &[u8]) -> (Vec<Seen>, String) {
         let builder = hyper::server::conn::http1::Builder::new()
             .max_buf_size(MAX_HEAD.max(256 << 10))
             .max_headers(MAX_HEADERS)
+            // The client sends no more; the answers must still come.
+            .half_close(true)
             .serve_connection(TokioIo::new(server), service);
         let _ = builder.await;
     };

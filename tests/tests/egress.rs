@@ -90,9 +90,9 @@ fn an_attached_cluster_cannot_redirect_to_a_closed_address() {
 #[test]
 fn an_entry_opens_one_web_server_and_no_redirect_from_it() {
     let (closed, reached) = counting(200);
-    let hidden = format!("{}/x", closed.url);
+    let hidden = format!("{}/x/a", closed.url);
     let open = Web::start(move |request| match request.target.as_str() {
-        "/away" => Reply::new(302, "").header("location", &hidden),
+        "/away/a" => Reply::new(302, "").header("location", &hidden),
         _ => Reply::new(200, "open"),
     });
     let entry = open.url.strip_prefix("http://").unwrap();
@@ -102,9 +102,9 @@ fn an_entry_opens_one_web_server_and_no_redirect_from_it() {
         let url = format!("{}/v1/objects/in/a?original_url={url}", cluster.endpoint);
         http::request("GET", &url).follow()
     };
-    let opened = read(&format!("{}/file", open.url));
+    let opened = read(&format!("{}/file/a", open.url));
     assert_eq!((opened.status, opened.text().as_str()), (200, "open"));
-    for url in [format!("{}/away", open.url), format!("{}/x", closed.url)] {
+    for url in [format!("{}/away/a", open.url), format!("{}/x/a", closed.url)] {
         let refused = read(&url);
         assert_eq!(refused.status, 403, "{url}: {}", refused.text());
     }
@@ -153,7 +153,12 @@ fn a_node_that_other_machines_reach_calls_loopback_only_if_an_entry_opens_it() {
     assert_eq!(asked.load(Ordering::SeqCst), 0);
     drop(closed);
 
-    let open = Serve::start(&[("FOREBAY_EGRESS__ALLOW", &format!("[\"{entry}\"]"))]);
+    let open = Serve::start(&[
+        ("FOREBAY_EGRESS__ALLOW", &format!("[\"{entry}\"]")),
+        ("AWS_ACCESS_KEY_ID", "key"),
+        ("AWS_SECRET_ACCESS_KEY", "secret"),
+        ("AWS_REGION", "us-east-1"),
+    ]);
     let made = create(&open.endpoint, "near", "s3", &minio.url, "");
     assert_eq!(made.status, 200, "{}", made.text());
     assert!(asked.load(Ordering::SeqCst) > 0);

@@ -50,7 +50,14 @@ async fn echo(tls: NodeTls) -> String {
                         stream.write_all(&bytes).await.unwrap();
                         stream.shutdown().await.unwrap();
                     }
-                    Accepted::Plain(mut stream) => stream.write_all(b"plain").await.unwrap(),
+                    Accepted::Plain(mut stream) => {
+                        // Unread bytes would reset the connection.
+                        while bytes != *b"\r\n\r\n" {
+                            bytes.rotate_left(1);
+                            bytes[3] = stream.read_u8().await.unwrap();
+                        }
+                        stream.write_all(b"plain").await.unwrap();
+                    }
                     Accepted::Ended => {}
                 }
             });
