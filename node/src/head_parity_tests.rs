@@ -152,8 +152,13 @@ async fn check(bytes: &[u8]) {
             }
             let Some(first) = first else { return };
             let end = end_of(bytes, *head, *body);
-            assert_eq!(first.body.is_some(), end.is_some(), "{shown}");
-            let Some(end) = end else { return };
+            let Some(end) = end else {
+                return assert_eq!(first.body, None, "{shown}");
+            };
+            if first.body.is_none() {
+                // `hyper` refuses what follows the last chunk, and with it the connection.
+                return assert_eq!(seen.len(), 1, "{shown}");
+            }
             if let (Some(_), Some(content)) = (body, &first.body) {
                 assert_eq!(content, &bytes[*head..end], "{shown}");
             }
