@@ -137,8 +137,8 @@ async fn check(bytes: &[u8]) {
     match &ours {
         Ours::Request { head, body, fast } => {
             if let Some((method, target, headers)) = fast {
-                // The handler of the fast path declines a target that is no URI.
-                if target.parse::<Uri>().is_err() {
+                // The handler of the fast path declines a target that is no URI, or has a host.
+                if target.parse::<Uri>().is_err() || !target.starts_with('/') {
                     return;
                 }
                 let first = first.unwrap_or_else(|| panic!("hyper refuses {shown}: {answers}"));
