@@ -131,8 +131,8 @@ pub(crate) fn next<'a, 'h>(bytes: &'a [u8], headers: &'h mut [Header<'a>]) -> Ne
         (0, 0) => {
             return message(head, method, Some(0), stays.then_some(Asked { target, headers }));
         }
-        // An invalid length is left to `hyper`.
-        (1, 0) if length.is_none() => return Next::Unclear,
+        // An invalid length is left to `hyper`, which refuses the largest numbers, too.
+        (1, 0) if length.is_none_or(|length| length > u64::MAX >> 1) => return Next::Unclear,
         (1, 0) => return message(head, method, length, stays.then_some(Asked { target, headers })),
         (0, _) if version != 1 => return Next::Unclear,
         (0, 1) if is_chunked && hosts == 1 => return message(head, method, None, None),
