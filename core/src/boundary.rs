@@ -215,7 +215,7 @@ pub fn is_own_origin<'a>(
     };
     let Ok(origin) = std::str::from_utf8(origin) else { return false };
     let Some((default_port, start)) = parse(origin) else { return false };
-    let Some(page) = Host::parse(origin[start..].as_bytes()) else { return false };
+    let Some(page) = Host::parse(&origin.as_bytes()[start..]) else { return false };
     let is_same = |host: &str| {
         Host::parse(host.as_bytes()).is_some_and(|host| {
             let port = |host: Host<'_>| host.port.unwrap_or(default_port);

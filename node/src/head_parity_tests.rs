@@ -19,12 +19,15 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use crate::chunks::Chunks;
 use crate::head::{Kind, MAX_HEAD, MAX_HEADERS, Message, Next, Refusal, next};
 
+/// Names and values of headers.
+type Lines = Vec<(String, Vec<u8>)>;
+
 /// A request as `hyper` passes it to its service.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Seen {
     method: String,
     target: String,
-    headers: Vec<(String, Vec<u8>)>,
+    headers: Lines,
     /// `None`: the body ended early, or its coding is invalid.
     body: Option<Vec<u8>>,
 }
@@ -82,7 +85,7 @@ enum Ours {
         /// `None`: chunked.
         body: Option<u64>,
         /// Target and headers, if the fast path may answer the request.
-        fast: Option<(&'static str, String, Vec<(String, Vec<u8>)>)>,
+        fast: Option<(&'static str, String, Lines)>,
     },
     Refused(Refusal),
     /// More bytes are needed.
