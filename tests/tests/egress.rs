@@ -98,14 +98,16 @@ fn an_entry_opens_one_web_server_and_no_redirect_from_it() {
     let entry = open.url.strip_prefix("http://").unwrap();
     let env = vec![("FOREBAY_EGRESS__ALLOW".to_owned(), format!("[\"{entry}\"]"))];
     let cluster = Cluster::start(Options { targets: 1, env, ..Options::default() });
-    let read = |url: &str| {
-        let url = format!("{}/v1/objects/in/a?original_url={url}", cluster.endpoint);
+    // A bucket stands for one folder of one server.
+    let read = |bucket: &str, url: &str| {
+        let url = format!("{}/v1/objects/{bucket}/a?original_url={url}", cluster.endpoint);
         http::request("GET", &url).follow()
     };
-    let opened = read(&format!("{}/file/a", open.url));
+    let opened = read("open", &format!("{}/file/a", open.url));
     assert_eq!((opened.status, opened.text().as_str()), (200, "open"));
-    for url in [format!("{}/away/a", open.url), format!("{}/x/a", closed.url)] {
-        let refused = read(&url);
+    let (away, closed) = (format!("{}/away/a", open.url), format!("{}/x/a", closed.url));
+    for (bucket, url) in [("away", away), ("closed", closed)] {
+        let refused = read(bucket, &url);
         assert_eq!(refused.status, 403, "{url}: {}", refused.text());
     }
     assert_eq!(reached.load(Ordering::SeqCst), 0);
