@@ -3,14 +3,13 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard};
 
-use axum::http::StatusCode;
 use forebay_core::Error;
 use forebay_core::locks::MutexExt;
-use forebay_core::v1::error::ErrorBody;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-use tokio::time::{Duration, timeout};
+use tokio::time::Duration;
 use tokio_util::sync::CancellationToken;
+
+use crate::bare_answer::send_error;
 
 /// The cap if the limit of open files is unknown.
 const DEFAULT_CAP: usize = 4096;
@@ -137,28 +136,15 @@ impl Refusal {
     /// Sends the refusal if a permit is available.
     pub(crate) async fn send(self, stream: TcpStream, node: &str) {
         if self.0.is_some() {
-            let _ = timeout(REFUSAL_TIMEOUT, refuse(stream, node)).await;
+            send_error(stream, &too_many_connections(), node, REFUSAL_TIMEOUT).await;
         }
     }
 }
 
-async fn refuse(mut stream: TcpStream, node: &str) -> std::io::Result<()> {
-    let error = Error::unavailable("this node has as many connections as it may")
-        .retry_after(1)
-        .hint("retry later, reuse connections, or raise limits.connections and the limit of open files");
-    let body = ErrorBody::new(&error, "", "", node).to_json();
-    let status = StatusCode::SERVICE_UNAVAILABLE;
-    let head = format!(
-        "HTTP/1.1 {status}\r\ncontent-type: application/json\r\nretry-after: 1\r\n\
-         connection: close\r\ncontent-length: {}\r\n\r\n",
-        body.len()
-    );
-    stream.write_all(&[head.as_bytes(), body.as_bytes()].concat()).await?;
-    stream.shutdown().await?;
-    // If a connection is closed with unread bytes, it is reset and the answer is lost.
-    let mut rest = [0; 4096];
-    while stream.read(&mut rest).await? > 0 {}
-    Ok(())
+fn too_many_connections() -> Error {
+    Error::unavailable("this node has as many connections as it may").retry_after(1).hint(
+        "retry later, reuse connections, or raise limits.connections and the limit of open files",
+    )
 }
 
 #[cfg(test)]

@@ -88,7 +88,7 @@ fn urls(config: &NodeConfig) -> (String, String) {
 }
 
 /// A URL without its scheme.
-fn after_scheme(url: &str) -> &str {
+pub(crate) fn after_scheme(url: &str) -> &str {
     url.split_once("://").map_or(url, |(_, rest)| rest)
 }
 

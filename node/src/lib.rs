@@ -9,6 +9,7 @@ pub mod activity;
 mod answered;
 pub mod audit;
 pub mod auth;
+mod bare_answer;
 pub mod bill;
 pub mod body_budget;
 mod byte_stream;

@@ -51,6 +51,8 @@ struct TlsState {
     serves_http: bool,
     handshakes: Connections,
     metrics: OnceLock<TlsMetrics>,
+    /// The certificate when the node started.
+    certificate: Option<CertificateInfo>,
     /// Content of the files when the node started.
     content: Content,
 }
@@ -75,6 +77,7 @@ impl NodeTls {
             serves_http: config.tls.serves_http(),
             handshakes: Connections::new(MAX_HANDSHAKES),
             metrics: OnceLock::new(),
+            certificate,
             content,
         }))))
     }
@@ -100,8 +103,8 @@ impl NodeTls {
     /// Counts handshakes, and the time until the certificate expires, in these metrics.
     pub fn count_in(&self, metrics: &TlsMetrics) {
         let _ = self.0.metrics.set(metrics.clone());
-        if let Ok(Loaded { certificate: Some(info), .. }) = self.0.files.load() {
-            metrics.certificate(&info);
+        if let Some(info) = &self.0.certificate {
+            metrics.certificate(info);
         }
     }
 

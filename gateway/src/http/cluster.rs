@@ -104,17 +104,16 @@ fn from_map(
     what: &str,
     is_https: bool,
 ) -> Result<Option<Response>> {
-    let map = match state.maps.load() {
-        map if is_https => Arc::new(map.over_https()),
-        map => map,
-    };
+    let map = state.maps.load();
+    // A copy of the whole state, so only for answers with URLs.
+    let shown = || if is_https { Arc::new(map.over_https()) } else { map.clone() };
     let primary = state.maps.primary();
     let primary = primary.ok_or_else(|| Error::unavailable("this gateway knows no leader yet"))?;
     Ok(Some(match what {
-        "smap" => json(&smap_json(&map, &primary)),
+        "smap" => json(&smap_json(&shown(), &primary)),
         "bmd" => json(&bmd(&map)),
-        "snode" => json(&node_json(map.node(id).ok_or_else(|| unknown_node(id))?)),
-        "cluster_config" => json(&config_json(&map, &primary)),
+        "snode" => json(&node_json(shown().node(id).ok_or_else(|| unknown_node(id))?)),
+        "cluster_config" => json(&config_json(&shown(), &primary)),
         _ => return Ok(None),
     }))
 }

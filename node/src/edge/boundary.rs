@@ -14,7 +14,7 @@ use forebay_core::state::ClusterState;
 use forebay_core::{Error, ErrorCode, Result};
 
 use crate::clock::unix_s;
-use crate::identity::Identity;
+use crate::identity::{Identity, after_scheme};
 use crate::s3;
 
 /// Headers by which browsers show the origin of a request.
@@ -61,7 +61,7 @@ impl Boundary {
         config.s3.domains.iter().for_each(|domain| own.add_domain(domain));
         config.listen.hosts.iter().for_each(|host| own.add_pattern(host));
         machine_names().iter().for_each(|name| own.add_name(name));
-        let authority = identity.url.split_once("://").map_or("", |(_, authority)| authority);
+        let authority = after_scheme(&identity.url);
         let domains: Vec<String> =
             config.s3.domains.iter().map(|domain| domain.to_ascii_lowercase()).collect();
         Self {
@@ -126,7 +126,7 @@ impl Boundary {
     fn is_own(&self, host: &[u8], state: &ClusterState) -> bool {
         let of_a_node = || {
             let mut urls = state.nodes.values().map(|node| node.url.as_str());
-            urls.any(|url| boundary::is_same_host(host, authority(url).as_bytes()))
+            urls.any(|url| boundary::is_same_host(host, after_scheme(url).as_bytes()))
         };
         match self.own.check(host) {
             HostCheck::Own => true,
@@ -253,11 +253,6 @@ pub fn unsigned_form() -> Error {
 /// Behind the host of a bucket, the same path is a key.
 fn is_health(about: &RequestContext, path: &str) -> bool {
     !about.protocol.is_s3() && HEALTH_PATHS.contains(&path)
-}
-
-/// `host:port` of a URL.
-fn authority(url: &str) -> &str {
-    url.split_once("://").map_or(url, |(_, authority)| authority)
 }
 
 /// Whether this machine has the address: only then can a socket be bound to it.

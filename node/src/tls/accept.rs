@@ -4,16 +4,14 @@ use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use axum::http::StatusCode;
 use forebay_core::Error;
-use forebay_core::v1::error::ErrorBody;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
 use super::NodeTls;
+use crate::bare_answer::send_error;
 use crate::byte_stream::{Encrypted, TLS_HANDSHAKE};
 use crate::clock::unix_s;
 use crate::listener::Peer;
@@ -61,7 +59,7 @@ impl NodeTls {
             Some(_) if self.0.serves_http => Accepted::Plain(stream),
             Some(_) => {
                 self.count("plain");
-                let _ = timeout(REFUSAL_TIMEOUT, refuse_plain(stream, node)).await;
+                send_error(stream, &plain_http(), node, REFUSAL_TIMEOUT).await;
                 Accepted::Ended
             }
         }
@@ -110,20 +108,7 @@ fn note_failure(Peer(address): Peer, error: &io::Error) {
     }
 }
 
-async fn refuse_plain(mut stream: TcpStream, node: &str) -> io::Result<()> {
-    let error = Error::invalid("this port speaks HTTPS, and the request is plain HTTP")
-        .hint("use https:// in the endpoint; tls.http = true serves both");
-    let body = ErrorBody::new(&error, "", "", node).to_json();
-    let head = format!(
-        "HTTP/1.1 {}\r\ncontent-type: application/json\r\nconnection: close\r\n\
-         content-length: {}\r\n\r\n",
-        StatusCode::BAD_REQUEST,
-        body.len()
-    );
-    stream.write_all(&[head.as_bytes(), body.as_bytes()].concat()).await?;
-    stream.shutdown().await?;
-    // If a connection is closed with unread bytes, it is reset and the answer is lost.
-    let mut rest = [0; 4096];
-    while stream.read(&mut rest).await? > 0 {}
-    Ok(())
+fn plain_http() -> Error {
+    Error::invalid("this port speaks HTTPS, and the request is plain HTTP")
+        .hint("use https:// in the endpoint; tls.http = true serves both")
 }

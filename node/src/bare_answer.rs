@@ -1,0 +1,33 @@
+//! An error as the only answer of a connection that no HTTP server reads.
+
+use axum::http::StatusCode;
+use forebay_core::Error;
+use forebay_core::v1::error::ErrorBody;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::time::{Duration, timeout};
+
+/// Sends the error in the format of v1 and closes the connection. `node`: the label of this node.
+/// `within`: how long the client may take to read the answer.
+pub(crate) async fn send_error(stream: TcpStream, error: &Error, node: &str, within: Duration) {
+    let _ = timeout(within, write(stream, error, node)).await;
+}
+
+async fn write(mut stream: TcpStream, error: &Error, node: &str) -> std::io::Result<()> {
+    let body = ErrorBody::new(error, "", "", node).to_json();
+    let status = StatusCode::from_u16(error.code.status());
+    let status = status.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let retry_after = error.retry_after_s.map(|seconds| format!("retry-after: {seconds}\r\n"));
+    let head = format!(
+        "HTTP/1.1 {status}\r\ncontent-type: application/json\r\n{}\
+         connection: close\r\ncontent-length: {}\r\n\r\n",
+        retry_after.unwrap_or_default(),
+        body.len()
+    );
+    stream.write_all(&[head.as_bytes(), body.as_bytes()].concat()).await?;
+    stream.shutdown().await?;
+    // If a connection is closed with unread bytes, it is reset and the answer is lost.
+    let mut rest = [0; 4096];
+    while stream.read(&mut rest).await? > 0 {}
+    Ok(())
+}
