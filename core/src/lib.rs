@@ -6,6 +6,7 @@
 //! target's rights to it in [`native`]; the state that the gateways agree on in [`state`]; the
 //! AIStore v1 protocol in [`v1`]; S3 in [`s3`]; messages between nodes in [`intra`].
 
+pub mod access;
 pub mod archive;
 pub mod audit;
 pub mod backend_access;
