@@ -8,6 +8,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use crate::access::Access;
 use crate::error::{Error, Result};
 use crate::name::NodeId;
 use crate::sign;
@@ -143,6 +144,8 @@ pub struct Principal {
     pub node: Option<NodeId>,
     /// Why the proof is invalid: a node's proof, or an expired one of a client.
     pub refusal: Option<Arc<Refusal>>,
+    /// What the sender may do.
+    pub access: Access,
 }
 
 /// Why a proof is invalid.
@@ -170,7 +173,7 @@ impl From<Error> for Refusal {
 
 impl Principal {
     pub fn new(caller: Caller) -> Self {
-        Self { caller, node: None, refusal: None }
+        Self { caller, node: None, refusal: None, access: Access::Open }
     }
 }
 
@@ -186,6 +189,11 @@ pub struct RequestContext {
 impl RequestContext {
     pub fn caller(&self) -> Caller {
         self.principal.caller
+    }
+
+    /// What the sender of the request may do.
+    pub fn access(&self) -> &Access {
+        &self.principal.access
     }
 
     /// Returns an error unless a node of this cluster sent the request on its own behalf.
