@@ -50,6 +50,7 @@ pub mod origin;
 pub mod placement;
 pub mod rebalance;
 pub mod request;
+pub mod routes;
 pub mod s3;
 pub mod settings;
 pub mod shard_build;

@@ -144,7 +144,7 @@ pub struct Principal {
     pub node: Option<NodeId>,
     /// Why the proof is invalid: a node's proof, or an expired one of a client.
     pub refusal: Option<Arc<Refusal>>,
-    /// What the sender may do.
+    /// The rights of the sender.
     pub access: Access,
 }
 
@@ -191,7 +191,7 @@ impl RequestContext {
         self.principal.caller
     }
 
-    /// What the sender of the request may do.
+    /// The rights of the sender.
     pub fn access(&self) -> &Access {
         &self.principal.access
     }

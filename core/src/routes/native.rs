@@ -1,0 +1,87 @@
+//! The API of Forebay's own clients, under `/api`.
+
+use super::{On, Rule, ServedBy, Verb, Who, need};
+use crate::access::Right;
+
+pub static TABLE: &[&Rule] = &[
+    &MAP, &CLUSTER, &LEADER, &BATCH, &SHARD, &JOBS, &JOB, &JOB_STOP, &ISHARD, &ACCESS, &BILL,
+    &DISKS, &ETLS, &ETL_INIT,
+];
+
+pub static MAP: Rule =
+    Rule::new(Verb::Get, &["/api/v1/map"], "map", "The cluster map, and a grant for the client")
+        .types("", "MapReply");
+
+pub static CLUSTER: Rule =
+    Rule::new(Verb::Get, &["/api/v1/cluster"], "cluster", "Nodes of the cluster and their usage")
+        .needs(&[need(&[Right::ShowCluster], On::Cluster)])
+        .types("", "ClusterInfo");
+
+pub static LEADER: Rule =
+    Rule::new(Verb::Get, &["/api/v1/leader"], "leader", "Whether this gateway leads")
+        .types("", "LeaderReply");
+
+pub static BATCH: Rule =
+    Rule::new(Verb::Post, &["/api/v1/batch"], "batch", "Reads many objects as one stream")
+        .on(ServedBy::Targets)
+        .needs(&[need(&[Right::GetObject], On::Entry)])
+        .types("BatchRequest", "BatchStream");
+
+pub static SHARD: Rule =
+    Rule::new(Verb::Get, &["/api/v1/shard/{*name}"], "shard", "The index of a shard")
+        .on(ServedBy::Both)
+        .needs(&[need(&[Right::GetObject], On::Object)])
+        .types("", "ShardIndexReply");
+
+pub static JOBS: Rule =
+    Rule::new(Verb::Get, &["/api/v1/jobs"], "jobs", "Jobs on the buckets that the user sees")
+        .needs(&[need(&[Right::HeadBucket], On::Job)])
+        .types("", "JobStatuses");
+
+pub static JOB: Rule = Rule::new(Verb::Get, &["/api/v1/jobs/{id}"], "job", "The status of a job")
+    .needs(&[need(&[Right::HeadBucket], On::Job)])
+    .types("", "JobStatus");
+
+pub static JOB_STOP: Rule =
+    Rule::new(Verb::Delete, &["/api/v1/jobs/{id}"], "job_stop", "Stops a job")
+        .needs(&[need(&[Right::RunJobs], On::Job)]);
+
+pub static ISHARD: Rule =
+    Rule::new(Verb::Post, &["/api/v1/ishard"], "ishard", "Starts a job that packs objects")
+        .needs(&[
+            need(&[Right::GetObject], On::Source),
+            need(&[Right::PutObject], On::Destination),
+            need(&[Right::CreateBucket], On::Created),
+        ])
+        .types("IshardSpec", "JobId");
+
+pub static ACCESS: Rule = Rule::new(
+    Verb::Get,
+    &["/api/v1/access/{bucket}"],
+    "access",
+    "The credential that each target uses for a bucket, and what it allows",
+)
+.needs(&[need(&[Right::PatchBucket], On::Bucket)])
+.types("", "BucketAccess");
+
+pub static BILL: Rule = Rule::new(
+    Verb::Get,
+    &["/api/v1/bill/{bucket}"],
+    "bill",
+    "Requests and bytes that a cloud bills for a bucket",
+)
+.needs(&[need(&[Right::HeadBucket], On::Bucket)])
+.types("", "BucketBill");
+
+pub static DISKS: Rule =
+    Rule::new(Verb::Post, &["/api/v1/disks"], "disks", "Shows or changes the disks of a target")
+        .who(Who::Operator)
+        .types("NodeDiskCommand", "DiskUsages");
+
+pub static ETLS: Rule = Rule::new(Verb::Get, &["/api/v1/etl"], "etl_list", "The transforms")
+    .needs(&[need(&[Right::ShowCluster], On::Cluster)])
+    .types("", "EtlList");
+
+pub static ETL_INIT: Rule = Rule::new(Verb::Post, &["/api/v1/etl"], "etl", "Registers a transform")
+    .who(Who::Operator)
+    .types("EtlSpec", "EtlId");

@@ -1,0 +1,202 @@
+//! The description of the API (OpenAPI 3.1), from the table of routes.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Map, Value, json};
+
+use super::{By, Case, Need, Rule, Verb, Who, table};
+
+/// Methods that a route of every method is described with.
+const EVERY: [Verb; 6] = [Verb::Get, Verb::Head, Verb::Put, Verb::Post, Verb::Delete, Verb::Patch];
+
+/// The document, as JSON.
+pub fn document(version: &str) -> Value {
+    let mut paths = Map::new();
+    let mut schemas = BTreeSet::new();
+    let mut ids = BTreeSet::new();
+    for rule in table().filter(|rule| rule.who != Who::Node) {
+        for path in rule.paths {
+            let verbs: &[Verb] = if rule.verb == Verb::Any { &EVERY } else { &[rule.verb] };
+            for verb in verbs {
+                let item = paths.entry(plain(path)).or_insert_with(|| json!({}));
+                let id = unused(&mut ids, &operation_id(rule, *verb));
+                item[verb.name().to_ascii_lowercase()] = operation(rule, path, &id);
+            }
+        }
+        schemas.extend(types(rule));
+    }
+    let schemas: Map<_, _> = schemas.into_iter().map(|name| (name.to_owned(), json!({}))).collect();
+    json!({
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Forebay",
+            "version": version,
+            "description": "AIStore's REST API (/v1), S3 (/s3), and the API of Forebay's own \
+                            clients (/api). Requests between nodes are left out.",
+        },
+        "paths": paths,
+        "components": {
+            "schemas": schemas,
+            "securitySchemes": { "token": { "type": "http", "scheme": "bearer" } },
+        },
+    })
+}
+
+/// A path without the `*` of a parameter that may have slashes.
+fn plain(path: &str) -> String {
+    path.replace("{*", "{")
+}
+
+fn parameters(path: &str) -> Vec<Value> {
+    let names = path.split('{').skip(1).filter_map(|rest| rest.split('}').next());
+    names
+        .map(|name| {
+            json!({"name": name.trim_start_matches('*'), "in": "path", "required": true,
+                "schema": {"type": "string"}})
+        })
+        .collect()
+}
+
+fn operation_id(rule: &Rule, verb: Verb) -> String {
+    let path = plain(rule.paths[0]);
+    let words = path.split(['/', '{', '}', '.', '-', '_']).filter(|word| !word.is_empty());
+    let words: Vec<_> = words.collect();
+    format!("{}_{}", verb.name().to_ascii_lowercase(), words.join("_"))
+}
+
+/// The id, or the id with a number: one route may have several paths.
+fn unused(ids: &mut BTreeSet<String>, id: &str) -> String {
+    let numbered = (2..).map(|n| format!("{id}_{n}"));
+    let mut candidates = std::iter::once(id.to_owned()).chain(numbered);
+    candidates.find(|id| ids.insert(id.clone())).unwrap_or_default()
+}
+
+fn types(rule: &Rule) -> impl Iterator<Item = &'static str> {
+    let cases = rule.cases.iter().flat_map(|case| [case.request, case.answer]);
+    [rule.request, rule.answer].into_iter().chain(cases).filter(|name| !name.is_empty())
+}
+
+fn schema(name: &str) -> Value {
+    json!({"$ref": format!("#/components/schemas/{name}")})
+}
+
+/// The media type of the bodies of a type.
+fn media(name: &str) -> &'static str {
+    match name {
+        "Bytes" | "BatchStream" | "Archive" => "application/octet-stream",
+        "Xml" => "application/xml",
+        "Form" => "multipart/form-data",
+        "Text" | "JobId" | "UploadId" => "text/plain",
+        _ => "application/json",
+    }
+}
+
+fn content(name: &str) -> Value {
+    json!({ media(name): { "schema": schema(name) } })
+}
+
+fn operation(rule: &Rule, path: &str, id: &str) -> Value {
+    let mut answer = json!({"description": "The request was served"});
+    if !rule.answer.is_empty() {
+        answer["content"] = content(rule.answer);
+    }
+    let mut operation = json!({
+        "operationId": id,
+        "summary": rule.summary,
+        "parameters": parameters(path),
+        "responses": { "2XX": answer, "4XX": {"description": "The request was refused"} },
+        "x-forebay-operation": rule.operation,
+        "x-forebay-who": who(rule.who),
+        "x-forebay-rights": rights(rule.needs),
+    });
+    if !rule.request.is_empty() {
+        operation["requestBody"] = json!({"content": content(rule.request)});
+    }
+    if rule.who != Who::Anyone {
+        operation["security"] = json!([{"token": []}, {}]);
+    }
+    if !rule.cases.is_empty() {
+        operation["x-forebay-cases"] = rule.cases.iter().map(case).collect();
+    }
+    operation
+}
+
+fn who(who: Who) -> &'static str {
+    match who {
+        Who::Anyone => "anyone",
+        Who::User => "user",
+        Who::Operator => "operator",
+        Who::Node => "node",
+    }
+}
+
+/// Each right with what it is needed on, such as `get-object on source`.
+fn rights(needs: &[Need]) -> Vec<String> {
+    needs
+        .iter()
+        .map(|need| {
+            let names: Vec<_> = need.any_of.iter().map(|right| right.name()).collect();
+            format!("{} on {}", names.join(" or "), format!("{:?}", need.on).to_lowercase())
+        })
+        .collect()
+}
+
+fn case(case: &Case) -> Value {
+    let (by, name) = match case.by {
+        By::Action(name) => ("action", name),
+        By::What(name) => ("what", name),
+        By::Query(name) => ("query", name),
+        By::Header(name) => ("header", name),
+    };
+    let mut shown = json!({
+        by: name,
+        "operation": case.operation,
+        "who": who(case.who),
+        "rights": rights(case.needs),
+    });
+    for (key, name) in [("request", case.request), ("answer", case.answer)] {
+        if !name.is_empty() {
+            shown[key] = schema(name);
+        }
+    }
+    shown
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_row_is_described_and_every_id_is_used_once() {
+        let document = document("1.0");
+        let mut ids = BTreeSet::new();
+        let mut operations = BTreeSet::new();
+        for (path, item) in document["paths"].as_object().unwrap() {
+            assert!(!path.contains('*'), "{path}");
+            for (verb, operation) in item.as_object().unwrap() {
+                assert!(ids.insert(operation["operationId"].as_str().unwrap()), "{verb} {path}");
+                let names = path.matches('{').count();
+                assert_eq!(operation["parameters"].as_array().unwrap().len(), names, "{path}");
+                operations.insert(operation["x-forebay-operation"].as_str().unwrap());
+                let cases = operation.get("x-forebay-cases").and_then(Value::as_array);
+                for case in cases.into_iter().flatten() {
+                    operations.insert(case["operation"].as_str().unwrap());
+                }
+            }
+        }
+        for row in table().filter(|rule| rule.who != Who::Node).flat_map(|rule| rule.rows()) {
+            assert!(operations.contains(row.operation()), "{}", row.operation());
+        }
+    }
+
+    #[test]
+    fn every_type_that_is_referred_to_has_a_schema() {
+        let document = document("1.0");
+        let text = document.to_string();
+        for part in text.split("#/components/schemas/").skip(1) {
+            let name = part.split('"').next().unwrap();
+            assert!(document["components"]["schemas"].get(name).is_some(), "{name}");
+        }
+    }
+}

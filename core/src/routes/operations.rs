@@ -1,0 +1,30 @@
+//! Health, metrics, and the description of the API.
+
+use super::{On, Rule, ServedBy, Verb, Who, need};
+use crate::access::Right;
+
+pub static TABLE: &[&Rule] = &[&HEALTHZ, &READYZ, &HEALTH, &METRICS, &OPENAPI];
+
+pub static HEALTHZ: Rule =
+    Rule::new(Verb::Get, &["/healthz"], "healthz", "Whether the process answers")
+        .on(ServedBy::Both)
+        .who(Who::Anyone);
+
+pub static READYZ: Rule =
+    Rule::new(Verb::Get, &["/readyz"], "readyz", "Whether the node serves requests")
+        .on(ServedBy::Both)
+        .who(Who::Anyone);
+
+pub static HEALTH: Rule =
+    Rule::new(Verb::Get, &["/v1/health"], "health", "Readiness and uptime of the node")
+        .on(ServedBy::Both)
+        .who(Who::Anyone);
+
+pub static METRICS: Rule =
+    Rule::new(Verb::Get, &["/metrics"], "metrics", "Metrics in the text format of Prometheus")
+        .on(ServedBy::Both)
+        .needs(&[need(&[Right::ShowCluster], On::Cluster)]);
+
+pub static OPENAPI: Rule =
+    Rule::new(Verb::Get, &["/api/openapi.json"], "openapi", "This description of the API")
+        .types("", "OpenApi");
