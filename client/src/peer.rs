@@ -170,6 +170,13 @@ impl PeerClient {
         read_json(self.send(Method::GET, url, path, HeaderMap::new(), None).await?).await
     }
 
+    /// GETs a document that is not JSON; returns the headers of the answer and its bytes.
+    pub async fn get_bytes(&self, url: &str, path: &str) -> Result<(HeaderMap, Bytes)> {
+        let answer = self.send(Method::GET, url, path, HeaderMap::new(), None).await?;
+        let (parts, body) = answer.into_parts();
+        Ok((parts.headers, body.collect().await?))
+    }
+
     /// DELETEs what `path` names.
     pub async fn delete(&self, url: &str, path: &str) -> Result<()> {
         let answer = self.send(Method::DELETE, url, path, HeaderMap::new(), None).await?;

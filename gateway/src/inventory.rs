@@ -6,7 +6,7 @@ use forebay_core::inventory::{InventoryInfo, InventoryQuery, home, object_of};
 use forebay_core::job::JobKind;
 use forebay_core::state::Command;
 use forebay_core::v1::inventory::{info_json, request};
-use forebay_core::{Error, ErrorCode, Provider, Result};
+use forebay_core::{Bucket, Error, ErrorCode, Provider, Result};
 use forebay_node::clock::unix_ns;
 use serde_json::{Map, Value};
 
@@ -123,11 +123,17 @@ impl Inventories<'_> {
         Ok(Value::Object(shown))
     }
 
-    /// Returns the inventories of all buckets, or of those of one provider.
-    pub(crate) async fn show_all(&self, provider: Option<Provider>) -> Result<Value> {
+    /// Returns the inventories of all buckets for which `is_shown` holds, or of those of one
+    /// provider.
+    pub(crate) async fn show_all(
+        &self,
+        provider: Option<Provider>,
+        is_shown: impl Fn(&Bucket) -> bool,
+    ) -> Result<Value> {
         let state = self.route.state();
         let mut shown = Map::new();
-        for info in state.buckets.values().filter(|info| info.has_backend()) {
+        let infos = state.buckets.values().filter(|info| info.has_backend());
+        for info in infos.filter(|info| is_shown(&info.bucket)) {
             if provider.is_none_or(|p| p == info.bucket.provider) {
                 let found = Found { state: state.clone(), info: info.clone() };
                 if let Value::Object(more) = self.show(&found, "").await? {

@@ -20,7 +20,6 @@ mod meta;
 mod metric_sums;
 #[cfg(test)]
 mod metrics_page;
-mod raw_http;
 mod route;
 mod s3;
 mod targets;

@@ -4,7 +4,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Router;
 use forebay_core::config::{NodeConfig, S3Config};
 use forebay_core::intra::NodeUsage;
 use forebay_core::state::Role;
@@ -19,6 +18,7 @@ use forebay_node::machine::machine;
 use forebay_node::maps::Maps;
 use forebay_node::metrics::Metrics;
 use forebay_node::relay::Relay;
+use forebay_node::routing::GuardedRouter;
 use forebay_node::s3::S3Door;
 use forebay_node::tls::NodeTls;
 use forebay_node::{listener, membership};
@@ -30,7 +30,7 @@ use crate::cluster::membership::{LocalMembership, MembershipService};
 use crate::cluster_view::ClusterView;
 use crate::http::{
     admin, api, backend_access, batch, bill, buckets, cluster, daemon, disks, download, dsort,
-    easy_url, etl, internal, jobs, objects,
+    easy_url, etl, internal, jobs, objects, openapi,
 };
 use crate::job_control::JobControl;
 use crate::meta;
@@ -221,7 +221,7 @@ impl Parts {
             relay: Relay::new(identity, targets.peer()),
             metrics: metrics.clone(),
         };
-        let router = Router::new()
+        let router = GuardedRouter::default()
             .merge(objects::router(objects::Objects {
                 route: route.clone(),
                 targets: targets.clone(),
@@ -283,6 +283,7 @@ impl Parts {
                 identity: identity.clone(),
                 metrics: metrics.clone(),
             }))
+            .merge(openapi::router())
             .merge(internal::router(internal::Internal {
                 membership: membership.clone(),
                 changes,
@@ -293,6 +294,7 @@ impl Parts {
             .merge(daemon::router(daemon::Daemon {
                 maps: maps.clone(),
                 identity: identity.clone(),
+                peer: targets.peer().clone(),
                 metrics: metrics.clone(),
                 group: group.clone(),
                 leadership: leadership.clone(),

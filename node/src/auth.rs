@@ -3,8 +3,9 @@
 use axum::http::{Method, Uri};
 pub use forebay_core::request::Caller;
 use forebay_core::request::{Refusal, RequestContext};
-use forebay_core::sign::{REDIRECT_EXPIRY, REDIRECT_PROOF};
-use forebay_core::{Error, Result};
+use forebay_core::sign::{REDIRECT_EXPIRY, REDIRECT_PROOF, body_hash};
+use forebay_core::v1::query::{Query, encode_query};
+use forebay_core::{Error, ErrorCode, Result};
 
 use crate::clock::unix_s;
 use crate::identity::Identity;
@@ -12,6 +13,9 @@ use crate::identity::Identity;
 /// Query key of a redirect: the version of the cluster's state that chose the target. A target
 /// that has an older one catches up before it answers.
 pub const REDIRECT_VERSION: &str = "fbv";
+
+/// Query key of a redirect: the hash of the body that the gateway authorized.
+pub const REDIRECT_BODY: &str = "fbb";
 
 /// `Location` of a redirect to `target_url`: the same path and query, the version of the state that
 /// chose the target, and a proof of both, which is valid at that target only. These parameters of
@@ -36,6 +40,28 @@ pub fn redirect_location(
     Ok(format!("{target_url}{path}?{query}&{proof}"))
 }
 
+/// The URL with the hash of the body that was authorized. The proof of a redirect covers the URL,
+/// so the target serves that body only.
+pub fn with_body(uri: &Uri, body: &[u8]) -> Result<Uri> {
+    let is_other = |pair: &&str| !pair.is_empty() && pair.split('=').next() != Some(REDIRECT_BODY);
+    let pairs = uri.query().unwrap_or_default().split('&').filter(is_other);
+    let bound = format!("{REDIRECT_BODY}={}", encode_query(&body_hash(body)));
+    let query: Vec<_> = pairs.chain([bound.as_str()]).collect();
+    let text = format!("{}?{}", uri.path(), query.join("&"));
+    text.parse().map_err(|_| Error::invalid("the request's URL cannot stand in a header"))
+}
+
+/// Returns an error if the sender was redirected with another body than this one.
+pub fn check_body(caller: Caller, query: &Query, body: &[u8]) -> Result<()> {
+    match query.get(REDIRECT_BODY).filter(|_| caller == Caller::Redirected) {
+        Some(hash) if *hash != body_hash(body) => {
+            let text = "the body of the request is not the one that the gateway redirected";
+            Err(Error::new(ErrorCode::AccessDenied, text))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// Returns an error unless this sender may send such a request to a target: a client without a
 /// proof may only read there. If a proof was rejected only because of its time, the error mentions
 /// the clocks.
@@ -56,6 +82,19 @@ pub fn check_sender(about: &RequestContext, method: &Method, path: &str) -> Resu
 mod tests {
     use super::*;
     use crate::identity::tests::identity;
+
+    #[test]
+    fn a_redirected_request_has_the_body_that_was_authorized() {
+        let uri: Uri = "/v1/objects/b/o?x=1&fbb=forged&y".parse().unwrap();
+        let bound = with_body(&uri, b"one").unwrap();
+        assert!(bound.query().unwrap().starts_with("x=1&y&fbb="), "{bound}");
+        let query = Query::parse(bound.query());
+        assert!(check_body(Caller::Redirected, &query, b"one").is_ok());
+        let other = check_body(Caller::Redirected, &query, b"two").unwrap_err();
+        assert_eq!(other.code, ErrorCode::AccessDenied);
+        let unbound = Query::parse(Some("x=1"));
+        assert!(check_body(Caller::Redirected, &unbound, b"two").is_ok());
+    }
 
     #[test]
     fn of_two_redirects_the_later_one_says_what_state_is_needed() {

@@ -43,6 +43,7 @@ pub mod piece;
 mod quick;
 pub mod relay;
 pub mod reply;
+pub mod routing;
 pub mod s3;
 pub mod sender;
 pub mod stall;

@@ -1,11 +1,13 @@
 //! The API for Forebay's own clients: the map with a grant, the leader, and the cluster's state.
 
-use axum::Router;
+use axum::Extension;
 use axum::extract::{Request, State};
 use axum::http::HeaderMap;
 use axum::response::Response;
-use axum::routing::get;
+use forebay_core::access::Access;
 use forebay_core::intra::{LeaderReply, MapReply};
+use forebay_core::request::RequestContext;
+use forebay_core::routes::native;
 use forebay_core::sign::GRANT_TTL_S;
 use forebay_core::{Error, Result};
 use forebay_node::clock::unix_s;
@@ -14,6 +16,7 @@ use forebay_node::listener::is_https;
 use forebay_node::maps::Maps;
 use forebay_node::metrics::Metrics;
 use forebay_node::reply::json;
+use forebay_node::routing::{GuardedRouter, RouteSet};
 
 use super::counted;
 use crate::cluster::leadership::{LeaderWatch, Leadership};
@@ -29,20 +32,25 @@ pub(crate) struct Api {
     pub(crate) metrics: Metrics,
 }
 
-pub(crate) fn router(state: Api) -> Router {
-    Router::new()
-        .route("/api/v1/map", get(map))
-        .route("/api/v1/cluster", get(cluster))
-        .route("/api/v1/leader", get(leader))
-        .with_state(state)
+pub(crate) fn router(state: Api) -> GuardedRouter {
+    routes().with_state(state)
 }
 
-async fn map(State(state): State<Api>, headers: HeaderMap) -> Response {
-    counted(&state.metrics, "api", "map", read_map(&state, is_https(&headers)))
+pub(crate) fn routes() -> RouteSet<Api> {
+    RouteSet::new().on(&native::MAP, map).on(&native::CLUSTER, cluster).on(&native::LEADER, leader)
 }
 
-/// The map with the URLs of the scheme of the request.
-fn read_map(state: &Api, is_https: bool) -> Result<Response> {
+async fn map(
+    State(state): State<Api>,
+    Extension(about): Extension<RequestContext>,
+    headers: HeaderMap,
+) -> Response {
+    let map = read_map(&state, about.access(), is_https(&headers));
+    counted(&state.metrics, "api", "map", map)
+}
+
+/// The map with the buckets that the sender sees, and the URLs of the scheme of the request.
+fn read_map(state: &Api, access: &Access, is_https: bool) -> Result<Response> {
     let starting = || Error::unavailable("this gateway knows no leader yet");
     let primary = state.maps.primary().ok_or_else(starting)?;
     let snapshot = state.maps.load();
@@ -50,8 +58,13 @@ fn read_map(state: &Api, is_https: bool) -> Result<Response> {
         return Err(starting());
     }
     let now = unix_s();
+    let mut shown =
+        if is_https { snapshot.over_https() } else { snapshot.as_ref().clone() };
+    if *access != Access::Open {
+        shown.buckets.retain(|_, info| access.sees(&info.bucket));
+    }
     Ok(json(&MapReply {
-        state: if is_https { snapshot.over_https() } else { snapshot.as_ref().clone() },
+        state: shown,
         primary,
         grant: state.identity.signer.grant(now),
         grant_expires_s: now + GRANT_TTL_S,

@@ -1,15 +1,15 @@
 //! The credential and access that each target has to a bucket's backend. Every target is asked,
 //! because only targets call clouds, each with the credentials of its own environment.
 
-use axum::Router;
 use axum::extract::{Path, RawQuery, State};
 use axum::response::Response;
-use axum::routing::get;
 use forebay_core::Result;
 use forebay_core::backend_access::{AccessRequest, BackendAccess, BucketAccess, TargetAccess};
+use forebay_core::routes::native;
 use forebay_core::v1::query::Query;
 use forebay_node::metrics::Metrics;
 use forebay_node::reply::json;
+use forebay_node::routing::{GuardedRouter, RouteSet};
 
 use super::counted;
 use crate::route::Route;
@@ -25,8 +25,12 @@ pub(crate) struct AccessFront {
     pub(crate) metrics: Metrics,
 }
 
-pub(crate) fn router(state: AccessFront) -> Router {
-    Router::new().route("/api/v1/access/{bucket}", get(access)).with_state(state)
+pub(crate) fn router(state: AccessFront) -> GuardedRouter {
+    routes().with_state(state)
+}
+
+pub(crate) fn routes() -> RouteSet<AccessFront> {
+    RouteSet::new().on(&native::ACCESS, access)
 }
 
 async fn access(

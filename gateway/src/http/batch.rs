@@ -1,18 +1,20 @@
 //! GetBatch over v1: check the request, choose the target that assembles the answer, redirect.
 
-use axum::Router;
 use axum::extract::{Request, State};
 use axum::http::request::Parts;
 use axum::response::Response;
-use axum::routing::get;
+use forebay_core::access::{Access, Scope};
 use forebay_core::batch::{self, BatchEntry, BatchRequest};
+use forebay_core::routes::On;
+use forebay_core::routes::v1_objects::MOSS;
 use forebay_core::v1::batch::MossRequest;
 use forebay_core::v1::query::{Query, decode_path};
 use forebay_core::{Bucket, Error, Result};
 use forebay_node::identity::Identity;
 use forebay_node::metrics::Metrics;
+use forebay_node::routing::{GuardedRouter, RouteSet};
 
-use super::{counted, read_body, redirect};
+use super::{access_of, auth, counted, read_body, redirect};
 use crate::route::Route;
 
 /// Maximum request size in bytes: a request names many objects.
@@ -25,12 +27,12 @@ pub(crate) struct Batches {
     pub(crate) metrics: Metrics,
 }
 
-pub(crate) fn router(state: Batches) -> Router {
-    Router::new()
-        .route("/v1/ml/moss", get(handle))
-        .route("/v1/ml/moss/", get(handle))
-        .route("/v1/ml/moss/{bucket}", get(handle))
-        .with_state(state)
+pub(crate) fn router(state: Batches) -> GuardedRouter {
+    routes().with_state(state)
+}
+
+pub(crate) fn routes() -> RouteSet<Batches> {
+    RouteSet::new().on(&MOSS, handle)
 }
 
 async fn handle(State(state): State<Batches>, request: Request) -> Response {
@@ -51,6 +53,15 @@ async fn send_on(state: &Batches, parts: &Parts, body: &[u8]) -> Result<Response
         bucket => Some(Query::parse(parts.uri.query()).bucket(&decode_path(bucket)?)?),
     };
     let request = plain(&request, default.as_ref())?;
+    let access = access_of(&parts.extensions);
+    let grant = MOSS.row().of(&access);
+    let named = request.entries.iter().filter_map(|entry| {
+        Some((request.buckets.get(entry.bucket as usize)?, entry.name.as_str()))
+    });
+    grant.require_entries(named)?;
+    if let Some(unused) = default.as_ref().filter(|bucket| !request.buckets.contains(bucket)) {
+        grant.require(On::Entry, Scope::Prefix(unused, ""))?;
+    }
     for bucket in request.buckets.iter().chain(&default) {
         state.route.bucket(bucket).await?;
     }
@@ -59,7 +70,12 @@ async fn send_on(state: &Batches, parts: &Parts, body: &[u8]) -> Result<Response
     let assembler = batch::assembler(&plan).and_then(|id| cluster.node(id));
     match (assembler, plan.failed.into_iter().next()) {
         (Some(node), _) => {
-            redirect(&state.identity, cluster.version, &parts.method, &parts.uri, &node.url)
+            let uri = match access {
+                Access::Open => parts.uri.clone(),
+                // The target does not get the token of the user.
+                _ => auth::with_body(&parts.uri, body)?,
+            };
+            redirect(&state.identity, cluster.version, &parts.method, &uri, &node.url)
         }
         (None, Some((_, e))) => Err(e),
         (None, None) => Err(Error::invalid("moss: empty input")),

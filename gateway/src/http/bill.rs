@@ -1,14 +1,14 @@
 //! The cloud bill of a bucket, summed over the targets: only targets call clouds.
 
-use axum::Router;
 use axum::extract::{Path, RawQuery, State};
 use axum::response::Response;
-use axum::routing::get;
 use forebay_core::Result;
 use forebay_core::bill::{BillRequest, BucketBill, CloudBill};
+use forebay_core::routes::native;
 use forebay_core::v1::query::Query;
 use forebay_node::metrics::Metrics;
 use forebay_node::reply::json;
+use forebay_node::routing::{GuardedRouter, RouteSet};
 
 use super::counted;
 use crate::route::Route;
@@ -24,8 +24,12 @@ pub(crate) struct BillFront {
     pub(crate) metrics: Metrics,
 }
 
-pub(crate) fn router(state: BillFront) -> Router {
-    Router::new().route("/api/v1/bill/{bucket}", get(bill)).with_state(state)
+pub(crate) fn router(state: BillFront) -> GuardedRouter {
+    routes().with_state(state)
+}
+
+pub(crate) fn routes() -> RouteSet<BillFront> {
+    RouteSet::new().on(&native::BILL, bill)
 }
 
 async fn bill(

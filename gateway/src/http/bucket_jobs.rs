@@ -3,10 +3,12 @@
 use std::sync::Arc;
 
 use axum::response::Response;
+use forebay_core::access::Scope;
 use forebay_core::bucket::BucketInfo;
 use forebay_core::bucket_access::BucketChange;
 use forebay_core::etl::EtlCall;
-use forebay_core::job::{CopyTask, JobKind, JobSpec, Task};
+use forebay_core::job::{CopyTask, JobKind, JobSpec, Selection, Task};
+use forebay_core::routes::On;
 use forebay_core::state::Command;
 use forebay_core::v1::action::lower_keys;
 use forebay_core::v1::transfers::Fields;
@@ -15,7 +17,8 @@ use forebay_node::clock::unix_ns;
 use forebay_node::reply::text;
 use serde_json::{Map, Value};
 
-use super::buckets::{Buckets, Call};
+use super::bucket_call::Call;
+use super::buckets::Buckets;
 use super::done;
 use crate::bucket_props;
 use crate::ids;
@@ -26,10 +29,33 @@ fn spec(kind: JobKind) -> JobSpec {
     JobSpec::new(kind, ids::mint(kind.id_prefix()))
 }
 
-/// The bucket of a call, and the fields of its value.
-async fn asked(state: &Buckets, call: &Call) -> Result<(Found, Fields)> {
-    let found = state.route.bucket(&call.bucket()?).await?;
+/// The bucket of a call, and the fields of its value. The sender must have the rights on the
+/// selected objects, also of a bucket that does not exist.
+async fn asked(state: &Buckets, call: &Call, on: &[On]) -> Result<(Found, Fields)> {
+    let bucket = call.bucket()?;
+    if !call.is_open() {
+        let (grant, selection) = (call.grant()?, selected(call)?);
+        on.iter().try_for_each(|on| grant.require_selection(*on, &bucket, &selection))?;
+    }
+    let found = state.route.bucket(&bucket).await?;
     Ok((found, Fields::new(&call.action.value)?))
+}
+
+fn selected(call: &Call) -> Result<Selection> {
+    Fields::new(&call.action.value)?.selection()
+}
+
+/// Returns an error unless the sender may write the copies of the selected objects.
+fn check_copies(call: &Call, task: &CopyTask) -> Result<()> {
+    if call.is_open() {
+        return Ok(());
+    }
+    let grant = call.grant()?;
+    if task.ext.is_empty() {
+        return grant.require_copies(&task.to, &task.prepend, &selected(call)?);
+    }
+    // The end of a name changes, and with it perhaps a part of the selected prefix.
+    grant.require(On::Destination, Scope::Prefix(&task.to, &task.prepend))
 }
 
 /// Builds a job on the objects that a value selects.
@@ -59,13 +85,13 @@ fn bck_to(call: &Call) -> Result<Bucket> {
 
 /// Starts a job that has no options except its selection of objects.
 pub(super) async fn each(state: &Buckets, kind: JobKind, call: &Call) -> Result<Response> {
-    let (found, fields) = asked(state, call).await?;
+    let (found, fields) = asked(state, call, &[On::Selected]).await?;
     let spec = chosen(kind, &fields)?;
     Ok(text(state.jobs.start(&found, spec).await?))
 }
 
 pub(super) async fn prefetch(state: &Buckets, call: &Call) -> Result<Response> {
-    let (found, fields) = asked(state, call).await?;
+    let (found, fields) = asked(state, call, &[On::Selected]).await?;
     let mut spec = chosen(JobKind::Prefetch, &fields)?;
     spec.task = fields.prefetch()?;
     Ok(text(state.jobs.start(&found, spec).await?))
@@ -77,11 +103,16 @@ pub(super) async fn copy_bucket(
     call: &Call,
     transformed: bool,
 ) -> Result<Response> {
-    let (found, fields) = asked(state, call).await?;
+    let (found, fields) = asked(state, call, sources(transformed)).await?;
     let mut task = fields.copy(bck_to(call)?, transformed)?;
     task.remote_too = matches!(call.query.get("presence"), Some("0" | "1" | "5"));
     let kind = if transformed { JobKind::TransformBucket } else { JobKind::CopyBucket };
-    copy(state, &found, &fields, task, kind).await
+    copy(state, call, &found, task, kind).await
+}
+
+/// The rights on the selected objects that a copy needs; a transform is also a job.
+fn sources(transformed: bool) -> &'static [On] {
+    if transformed { &[On::Source, On::Selected] } else { &[On::Source] }
 }
 
 /// `copy-listrange`, and `etl-listrange` with a transform.
@@ -90,23 +121,25 @@ pub(super) async fn copy_objects(
     call: &Call,
     transformed: bool,
 ) -> Result<Response> {
-    let (found, fields) = asked(state, call).await?;
+    let (found, fields) = asked(state, call, sources(transformed)).await?;
     let to = fields.destination()?;
     let to =
         to.ok_or_else(|| Error::invalid(format!("{}: tobck is missing", call.action.action)))?;
     let mut task = fields.copy(to, transformed)?;
     task.remote_too = true;
     let kind = if transformed { JobKind::TransformObjects } else { JobKind::CopyObjects };
-    copy(state, &found, &fields, task, kind).await
+    copy(state, call, &found, task, kind).await
 }
 
 async fn copy(
     state: &Buckets,
+    call: &Call,
     found: &Found,
-    fields: &Fields,
     task: CopyTask,
     kind: JobKind,
 ) -> Result<Response> {
+    check_copies(call, &task)?;
+    let fields = Fields::new(&call.action.value)?;
     let from = &found.info.bucket;
     if let Some(transform) = &task.transform {
         EtlCall::from(transform).check(&found.state)?;
@@ -117,11 +150,13 @@ async fn copy(
     if task.to == *from && !task.dry_run && !found.info.has_backend() && !changes {
         return Err(Error::invalid(format!("cannot copy bucket \"{from}\" onto itself")));
     }
-    let mut spec = chosen(kind, fields)?;
+    let mut spec = chosen(kind, &fields)?;
     let found = match task.dry_run {
         true => found.clone(),
         // Targets must know the destination: use the state that contains it.
-        false => Found { state: destination(state, found, &task.to).await?.state, ..found.clone() },
+        false => {
+            Found { state: destination(state, call, found, &task.to).await?.state, ..found.clone() }
+        }
     };
     spec.task = Task::Copy(Box::new(task));
     Ok(text(state.jobs.start(&found, spec).await?))
@@ -130,9 +165,11 @@ async fn copy(
 /// Writes native objects to a bucket with a backend; `synchronize`: objects that no longer exist
 /// are removed there too.
 pub(super) async fn write_back(state: &Buckets, call: &Call) -> Result<Response> {
-    let (found, fields) = asked(state, call).await?;
+    let (found, fields) = asked(state, call, &[On::Source]).await?;
     let to = fields.destination()?;
     let to = to.ok_or_else(|| Error::invalid("write-back: tobck is missing"))?;
+    let prepend = fields.prepend()?;
+    check_copies(call, &CopyTask { prepend: prepend.clone(), ..CopyTask::new(to.clone()) })?;
     let from = &found.info.bucket;
     if found.info.has_backend() {
         return Err(Error::invalid(format!(
@@ -146,7 +183,6 @@ pub(super) async fn write_back(state: &Buckets, call: &Call) -> Result<Response>
             .hint("copies inside of the cluster are made by `copy`"));
     }
     let mut spec = chosen(JobKind::WriteBack, &fields)?;
-    let prepend = fields.prepend()?;
     let synchronize = fields.synchronize()?;
     let task = CopyTask { prepend, synchronize, ..CopyTask::new(known.info.bucket.clone()) };
     spec.task = Task::Copy(Box::new(task));
@@ -157,11 +193,12 @@ pub(super) async fn write_back(state: &Buckets, call: &Call) -> Result<Response>
 
 /// The destination bucket of copies; a missing native bucket is created with the properties of its
 /// source.
-async fn destination(state: &Buckets, source: &Found, to: &Bucket) -> Result<Found> {
+async fn destination(state: &Buckets, call: &Call, source: &Found, to: &Bucket) -> Result<Found> {
     match state.route.bucket(to).await {
         Err(e) if e.code == ErrorCode::BucketNotFound && !to.is_remote() => {}
         known => return known,
     }
+    call.grant()?.require(On::Created, Scope::Bucket(to))?;
     let mut info = BucketInfo::requested(to.clone(), None);
     info.checksum = source.info.checksum;
     if !source.info.has_backend() {
@@ -178,6 +215,9 @@ async fn destination(state: &Buckets, source: &Found, to: &Bucket) -> Result<Fou
 /// Renames a bucket immediately; a job moves its objects to their new owners.
 pub(super) async fn rename(state: &Buckets, call: &Call) -> Result<Response> {
     let (from, to) = (call.bucket()?, bck_to(call)?);
+    let grant = call.grant()?;
+    grant.require(On::Source, Scope::Bucket(&from))?;
+    grant.require(On::Destination, Scope::Bucket(&to))?;
     let found = state.route.known(&from)?;
     if found.info.has_backend() || to.provider != from.provider {
         return Err(Error::invalid(format!(
@@ -197,8 +237,9 @@ pub(super) async fn rename(state: &Buckets, call: &Call) -> Result<Response> {
 
 /// Writes objects into one shard, on the target that will own it.
 pub(super) async fn archive(state: &Buckets, call: &Call) -> Result<Response> {
-    let (found, fields) = asked(state, call).await?;
+    let (found, fields) = asked(state, call, &[On::Source]).await?;
     let task = fields.archive(&found.info.bucket)?;
+    call.grant()?.require(On::Destination, Scope::Object(&task.to, &task.name))?;
     let to = state.route.bucket(&task.to).await?;
     let runner = placement::owner(&to.state, &to.info, &task.name)?;
     if !found.info.has_backend() {
@@ -213,6 +254,7 @@ pub(super) async fn archive(state: &Buckets, call: &Call) -> Result<Response> {
 /// Sets the number of copies of each object; the job creates missing copies and removes surplus
 /// ones.
 pub(super) async fn make_copies(state: &Buckets, call: &Call) -> Result<Response> {
+    call.grant()?.require(On::Bucket, Scope::Bucket(&call.bucket()?))?;
     let found = state.route.bucket(&call.bucket()?).await?;
     let copies = match &call.action.value {
         Value::Number(n) => n.as_u64(),
@@ -237,6 +279,7 @@ pub(super) async fn make_copies(state: &Buckets, call: &Call) -> Result<Response
 /// Sets the erasure coding of a bucket; the job creates missing slices and removes surplus ones. It
 /// also runs if the setting does not change, for example after a loss.
 pub(super) async fn encode(state: &Buckets, call: &Call) -> Result<Response> {
+    call.grant()?.require(On::Bucket, Scope::Bucket(&call.bucket()?))?;
     let found = state.route.bucket(&call.bucket()?).await?;
     let mut info = Arc::unwrap_or_clone(found.info.clone());
     let mut section = erasure_section(&call.action.value)?;
@@ -298,6 +341,7 @@ fn erasure_section(value: &Value) -> Result<Map<String, Value>> {
 
 /// The answer to actions that this version does not support.
 pub(super) async fn lacking(state: &Buckets, call: &Call) -> Result<Response> {
+    call.grant()?.require(On::Selected, Scope::Prefix(&call.bucket()?, ""))?;
     state.route.bucket(&call.bucket()?).await?;
     let action = &call.action.action;
     Err(Error::unsupported(format!("{action} is not supported"))

@@ -2,29 +2,28 @@
 
 use std::sync::Arc;
 
-use axum::Router;
-use axum::body::Body;
 use axum::extract::{Request, State};
-use axum::http::request::Parts;
-use axum::http::{HeaderName, HeaderValue, Method, header};
+use axum::http::{HeaderName, HeaderValue};
 use axum::response::{IntoResponse, Response};
-use axum::routing::MethodRouter;
+use forebay_core::access::Scope;
 use forebay_core::bucket::BucketInfo;
 use forebay_core::bucket_access::BucketChange;
 use forebay_core::cloud_rules::Compose;
 use forebay_core::job::JobKind;
+use forebay_core::routes::{On, v1_buckets as rules};
 use forebay_core::state::Command;
-use forebay_core::v1::action::ActionMsg;
 use forebay_core::v1::bucket::requested_backend;
 use forebay_core::v1::headers as v1;
-use forebay_core::v1::query::{Query, split_path};
+use forebay_core::v1::list::ListMsg;
 use forebay_core::{Bucket, Error, ErrorCode, Result};
 use forebay_node::clock::unix_ns;
 use forebay_node::lifecycle::Lifecycle;
 use forebay_node::metrics::Metrics;
 use forebay_node::reply::{json, text};
+use forebay_node::routing::{GuardedRouter, RouteSet};
 
-use super::{MAX_CONTROL, bucket_jobs, counted, done, list, naming_no_effect, read_body, summary};
+use super::bucket_call::{Call, check_backend_access, check_mask_access, decode};
+use super::{bucket_jobs, counted, done, list, naming_no_effect, summary};
 use crate::bucket_props;
 use crate::changes::Changes;
 use crate::inventory::Inventories;
@@ -45,44 +44,18 @@ pub(crate) struct Buckets {
     pub(crate) lifecycle: Lifecycle,
 }
 
-pub(crate) fn router(state: Buckets) -> Router {
-    let methods = MethodRouter::new()
-        .get(handle)
-        .head(handle)
-        .post(handle)
-        .put(handle)
-        .delete(handle)
-        .patch(handle);
-    Router::new()
-        .route("/v1/buckets", methods.clone())
-        .route("/v1/buckets/", methods.clone())
-        .route("/v1/buckets/{*bucket}", methods)
-        .with_state(state)
+pub(crate) fn router(state: Buckets) -> GuardedRouter {
+    routes().with_state(state)
 }
 
-/// A request about buckets, decoded.
-pub(super) struct Call {
-    parts: Parts,
-    pub(super) query: Query,
-    /// Empty in requests about all buckets.
-    bucket: String,
-    /// The part of the path after the bucket.
-    rest: String,
-    pub(super) action: ActionMsg,
-}
-
-impl Call {
-    /// The bucket of the request; an error if the request names none.
-    pub(super) fn bucket(&self) -> Result<Bucket> {
-        if !self.rest.is_empty() {
-            let name = format!("{}/{}", self.bucket, self.rest);
-            return Err(Error::new(
-                ErrorCode::InvalidName,
-                format!("invalid bucket name \"{name}\": it has a slash"),
-            ));
-        }
-        self.query.bucket(&self.bucket)
-    }
+pub(crate) fn routes() -> RouteSet<Buckets> {
+    RouteSet::new()
+        .on(&rules::GET, handle)
+        .on(&rules::HEAD, handle)
+        .on(&rules::POST, handle)
+        .on(&rules::PUT, handle)
+        .on(&rules::DELETE, handle)
+        .on(&rules::PATCH, handle)
 }
 
 async fn handle(State(state): State<Buckets>, request: Request) -> Response {
@@ -99,24 +72,6 @@ async fn handle(State(state): State<Buckets>, request: Request) -> Response {
         }
         Err(e) => counted(&state.metrics, "v1", "unknown", Err(e)),
     }
-}
-
-async fn decode(parts: Parts, body: Body) -> Result<Call> {
-    let (bucket, rest) = split_path(parts.uri.path(), "buckets")?;
-    let body = read_body(body, MAX_CONTROL).await?;
-    let is_json = parts
-        .headers
-        .get(header::CONTENT_TYPE)
-        .is_some_and(|t| t.to_str().is_ok_and(|t| t.contains("json")));
-    let action = if parts.method == Method::HEAD {
-        ActionMsg::default()
-    } else if parts.method == Method::GET && body.is_empty() && !is_json {
-        ActionMsg { action: "list".into(), ..ActionMsg::default() }
-    } else {
-        forebay_node::off_worker(body.len(), || ActionMsg::parse(&body))?
-    };
-    let query = Query::parse(parts.uri.query());
-    Ok(Call { parts, query, bucket, rest, action })
 }
 
 /// Served actions, by method.
@@ -164,10 +119,14 @@ async fn answer(state: &Buckets, call: Call) -> Result<Response> {
     match (method.as_str(), action) {
         ("HEAD", _) => head(state, &call).await,
         ("GET", "list") if call.bucket.is_empty() => {
-            list::buckets(&state.route.state(), &call.query, &call.action.name)
+            list::buckets(&state.route.state(), &call.query, &call.action.name, &call.access)
         }
         ("GET", "list") => {
             let (bucket, value) = (call.bucket()?, &call.action.value);
+            if !call.is_open() {
+                let prefix = ListMsg::from_value(value)?.prefix;
+                call.grant()?.require(On::Selected, Scope::Prefix(&bucket, &prefix))?;
+            }
             list::objects(&state.route, &state.targets, &bucket, value, &call.parts.headers).await
         }
         ("GET", "summary-bck") => summarize(state, &call).await,
@@ -176,18 +135,25 @@ async fn answer(state: &Buckets, call: Call) -> Result<Response> {
             "show-inventory" | "create-inventory" | "destroy-inventory",
         ) => inventory(state, &call).await,
         ("POST", "create-bck") => create(state, &call).await,
-        ("DELETE", "destroy-bck") => destroy(state, &call.bucket()?).await,
-        ("DELETE", "evict-remote-bck") => evict(state, &call).await,
+        ("DELETE", "destroy-bck") => {
+            let bucket = call.bucket()?;
+            call.grant()?.require(On::Bucket, Scope::Bucket(&bucket))?;
+            destroy(state, &bucket).await
+        }
+        ("DELETE", "evict-remote-bck") => {
+            call.grant()?.require(On::Bucket, Scope::Bucket(&call.bucket()?))?;
+            evict(state, &call).await
+        }
         ("PATCH", "set-bprops") => {
             let change = |info: &mut _| bucket_props::apply(info, &call.action.value);
-            set_props(state, &call.bucket()?, change).await
+            set_props(state, &call, change).await
         }
         ("PATCH", "reset-bprops") => {
             let change = |info: &mut _| {
                 bucket_props::reset(info, &state.route.state());
                 Ok(())
             };
-            set_props(state, &call.bucket()?, change).await
+            set_props(state, &call, change).await
         }
         ("POST", "copy-bck") => bucket_jobs::copy_bucket(state, &call, false).await,
         ("POST", "move-bck") => bucket_jobs::rename(state, &call).await,
@@ -223,6 +189,9 @@ async fn answer(state: &Buckets, call: Call) -> Result<Response> {
 async fn head(state: &Buckets, call: &Call) -> Result<Response> {
     let bucket = call.query.bucket(&call.bucket)?;
     if call.query.has("bsumm_remote") {
+        let row = rules::HEAD.by_query(&call.query).of(&call.access);
+        let prefix = summary::prefix_of_info(&call.rest, &call.query)?;
+        row.require(On::Selected, Scope::Prefix(&bucket, &prefix))?;
         let found = state.route.bucket(&bucket).await?;
         return summary::info(&state.targets, &found, &call.rest, &call.query).await;
     }
@@ -247,10 +216,13 @@ async fn head(state: &Buckets, call: &Call) -> Result<Response> {
 
 async fn summarize(state: &Buckets, call: &Call) -> Result<Response> {
     if !call.bucket.is_empty() {
-        let found = state.route.bucket(&call.bucket()?).await?;
+        let (bucket, prefix) = (call.bucket()?, summary::prefix_of(&call.action.value)?);
+        call.grant()?.require(On::Selected, Scope::Prefix(&bucket, &prefix))?;
+        let found = state.route.bucket(&bucket).await?;
         return summary::summary(&state.targets, &found, &call.action.value).await;
     }
-    summary::all(&state.route, &state.targets, &call.query, &call.action.value).await
+    let grant = call.grant()?;
+    summary::all(&state.route, &state.targets, &call.query, &call.action.value, grant).await
 }
 
 /// The three actions on a bucket's inventory.
@@ -258,9 +230,15 @@ async fn inventory(state: &Buckets, call: &Call) -> Result<Response> {
     let inventories = Inventories { route: &state.route, targets: &state.targets };
     if call.bucket.is_empty() && call.action.action == "show-inventory" {
         let provider = call.query.get("provider").map(str::parse).transpose()?;
-        return Ok(json(&inventories.show_all(provider).await?));
+        let grant = call.grant()?;
+        let is_shown = |bucket: &Bucket| grant.has(On::Selected, Scope::Prefix(bucket, ""));
+        return Ok(json(&inventories.show_all(provider, is_shown).await?));
     }
-    let found = state.route.bucket(&call.bucket()?).await?;
+    let bucket = call.bucket()?;
+    if !call.is_open() {
+        call.grant()?.require(On::Selected, Scope::Prefix(&bucket, ""))?;
+    }
+    let found = state.route.bucket(&bucket).await?;
     let (value, name) = (&call.action.value, call.action.name.as_str());
     match (call.parts.method.as_str(), call.action.action.as_str()) {
         ("GET", "show-inventory") => Ok(json(&inventories.show(&found, name).await?)),
@@ -278,11 +256,17 @@ async fn inventory(state: &Buckets, call: &Call) -> Result<Response> {
 }
 
 async fn create(state: &Buckets, call: &Call) -> Result<Response> {
-    let bucket = call.bucket()?;
+    let (bucket, grant) = (call.bucket()?, call.grant()?);
+    grant.require(On::Bucket, Scope::Bucket(&bucket))?;
     let value = &call.action.value;
-    let mut info = state.route.state().requested(bucket.clone(), requested_backend(value)?);
+    let backend = requested_backend(value)?;
+    if let Some(backend) = &backend {
+        check_backend_access(&grant, &bucket, backend)?;
+    }
+    let mut info = state.route.state().requested(bucket.clone(), backend);
     let default = info.clone();
     bucket_props::apply(&mut info, value)?;
+    check_mask_access(&grant, &default, &info)?;
     let kept = bucket_props::without_effect(&default, &info);
     if let Ok(found) = state.route.known(&bucket) {
         return Err(Error::new(
@@ -356,12 +340,18 @@ async fn evict(state: &Buckets, call: &Call) -> Result<Response> {
 
 async fn set_props(
     state: &Buckets,
-    bucket: &Bucket,
+    call: &Call,
     change: impl FnOnce(&mut BucketInfo) -> Result<()>,
 ) -> Result<Response> {
+    let (bucket, grant) = (&call.bucket()?, call.grant()?);
+    grant.require(On::Bucket, Scope::Bucket(bucket))?;
     let before = state.route.bucket(bucket).await?.info;
     let mut info = Arc::unwrap_or_clone(before.clone());
     change(&mut info)?;
+    check_mask_access(&grant, &before, &info)?;
+    if let Some(backend) = info.backend.as_ref().filter(|_| info.backend != before.backend) {
+        check_backend_access(&grant, bucket, backend)?;
+    }
     if info.cloud.compose() != before.cloud.compose() && info.cloud.compose() == Compose::On {
         // Temporary objects must not be written to every bucket.
         state.route.check_backend(&info).await?;

@@ -4,14 +4,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Router;
 use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, Method};
+use axum::http::{Extensions, HeaderMap, Method};
 use axum::response::Response;
-use axum::routing::{any, get};
+use forebay_core::access::Access;
 use forebay_core::intra::{ClusterInfo, NodeInfo};
+use forebay_core::routes::v1_cluster as rules;
 use forebay_core::state::{ClusterState, Node, Role};
 use forebay_core::v1::action::ActionMsg;
 use forebay_core::v1::cluster::{config_json, node_config_json, node_json, smap_json};
@@ -24,14 +24,14 @@ use forebay_node::logs;
 use forebay_node::maps::Maps;
 use forebay_node::metrics::Metrics;
 use forebay_node::reply::{json, text};
+use forebay_node::routing::{GuardedRouter, RouteSet};
 use serde_json::{Map, Value, json};
 
 use super::admin::Admin;
 use super::disks::DisksFront;
 use super::node_status::{self, bmd, mountpaths, sysinfo};
-use super::{MAX_CONTROL, counted, done, jobs, read_body};
+use super::{MAX_CONTROL, access_of, counted, done, jobs, read_body};
 use crate::cluster_view::ClusterView;
-use crate::raw_http;
 
 /// Timeout for another node to answer a forwarded request.
 const RELAY_WITHIN: Duration = Duration::from_secs(10);
@@ -47,15 +47,32 @@ pub(crate) struct ClusterFront {
     pub(crate) metrics: Metrics,
 }
 
-pub(crate) fn router(state: ClusterFront) -> Router {
-    Router::new()
-        .route("/v1/daemon", get(daemon))
-        .route("/v1/daemon/{*rest}", any(node_control))
-        .route("/v1/reverse/daemon", get(reverse).put(node_control))
-        .route("/v1/reverse/daemon/{*rest}", any(node_control))
-        .route("/v1/cluster", get(cluster).put(control))
-        .route("/v1/cluster/{*rest}", any(control_by_path))
-        .with_state(state)
+pub(crate) fn router(state: ClusterFront) -> GuardedRouter {
+    routes().with_state(state)
+}
+
+pub(crate) fn routes() -> RouteSet<ClusterFront> {
+    RouteSet::new()
+        .on(&rules::DAEMON, daemon)
+        .on(&rules::NODE_CONTROL, node_control)
+        .on(&rules::REVERSE, reverse)
+        .on(&rules::REVERSE_PUT, node_control)
+        .on(&rules::REVERSE_CONTROL, node_control)
+        .on(&rules::CLUSTER, cluster)
+        .on(&rules::CLUSTER_PUT, control)
+        .on(&rules::CLUSTER_CONTROL, control_by_path)
+}
+
+/// To whom an answer is shown, and over which scheme.
+struct Viewer {
+    access: Access,
+    is_https: bool,
+}
+
+impl Viewer {
+    fn of(headers: &HeaderMap, extensions: &Extensions) -> Self {
+        Self { access: access_of(extensions), is_https: is_https(headers) }
+    }
 }
 
 /// The state and the nodes' reports, read at the same time.
@@ -93,7 +110,8 @@ impl Snapshot {
 async fn daemon(State(state): State<ClusterFront>, request: Request) -> Response {
     let query = Query::parse(request.uri().query());
     let me = state.identity.id.clone();
-    let result = about_node(&state, &me, &query, is_https(request.headers())).await;
+    let viewer = Viewer::of(request.headers(), request.extensions());
+    let result = about_node(&state, &me, &query, &viewer).await;
     counted(&state.metrics, "v1", "daemon", result)
 }
 
@@ -102,16 +120,16 @@ fn from_map(
     state: &ClusterFront,
     id: &NodeId,
     what: &str,
-    is_https: bool,
+    viewer: &Viewer,
 ) -> Result<Option<Response>> {
     let map = state.maps.load();
     // A copy of the whole state, so only for answers with URLs.
-    let shown = || if is_https { Arc::new(map.over_https()) } else { map.clone() };
+    let shown = || if viewer.is_https { Arc::new(map.over_https()) } else { map.clone() };
     let primary = state.maps.primary();
     let primary = primary.ok_or_else(|| Error::unavailable("this gateway knows no leader yet"))?;
     Ok(Some(match what {
         "smap" => json(&smap_json(&shown(), &primary)),
-        "bmd" => json(&bmd(&map)),
+        "bmd" => json(&bmd(&map, &viewer.access)),
         "snode" => json(&node_json(shown().node(id).ok_or_else(|| unknown_node(id))?)),
         "cluster_config" => json(&config_json(&shown(), &primary)),
         _ => return Ok(None),
@@ -127,10 +145,10 @@ async fn about_node(
     state: &ClusterFront,
     id: &NodeId,
     query: &Query,
-    is_https: bool,
+    viewer: &Viewer,
 ) -> Result<Response> {
     let what = query.get("what").unwrap_or("");
-    if let Some(answer) = from_map(state, id, what, is_https)? {
+    if let Some(answer) = from_map(state, id, what, viewer)? {
         return Ok(answer);
     }
     if what == "log" && *id == state.identity.id {
@@ -172,17 +190,18 @@ async fn about_another(state: &ClusterFront, request: &Parts) -> Result<Response
     let id = named_node(request)?;
     let query = Query::parse(request.uri.query());
     if query.get("what") != Some("log") || id == state.identity.id {
-        return about_node(state, &id, &query, is_https(&request.headers)).await;
+        let viewer = Viewer::of(&request.headers, &request.extensions);
+        return about_node(state, &id, &query, &viewer).await;
     }
     let map = state.maps.load();
     let node = map.node(&id).ok_or_else(|| unknown_node(&id))?;
     let path = format!("/v1/daemon?{}", request.uri.query().unwrap_or(""));
-    let (peer, none) = (&state.view.peer, HeaderMap::new());
-    let answer = raw_http::get(peer, &node.url, &path, &none, RELAY_WITHIN).await?;
-    let (parts, body) = answer.into_parts();
+    let answer = state.admin.peer.get_bytes(&node.url, &path);
+    let answer = tokio::time::timeout(RELAY_WITHIN, answer).await;
+    let timeout = |_| Error::unavailable(format!("node {id} did not answer in time"));
+    let (headers, body) = answer.map_err(timeout)??;
     let mut response = Response::new(Body::from(body));
-    *response.status_mut() = parts.status;
-    if let Some(kind) = parts.headers.get(axum::http::header::CONTENT_TYPE) {
+    if let Some(kind) = headers.get(axum::http::header::CONTENT_TYPE) {
         response.headers_mut().insert(axum::http::header::CONTENT_TYPE, kind.clone());
     }
     Ok(response)
@@ -225,8 +244,15 @@ async fn control(State(state): State<ClusterFront>, request: Request) -> Respons
     let result = async {
         let body = read_body(body, MAX_CONTROL).await?;
         let action = forebay_node::off_worker(body.len(), || ActionMsg::parse(&body))?;
-        if let "start" | "stop" = action.action.as_str() {
-            return Ok(jobs::control(State(state.jobs.clone()), Body::from(body)).await);
+        let access = access_of(&parts.extensions);
+        if let Some(row) = rules::CLUSTER_PUT.action(&action.action) {
+            let grant = row.of(&access);
+            grant.check_sender()?;
+            if let "start" | "stop" = action.action.as_str() {
+                return Ok(jobs::control(&state.jobs, grant, &action).await);
+            }
+        } else if access != Access::Open {
+            return Err(Error::invalid(format!("unknown action \"{}\"", action.action)));
         }
         let query = Query::parse(parts.uri.query());
         let result = state.admin.act(&action.action, &action.value, &query).await;
@@ -255,13 +281,16 @@ async fn control_by_path(State(state): State<ClusterFront>, request: Request) ->
 async fn cluster(State(state): State<ClusterFront>, request: Request) -> Response {
     let (parts, body) = request.into_parts();
     let query = Query::parse(parts.uri.query());
+    let access = access_of(&parts.extensions);
     let result = async {
         let what = query.get("what").unwrap_or("");
         if let "status" | "status_all" | "running_all" | "qryxstats" = what {
             let body = read_body(body, MAX_CONTROL).await?;
-            return jobs::answer(&state.jobs.jobs, what, &body).await;
+            let grant = rules::CLUSTER.by_query(&query).of(&access);
+            return jobs::answer(&state.jobs.jobs, grant, what, &body).await;
         }
-        about_cluster(&state, what, is_https(&parts.headers)).await
+        let viewer = Viewer::of(&parts.headers, &parts.extensions);
+        about_cluster(&state, what, &viewer).await
     };
     let result = result.await;
     counted(&state.metrics, "v1", "cluster", result)
@@ -277,8 +306,8 @@ fn remotes(state: &ClusterState) -> serde_json::Value {
     }
 }
 
-async fn about_cluster(state: &ClusterFront, what: &str, is_https: bool) -> Result<Response> {
-    if let Some(answer) = from_map(state, &state.identity.id, what, is_https)? {
+async fn about_cluster(state: &ClusterFront, what: &str, viewer: &Viewer) -> Result<Response> {
+    if let Some(answer) = from_map(state, &state.identity.id, what, viewer)? {
         return Ok(answer);
     }
     let all = state.snapshot().await?;

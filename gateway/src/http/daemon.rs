@@ -3,13 +3,12 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use axum::Router;
 use axum::extract::State;
-use axum::http::{HeaderMap, StatusCode};
+use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use axum::routing::get;
 use forebay_client::PeerClient;
 use forebay_core::locks::MutexExt;
+use forebay_core::routes::operations;
 use forebay_core::state::{ClusterState, Node, NodeStatus, Role};
 use forebay_core::v1::headers as v1;
 use forebay_node::clock::unix_ns;
@@ -17,12 +16,12 @@ use forebay_node::identity::Identity;
 use forebay_node::maps::Maps;
 use forebay_node::metrics::Metrics;
 use forebay_node::reply::with_type;
+use forebay_node::routing::{GuardedRouter, RouteSet};
 
 use crate::cluster::leadership::{LeaderWatch, Leadership};
 use crate::meta::MetaLog;
 use crate::meta::group::Group;
 use crate::metric_sums::{self, ClusterGauge, Sums};
-use crate::raw_http;
 
 /// A target that does not return its metrics within this time is left out of the sums.
 const SCRAPE_WITHIN: Duration = Duration::from_secs(1);
@@ -31,6 +30,7 @@ const SCRAPE_WITHIN: Duration = Duration::from_secs(1);
 pub(crate) struct Daemon {
     pub(crate) maps: Maps,
     pub(crate) identity: Identity,
+    pub(crate) peer: PeerClient,
     pub(crate) metrics: Metrics,
     pub(crate) group: Group,
     pub(crate) leadership: LeaderWatch,
@@ -38,13 +38,16 @@ pub(crate) struct Daemon {
     pub(crate) sums: Arc<Mutex<Sums>>,
 }
 
-pub(crate) fn router(state: Daemon) -> Router {
-    Router::new()
-        .route("/healthz", get(|| async { "ok\n" }))
-        .route("/readyz", get(ready))
-        .route("/v1/health", get(health))
-        .route("/metrics", get(metrics))
-        .with_state(state)
+pub(crate) fn router(state: Daemon) -> GuardedRouter {
+    routes().with_state(state)
+}
+
+pub(crate) fn routes() -> RouteSet<Daemon> {
+    RouteSet::new()
+        .on(&operations::HEALTHZ, || async { "ok\n" })
+        .on(&operations::READYZ, ready)
+        .on(&operations::HEALTH, health)
+        .on(&operations::METRICS, metrics)
 }
 
 /// Ready once the cluster's state is known here and this gateway votes. A rolling restart of
@@ -72,13 +75,11 @@ async fn health(State(state): State<Daemon>) -> Response {
 /// cluster.
 async fn metrics(State(state): State<Daemon>) -> Response {
     let snapshot = state.maps.load();
-    let none = HeaderMap::new();
     let asked = snapshot.alive_targets().map(|node| {
-        let (none, peer) = (&none, &state.peer);
+        let page = state.peer.get_bytes(&node.url, "/metrics");
         async move {
-            let page = raw_http::get(peer, &node.url, "/metrics", none, SCRAPE_WITHIN).await;
-            let page = page.ok().filter(|page| page.status().is_success())?;
-            Some((node.id.to_string(), String::from_utf8_lossy(page.body()).into_owned()))
+            let (_, page) = tokio::time::timeout(SCRAPE_WITHIN, page).await.ok()?.ok()?;
+            Some((node.id.to_string(), String::from_utf8_lossy(&page).into_owned()))
         }
     });
     let answers = futures::future::join_all(asked).await;

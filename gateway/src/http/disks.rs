@@ -3,11 +3,10 @@
 use std::path::Path;
 
 use axum::Json;
-use axum::Router;
 use axum::extract::State;
 use axum::response::Response;
-use axum::routing::post;
 use forebay_core::intra::{DiskAction, DiskCommand, DiskUsage, NodeDiskCommand};
+use forebay_core::routes::native;
 use forebay_core::state::{Role, Summary};
 use forebay_core::v1::action::ActionMsg;
 use forebay_core::v1::query::Query;
@@ -15,6 +14,7 @@ use forebay_core::{Error, ErrorCode, NodeId, Result};
 use forebay_node::maps::Maps;
 use forebay_node::metrics::Metrics;
 use forebay_node::reply::json;
+use forebay_node::routing::{GuardedRouter, RouteSet};
 
 use super::counted;
 use crate::changes;
@@ -27,8 +27,12 @@ pub(crate) struct DisksFront {
     pub(crate) metrics: Metrics,
 }
 
-pub(crate) fn router(state: DisksFront) -> Router {
-    Router::new().route("/api/v1/disks", post(disks)).with_state(state)
+pub(crate) fn router(state: DisksFront) -> GuardedRouter {
+    routes().with_state(state)
+}
+
+pub(crate) fn routes() -> RouteSet<DisksFront> {
+    RouteSet::new().on(&native::DISKS, disks)
 }
 
 async fn disks(State(front): State<DisksFront>, Json(request): Json<NodeDiskCommand>) -> Response {

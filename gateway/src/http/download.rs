@@ -3,12 +3,14 @@
 
 use std::collections::BTreeMap;
 
-use axum::Router;
+use axum::Extension;
 use axum::body::Body;
 use axum::extract::{Path, State};
 use axum::response::Response;
-use axum::routing::{delete, get};
+use forebay_core::access::{Access, Scope};
 use forebay_core::download::{DownloadSpec, DownloadStatus, What, merge};
+use forebay_core::request::RequestContext;
+use forebay_core::routes::{On, v1_jobs as rules};
 use forebay_core::state::{Node, Summary};
 use forebay_core::v1::download::{
     Question, is_unknown, job_json, requested, status_json, unknown_download,
@@ -16,6 +18,7 @@ use forebay_core::v1::download::{
 use forebay_core::{Error, NodeId, Result};
 use forebay_node::metrics::Metrics;
 use forebay_node::reply::json;
+use forebay_node::routing::{GuardedRouter, RouteSet};
 use serde_json::Value;
 
 use super::{MAX_CONTROL, counted, done, read_body};
@@ -34,19 +37,26 @@ pub(crate) struct Downloads {
     pub(crate) metrics: Metrics,
 }
 
-pub(crate) fn router(state: Downloads) -> Router {
-    let all = get(show).post(start);
-    Router::new()
-        .route("/v1/download", all.clone())
-        .route("/v1/download/", all)
-        .route("/v1/download/{order}", delete(order))
-        .with_state(state)
+pub(crate) fn router(state: Downloads) -> GuardedRouter {
+    routes().with_state(state)
+}
+
+pub(crate) fn routes() -> RouteSet<Downloads> {
+    RouteSet::new()
+        .on(&rules::DOWNLOADS, show)
+        .on(&rules::DOWNLOAD, start)
+        .on(&rules::DOWNLOAD_ORDER, order)
 }
 
 /// `POST /v1/download`: the id of the job.
-async fn start(State(state): State<Downloads>, body: Body) -> Response {
+async fn start(
+    State(state): State<Downloads>,
+    Extension(about): Extension<RequestContext>,
+    body: Body,
+) -> Response {
     let result = async {
         let spec = requested(&read_body(body, MAX_CONTROL).await?, ids::mint("dnl-"))?;
+        check_access(&state, &spec, about.access())?;
         let found = state.route.bucket_or_new(&spec.bucket).await?;
         check_backend(&spec, &found)?;
         let nodes = targets::holders(&found.state, &found.info)?;
@@ -62,6 +72,26 @@ async fn start(State(state): State<Downloads>, body: Body) -> Response {
     };
     let result = result.await;
     counted(&state.metrics, "v1", "download", result)
+}
+
+/// Returns an error unless the sender may write each object of the download.
+fn check_access(state: &Downloads, spec: &DownloadSpec, access: &Access) -> Result<()> {
+    let (grant, bucket) = (rules::DOWNLOAD.row().of(access), &spec.bucket);
+    match &spec.what {
+        What::Objects(objects) => objects.iter().try_for_each(|(name, _)| {
+            grant.require(On::Destination, Scope::Object(bucket, name))
+        })?,
+        What::Range { subdir, .. } => {
+            grant.require(On::Destination, Scope::Prefix(bucket, subdir))?;
+        }
+        What::Backend { prefix, .. } => {
+            grant.require(On::Destination, Scope::Prefix(bucket, prefix))?;
+        }
+    }
+    if *access == Access::Open || bucket.is_remote() || state.route.known(bucket).is_ok() {
+        return Ok(());
+    }
+    grant.require(On::Created, Scope::Bucket(bucket))
 }
 
 fn check_backend(spec: &DownloadSpec, found: &Found) -> Result<()> {

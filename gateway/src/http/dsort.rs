@@ -1,40 +1,57 @@
 //! Jobs that sort shards, over v1: one target runs each job, and any gateway reports its status.
 
-use axum::Router;
+use axum::Extension;
 use axum::body::Body;
 use axum::extract::{RawQuery, State};
 use axum::response::Response;
-use axum::routing::{delete, get};
+use forebay_core::access::Scope;
 use forebay_core::job::{JobKind, JobSpec, JobStatus, Task};
+use forebay_core::request::RequestContext;
+use forebay_core::routes::{Grant, On, v1_jobs as rules};
 use forebay_core::v1::dsort::{self, Filter, job_json, metrics_json, unknown_dsort};
 use forebay_core::v1::query::Query;
 use forebay_core::{Error, ErrorCode, Result};
 use forebay_node::clock::unix_ns;
 use forebay_node::reply::{json, text};
+use forebay_node::routing::{GuardedRouter, RouteSet};
 
 use super::jobs::{JobsFront, own_id};
 use super::{MAX_CONTROL, counted, done, read_body};
 use crate::ids;
 use crate::job_control::JobFilter;
 
-pub(crate) fn router(state: JobsFront) -> Router {
-    let all = get(show).post(start).delete(remove);
-    Router::new()
-        .route(dsort::PATH, all.clone())
-        .route("/v1/sort/", all)
-        .route("/v1/sort/abort", delete(abort))
-        .with_state(state)
+pub(crate) fn router(state: JobsFront) -> GuardedRouter {
+    routes().with_state(state)
+}
+
+pub(crate) fn routes() -> RouteSet<JobsFront> {
+    RouteSet::new()
+        .on(&rules::SORTS, show)
+        .on(&rules::SORT, start)
+        .on(&rules::SORT_REMOVE, remove)
+        .on(&rules::SORT_ABORT, abort)
 }
 
 /// `POST /v1/sort[?id=…]` with a spec: returns the id of the job. It is being planned when this
 /// returns; if it cannot be planned, the job ends.
-async fn start(State(state): State<JobsFront>, RawQuery(query): RawQuery, body: Body) -> Response {
+async fn start(
+    State(state): State<JobsFront>,
+    Extension(about): Extension<RequestContext>,
+    RawQuery(query): RawQuery,
+    body: Body,
+) -> Response {
     let result = async {
         let cluster = state.route.state();
         let body = read_body(body, MAX_CONTROL).await?;
         // Seeds are shown in reports, and AIStore's have 63 bits.
         let seed = rand::random::<u64>() >> 1;
         let spec = dsort::requested(&body, &cluster.settings, seed)?;
+        let grant = rules::SORT.row().of(about.access());
+        grant.require(On::Source, Scope::Prefix(&spec.source, ""))?;
+        grant.require(On::Destination, Scope::Prefix(&spec.destination, ""))?;
+        if !cluster.buckets.values().any(|info| info.bucket == spec.destination) {
+            grant.require(On::Created, Scope::Bucket(&spec.destination))?;
+        }
         let id = own_id(query.as_deref(), "dsort")?.unwrap_or_else(|| ids::mint("srt-"));
         let source = state.route.bucket(&spec.source).await?;
         state.route.bucket_or_new(&spec.destination).await?;
@@ -51,16 +68,25 @@ async fn start(State(state): State<JobsFront>, RawQuery(query): RawQuery, body: 
 }
 
 /// `GET /v1/sort`: one job by `uuid`, target by target, or all jobs.
-async fn show(State(state): State<JobsFront>, RawQuery(query): RawQuery) -> Response {
+async fn show(
+    State(state): State<JobsFront>,
+    Extension(about): Extension<RequestContext>,
+    RawQuery(query): RawQuery,
+) -> Response {
     let result = async {
         let query = Query::parse(query.as_deref());
+        let grant = rules::SORTS.row().of(about.access());
         if let Some(id) = query.get("uuid") {
-            return Ok(json(&metrics_json(&find(&state, id).await?, unix_ns())));
+            let job = find(&state, id).await?;
+            if !grant.sees_job(&job) {
+                return Err(unknown_dsort(id));
+            }
+            return Ok(json(&metrics_json(&job, unix_ns())));
         }
         let wanted = Filter::new(query.get("regex"), query.flag("only_active"))?;
         let kind = JobFilter { kind: Some(JobKind::Dsort), ..JobFilter::default() };
         let mut jobs = state.jobs.list(&kind).await?;
-        jobs.retain(|job| wanted.matches(job));
+        jobs.retain(|job| wanted.matches(job) && grant.sees_job(job));
         let now = unix_ns();
         Ok(json(&jobs.iter().map(|job| job_json(job, now)).collect::<Vec<_>>()))
     };
@@ -69,9 +95,14 @@ async fn show(State(state): State<JobsFront>, RawQuery(query): RawQuery) -> Resp
 }
 
 /// `DELETE /v1/sort/abort?uuid=…`; a job that is over does not change.
-async fn abort(State(state): State<JobsFront>, RawQuery(query): RawQuery) -> Response {
+async fn abort(
+    State(state): State<JobsFront>,
+    Extension(about): Extension<RequestContext>,
+    RawQuery(query): RawQuery,
+) -> Response {
     let result = async {
-        let job = named(&state, query.as_deref()).await?;
+        let grant = rules::SORT_ABORT.row().of(about.access());
+        let job = named(&state, &grant, query.as_deref()).await?;
         state.jobs.stop(&JobFilter { id: job.id, ..JobFilter::default() }).await?;
         Ok(done())
     };
@@ -80,9 +111,14 @@ async fn abort(State(state): State<JobsFront>, RawQuery(query): RawQuery) -> Res
 }
 
 /// `DELETE /v1/sort?uuid=…`: removes a job that is over.
-async fn remove(State(state): State<JobsFront>, RawQuery(query): RawQuery) -> Response {
+async fn remove(
+    State(state): State<JobsFront>,
+    Extension(about): Extension<RequestContext>,
+    RawQuery(query): RawQuery,
+) -> Response {
     let result = async {
-        let job = named(&state, query.as_deref()).await?;
+        let grant = rules::SORT_REMOVE.row().of(about.access());
+        let job = named(&state, &grant, query.as_deref()).await?;
         if !job.is_over() {
             let text = format!("dsort process {} still in progress and cannot be removed", job.id);
             return Err(Error::invalid(text).hint("abort it first"));
@@ -94,9 +130,12 @@ async fn remove(State(state): State<JobsFront>, RawQuery(query): RawQuery) -> Re
     counted(&state.metrics, "v1", "dsort_remove", result)
 }
 
-async fn named(state: &JobsFront, query: Option<&str>) -> Result<JobStatus> {
+/// The job that the query names, if the sender may control it.
+async fn named(state: &JobsFront, grant: &Grant<'_>, query: Option<&str>) -> Result<JobStatus> {
     let query = Query::parse(query);
-    find(state, query.get("uuid").ok_or_else(|| unknown_dsort(""))?).await
+    let job = find(state, query.get("uuid").ok_or_else(|| unknown_dsort(""))?).await;
+    grant.require_job(job.as_ref().ok().and_then(|job| job.bucket.as_ref()))?;
+    job
 }
 
 async fn find(state: &JobsFront, id: &str) -> Result<JobStatus> {

@@ -1,42 +1,30 @@
 //! Easy URLs (§19): `/ais/BUCKET/OBJECT` and similar, for people with curl. Each is an alias of a
-//! v1 path and is served as that path.
+//! v1 path and is served as that path. `s3` is not among them: it is the S3 front.
 
-use axum::Router;
-use axum::extract::Request;
+use axum::extract::{Request, State};
 use axum::http::uri::PathAndQuery;
 use axum::http::{Method, Uri};
 use axum::response::{IntoResponse, Response};
-use axum::routing::any;
+use forebay_core::routes::v1_buckets::EASY;
 use forebay_core::v1::query::Query;
 use forebay_core::{Error, Provider, Result};
 use forebay_node::reply::Failure;
-use tower_service::Service;
+use forebay_node::routing::{GuardedRouter, RouteSet};
 
-/// First path elements of easy URLs: short names of providers. `s3` is not among them: it is the S3
-/// front.
-const SCHEMES: [&str; 4] = ["ais", "gs", "az", "ht"];
-
-/// Routes that are served by `v1`.
-pub(crate) fn router(v1: &Router) -> Router {
-    let v1 = v1.clone();
-    let easy = any(move |request: Request| {
-        let v1 = v1.clone();
-        async move { answer(v1, request).await }
-    });
-    SCHEMES.into_iter().fold(Router::new(), |router, scheme| {
-        router
-            .route(&format!("/{scheme}"), easy.clone())
-            .route(&format!("/{scheme}/"), easy.clone())
-            .route(&format!("/{scheme}/{{*rest}}"), easy.clone())
-    })
+/// Routes that are served by `v1`, whose rules apply to the request.
+pub(crate) fn router(v1: &GuardedRouter) -> GuardedRouter {
+    routes().with_state(v1.clone())
 }
 
-async fn answer(mut v1: Router, mut request: Request) -> Response {
+pub(crate) fn routes() -> RouteSet<GuardedRouter> {
+    RouteSet::new().on(&EASY, answer)
+}
+
+async fn answer(State(mut v1): State<GuardedRouter>, mut request: Request) -> Response {
     match rewritten(request.method(), request.uri()) {
         Ok(uri) => {
             *request.uri_mut() = uri;
-            let Ok(response) = v1.call(request).await;
-            response
+            v1.answer(request).await
         }
         Err(e) => Failure(e).into_response(),
     }

@@ -3,13 +3,12 @@
 
 use std::collections::BTreeMap;
 
-use axum::Router;
 use axum::body::Body;
 use axum::extract::{Path, RawQuery, State};
 use axum::http::{Method, Uri};
 use axum::response::Response;
-use axum::routing::{get, put};
 use forebay_core::etl::{Etl, EtlPart, EtlQuestion, Stage, check_name, etl_exists};
+use forebay_core::routes::{native, v1_jobs as rules, v1_objects::ETL_OBJECT};
 use forebay_core::state::Command;
 use forebay_core::v1::etl::{
     details_json, health_json, list_json, logs_json, pulled_object, requested,
@@ -19,6 +18,7 @@ use forebay_core::{Error, ErrorCode, NodeId, Result};
 use forebay_node::identity::Identity;
 use forebay_node::metrics::Metrics;
 use forebay_node::reply::{json, text};
+use forebay_node::routing::{GuardedRouter, RouteSet};
 use serde_json::Value;
 
 use super::{MAX_CONTROL, counted, done, read_body, redirect};
@@ -41,17 +41,22 @@ pub(crate) struct Etls {
     pub(crate) metrics: Metrics,
 }
 
-pub(crate) fn router(state: Etls) -> Router {
-    let all = put(init).get(list);
-    Router::new()
-        .route("/v1/etl", all.clone())
-        .route("/v1/etl/", all)
-        .route("/v1/etl/_object/{*name}", get(pulled))
-        .route("/v1/etl/{name}", get(view).delete(remove))
-        .route("/v1/etl/{name}/{what}", get(part).post(order))
-        .route("/v1/etl/{name}/logs/{target}", get(logs_of))
-        .route("/api/v1/etl", get(list).post(register))
-        .with_state(state)
+pub(crate) fn router(state: Etls) -> GuardedRouter {
+    routes().with_state(state)
+}
+
+pub(crate) fn routes() -> RouteSet<Etls> {
+    RouteSet::new()
+        .on(&rules::ETL_INIT, init)
+        .on(&rules::ETLS, list)
+        .on(&ETL_OBJECT, pulled)
+        .on(&rules::ETL, view)
+        .on(&rules::ETL_DELETE, remove)
+        .on(&rules::ETL_PART, part)
+        .on(&rules::ETL_ORDER, order)
+        .on(&rules::ETL_LOGS, logs_of)
+        .on(&native::ETLS, list)
+        .on(&native::ETL_INIT, register)
 }
 
 /// `PUT /v1/etl`: returns the id of the job that the transform runs as.

@@ -2,27 +2,23 @@
 //! log entries, decisions, the newest state, and the members of the group.
 
 use axum::extract::{Request, State};
-use axum::middleware::{self, Next};
-use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post};
-use axum::{Extension, Router};
+use axum::response::Response;
 use bytes::Bytes;
-use forebay_core::request::RequestContext;
+use forebay_core::routes::internal as rules;
 use forebay_core::state::{ClusterState, Command};
 use forebay_core::{Error, Result};
 use forebay_node::maps::Maps;
-use forebay_node::membership::{HEARTBEAT_PATH, INSTANCE_PATH, JOIN_PATH, LEAVE_PATH};
+use forebay_node::membership::{HEARTBEAT_PATH, JOIN_PATH, LEAVE_PATH};
 use forebay_node::reply::{Failure, json};
+use forebay_node::routing::{GuardedRouter, RouteSet};
 use serde::de::DeserializeOwned;
 
 use super::read_message;
 use crate::changes::Changes;
 use crate::cluster::membership::{FORWARDED_MARK, MembershipService};
-use crate::cluster::publish::STATE_PATH;
 use crate::meta::front::COMMAND_PATH;
 use crate::meta::group::Group;
-use crate::meta::network::{APPEND_PATH, SNAPSHOT_PATH, VOTE_PATH};
-use crate::meta::view::{ENTER_PATH, GROUP_PATH, REMOVE_PATH, REMOVED_PATH};
+use crate::meta::view::{ENTER_PATH, REMOVE_PATH, REMOVED_PATH};
 
 #[derive(Clone)]
 pub(crate) struct Internal {
@@ -34,34 +30,25 @@ pub(crate) struct Internal {
     pub(crate) instance: u64,
 }
 
-pub(crate) fn router(state: Internal) -> Router {
-    Router::new()
-        .route(JOIN_PATH, post(handle))
-        .route(HEARTBEAT_PATH, post(handle))
-        .route(LEAVE_PATH, post(handle))
-        .route(INSTANCE_PATH, get(instance))
-        .route(COMMAND_PATH, post(handle))
-        .route(STATE_PATH, post(handle))
-        .route(APPEND_PATH, post(raft))
-        .route(VOTE_PATH, post(raft))
-        .route(SNAPSHOT_PATH, post(raft))
-        .route(GROUP_PATH, get(group))
-        .route(ENTER_PATH, post(handle))
-        .route(REMOVE_PATH, post(handle))
-        .route(REMOVED_PATH, post(handle))
-        .layer(middleware::from_fn(nodes_only))
-        .with_state(state)
+pub(crate) fn router(state: Internal) -> GuardedRouter {
+    routes().with_state(state)
 }
 
-async fn nodes_only(
-    Extension(about): Extension<RequestContext>,
-    request: Request,
-    next: Next,
-) -> Response {
-    match about.require_node() {
-        Ok(()) => next.run(request).await,
-        Err(e) => Failure(e).into_response(),
-    }
+pub(crate) fn routes() -> RouteSet<Internal> {
+    RouteSet::new()
+        .on(&rules::JOIN, handle)
+        .on(&rules::HEARTBEAT, handle)
+        .on(&rules::LEAVE, handle)
+        .on(&rules::INSTANCE, instance)
+        .on(&rules::COMMAND, handle)
+        .on(&rules::STATE, handle)
+        .on(&rules::RAFT_APPEND, raft)
+        .on(&rules::RAFT_VOTE, raft)
+        .on(&rules::RAFT_SNAPSHOT, raft)
+        .on(&rules::RAFT_GROUP, group)
+        .on(&rules::RAFT_ENTER, handle)
+        .on(&rules::RAFT_REMOVE, handle)
+        .on(&rules::RAFT_REMOVED, handle)
 }
 
 async fn handle(State(state): State<Internal>, request: Request) -> Result<Response, Failure> {

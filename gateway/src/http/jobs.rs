@@ -1,12 +1,14 @@
 //! Jobs: the v1 requests (`what=status` and similar), start and stop, and Forebay's own paths.
 
-use axum::Router;
+use axum::Extension;
 use axum::body::Body;
 use axum::extract::{Path, RawQuery, State};
 use axum::response::Response;
-use axum::routing::{get, post};
+use forebay_core::access::Scope;
 use forebay_core::ishard::IshardSpec;
-use forebay_core::job::{JobKind, JobSpec};
+use forebay_core::job::{JobKind, JobSpec, JobStatus};
+use forebay_core::request::RequestContext;
+use forebay_core::routes::{Grant, On, native};
 use forebay_core::v1::action::{ActionMsg, lower_keys, parse_json};
 use forebay_core::v1::jobs::{snapshots_json, status_json, unknown_job};
 use forebay_core::v1::query::Query;
@@ -14,6 +16,7 @@ use forebay_core::{Bucket, Error, ErrorCode, NodeId, Result};
 use forebay_node::clock::unix_ns;
 use forebay_node::metrics::Metrics;
 use forebay_node::reply::{json, text};
+use forebay_node::routing::{GuardedRouter, RouteSet};
 use serde_json::Value;
 
 use super::{MAX_CONTROL, counted, done, read_body};
@@ -29,27 +32,60 @@ pub(crate) struct JobsFront {
     pub(crate) metrics: Metrics,
 }
 
-pub(crate) fn router(state: JobsFront) -> Router {
-    Router::new()
-        .route("/api/v1/ishard", post(ishard))
-        .route("/api/v1/jobs", get(all))
-        .route("/api/v1/jobs/{id}", get(one).delete(stop))
-        .with_state(state)
+pub(crate) fn router(state: JobsFront) -> GuardedRouter {
+    routes().with_state(state)
 }
 
-async fn all(State(state): State<JobsFront>) -> Response {
-    let result = state.jobs.list(&JobFilter::default()).await.map(|list| json(&list));
+pub(crate) fn routes() -> RouteSet<JobsFront> {
+    RouteSet::new()
+        .on(&native::ISHARD, ishard)
+        .on(&native::JOBS, all)
+        .on(&native::JOB, one)
+        .on(&native::JOB_STOP, stop)
+}
+
+async fn all(
+    State(state): State<JobsFront>,
+    Extension(about): Extension<RequestContext>,
+) -> Response {
+    let grant = native::JOBS.row().of(about.access());
+    let list = state.jobs.list(&JobFilter::default()).await;
+    let result = list.map(|list| json(&seen(&grant, list)));
     counted(&state.metrics, "api", "jobs", result)
 }
 
-async fn one(State(state): State<JobsFront>, Path(id): Path<String>) -> Response {
-    let result = state.jobs.status(&id).await.map(|status| json(&status));
+async fn one(
+    State(state): State<JobsFront>,
+    Extension(about): Extension<RequestContext>,
+    Path(id): Path<String>,
+) -> Response {
+    let grant = native::JOB.row().of(about.access());
+    let result = seen_job(&state.jobs, &grant, &id).await.map(|status| json(&status));
     counted(&state.metrics, "api", "job", result)
 }
 
-async fn stop(State(state): State<JobsFront>, Path(id): Path<String>) -> Response {
+/// The jobs that the sender sees.
+fn seen(grant: &Grant<'_>, mut list: Vec<JobStatus>) -> Vec<JobStatus> {
+    list.retain(|job| grant.sees_job(job));
+    list
+}
+
+/// The status of a job; one that the sender does not see counts as unknown.
+pub(super) async fn seen_job(jobs: &JobControl, grant: &Grant<'_>, id: &str) -> Result<JobStatus> {
+    let job = jobs.status(id).await?;
+    if grant.sees_job(&job) { Ok(job) } else { Err(unknown_job(id)) }
+}
+
+async fn stop(
+    State(state): State<JobsFront>,
+    Extension(about): Extension<RequestContext>,
+    Path(id): Path<String>,
+) -> Response {
     let result = async {
-        state.jobs.status(&id).await?;
+        let job = state.jobs.status(&id).await;
+        let bucket = job.as_ref().ok().and_then(|job| job.bucket.as_ref());
+        native::JOB_STOP.row().of(about.access()).require_job(bucket)?;
+        job?;
         state.jobs.stop(&JobFilter { id, ..JobFilter::default() }).await?;
         Ok(done())
     };
@@ -59,21 +95,37 @@ async fn stop(State(state): State<JobsFront>, Path(id): Path<String>) -> Respons
 
 /// `POST /api/v1/ishard[?id=…]` with the job's spec. With an id chosen by the client, a retry does
 /// not start a second job.
-async fn ishard(State(state): State<JobsFront>, RawQuery(query): RawQuery, body: Body) -> Response {
-    let result = start_ishard(&state, query.as_deref(), body).await;
+async fn ishard(
+    State(state): State<JobsFront>,
+    Extension(about): Extension<RequestContext>,
+    RawQuery(query): RawQuery,
+    body: Body,
+) -> Response {
+    let grant = native::ISHARD.row().of(about.access());
+    let result = start_ishard(&state, &grant, query.as_deref(), body).await;
     counted(&state.metrics, "api", "ishard", result)
 }
 
-async fn start_ishard(state: &JobsFront, query: Option<&str>, body: Body) -> Result<Response> {
+async fn start_ishard(
+    state: &JobsFront,
+    grant: &Grant<'_>,
+    query: Option<&str>,
+    body: Body,
+) -> Result<Response> {
     // Parsed in its original order: the order of an external key map is the order of its rules.
     let spec: IshardSpec = serde_json::from_slice(&read_body(body, MAX_CONTROL).await?)
         .map_err(|e| Error::invalid(format!("ishard: the job's spec cannot be read: {e}")))?;
     spec.check()?;
+    grant.require(On::Source, Scope::Prefix(&spec.source, &spec.prefix))?;
+    let results = Scope::Prefix(&spec.destination, &spec.destination_prefix);
+    grant.require(On::Destination, results)?;
     let id = own_id(query, "ishard")?.unwrap_or_else(|| ids::mint("ishard-"));
     let source = state.route.bucket(&spec.source).await?;
     match state.route.bucket(&spec.destination).await {
         // The bucket is created after the plan succeeds.
-        Err(e) if spec.create && e.code == ErrorCode::BucketNotFound => {}
+        Err(e) if spec.create && e.code == ErrorCode::BucketNotFound => {
+            grant.require(On::Created, Scope::Bucket(&spec.destination))?;
+        }
         Err(e) if e.code == ErrorCode::BucketNotFound => {
             return Err(e.hint("add --create, or make it first"));
         }
@@ -99,16 +151,15 @@ pub(super) fn own_id(query: Option<&str>, job: &str) -> Result<Option<String>> {
 }
 
 /// `PUT /v1/cluster`: of the many control actions of v1, start and stop of jobs.
-pub(crate) async fn control(State(state): State<JobsFront>, body: Body) -> Response {
+pub(crate) async fn control(state: &JobsFront, grant: Grant<'_>, action: &ActionMsg) -> Response {
     let result = async {
-        let body = read_body(body, MAX_CONTROL).await?;
-        let action = forebay_node::off_worker(body.len(), || ActionMsg::parse(&body))?;
         let question = Question::from_value(&action.value)?;
         match action.action.as_str() {
-            "start" => start(&state, &question).await,
+            "start" => start(state, &grant, &question).await,
             "stop" => {
                 // A request with neither a kind nor an id matches nothing, not everything.
                 if !question.kind_unknown && question.names_something() {
+                    check_stop(state, &grant, &question.filter).await?;
                     state.jobs.stop(&question.filter).await?;
                 }
                 Ok(done())
@@ -120,7 +171,18 @@ pub(crate) async fn control(State(state): State<JobsFront>, body: Body) -> Respo
     counted(&state.metrics, "v1", "control", result)
 }
 
-async fn start(state: &JobsFront, question: &Question) -> Result<Response> {
+/// Returns an error unless the sender may stop all jobs that match.
+async fn check_stop(state: &JobsFront, grant: &Grant<'_>, filter: &JobFilter) -> Result<()> {
+    if filter.id.is_empty() {
+        return grant.require_job(filter.bucket.as_ref());
+    }
+    let job = state.jobs.status(&filter.id).await;
+    // An unknown job counts as one on the whole cluster, so that its sender learns nothing of it.
+    grant.require_job(job.ok().and_then(|job| job.bucket).as_ref())
+}
+
+async fn start(state: &JobsFront, grant: &Grant<'_>, question: &Question) -> Result<Response> {
+    grant.require_job(question.filter.bucket.as_ref())?;
     let kind = question.filter.kind.ok_or_else(|| match question.kind.as_str() {
         "" => Error::invalid("start: the job's kind is missing"),
         kind => Error::invalid(format!("unknown job kind \"{kind}\"")),
@@ -140,11 +202,13 @@ async fn start(state: &JobsFront, question: &Question) -> Result<Response> {
             Ok(text(state.jobs.launch(spec, targets::alive(&now)?).await?))
         }
         JobKind::Rebalance => {
+            grant.require_job(None)?;
             // A "g" and a number, the form that clients know.
             spec.id = format!("g{}", unix_ns());
             Ok(text(state.jobs.launch(spec, targets::all_members(&now)?).await?))
         }
         JobKind::Resilver => {
+            grant.require_job(None)?;
             let id = question.filter.node.as_ref().ok_or_else(|| {
                 Error::unsupported("resilver runs on one target, which the request must name")
             })?;
@@ -181,7 +245,12 @@ fn needs_bucket(kind: JobKind) -> Error {
 }
 
 /// `GET /v1/cluster?what=…` for the four questions about jobs.
-pub(crate) async fn answer(jobs: &JobControl, what: &str, body: &[u8]) -> Result<Response> {
+pub(crate) async fn answer(
+    jobs: &JobControl,
+    grant: Grant<'_>,
+    what: &str,
+    body: &[u8],
+) -> Result<Response> {
     let question = if body.is_empty() {
         Question::default()
     } else {
@@ -190,11 +259,11 @@ pub(crate) async fn answer(jobs: &JobControl, what: &str, body: &[u8]) -> Result
     let filter = &question.filter;
     let list = async || match question.kind_unknown {
         true => Ok(Vec::new()),
-        false => jobs.list(filter).await,
+        false => jobs.list(filter).await.map(|list| seen(&grant, list)),
     };
     match what {
         "status" if !filter.id.is_empty() => {
-            Ok(json(&status_json(&jobs.status(&filter.id).await?)))
+            Ok(json(&status_json(&seen_job(jobs, &grant, &filter.id).await?)))
         }
         "status" => match list().await?.first() {
             Some(latest) => Ok(json(&status_json(latest))),
@@ -204,6 +273,7 @@ pub(crate) async fn answer(jobs: &JobControl, what: &str, body: &[u8]) -> Result
         "running_all" => {
             let all = JobFilter { running_only: false, ..filter.clone() };
             let all = if question.kind_unknown { vec![] } else { jobs.list(&all).await? };
+            let all = seen(&grant, all);
             let now = unix_ns();
             let running = all.iter().filter(|s| !s.is_over() || s.is_in_idle_grace(now));
             let names = running.map(|s| format!("{}[{}]", s.kind.v1_kind(), s.id));
@@ -211,6 +281,7 @@ pub(crate) async fn answer(jobs: &JobControl, what: &str, body: &[u8]) -> Result
         }
         "qryxstats" => {
             let mut parts = jobs.by_target(filter).await?;
+            parts.values_mut().for_each(|list| list.retain(|job| grant.sees_job(job)));
             if question.kind_unknown {
                 parts.values_mut().for_each(Vec::clear);
             }

@@ -5,6 +5,7 @@ pub(crate) mod api;
 pub(crate) mod backend_access;
 pub(crate) mod batch;
 pub(crate) mod bill;
+mod bucket_call;
 mod bucket_jobs;
 pub(crate) mod buckets;
 pub(crate) mod cluster;
@@ -21,13 +22,16 @@ mod list_stream;
 pub(crate) mod node_status;
 mod object_jobs;
 pub(crate) mod objects;
+pub(crate) mod openapi;
 mod removal;
 pub(crate) mod summary;
 
 use axum::body::Body;
-use axum::http::{HeaderName, HeaderValue, Method, StatusCode, Uri, header};
+use axum::http::{Extensions, HeaderName, HeaderValue, Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
+use forebay_core::access::Access;
+use forebay_core::request::RequestContext;
 use forebay_core::settings::{NO_EFFECT_HEADER, no_effect_value};
 use forebay_core::{Error, Result};
 use forebay_node::auth;
@@ -38,6 +42,12 @@ use forebay_node::reply::Failure;
 
 /// Maximum bytes of a control message: a job may name many objects.
 pub(crate) const MAX_CONTROL: usize = 64 << 20;
+
+/// The rights of the sender of a request.
+pub(crate) fn access_of(extensions: &Extensions) -> Access {
+    let about = extensions.get::<RequestContext>();
+    about.map_or(Access::Anonymous, |about| about.access().clone())
+}
 
 /// Counts an answer and formats a failure.
 pub(crate) fn counted(
@@ -96,4 +106,45 @@ pub(crate) fn naming_no_effect(mut answer: Response, names: &[String]) -> Respon
         }
     }
     answer
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use forebay_core::routes::{Rule, table};
+
+    use super::*;
+
+    fn served() -> Vec<&'static Rule> {
+        [
+            objects::routes().rules(),
+            buckets::routes().rules(),
+            batch::routes().rules(),
+            jobs::routes().rules(),
+            dsort::routes().rules(),
+            etl::routes().rules(),
+            download::routes().rules(),
+            backend_access::routes().rules(),
+            bill::routes().rules(),
+            disks::routes().rules(),
+            cluster::routes().rules(),
+            api::routes().rules(),
+            openapi::routes().rules(),
+            internal::routes().rules(),
+            daemon::routes().rules(),
+            easy_url::routes().rules(),
+        ]
+        .concat()
+    }
+
+    #[test]
+    fn every_route_of_gateways_has_one_handler() {
+        let name = |rule: &&'static Rule| (rule.verb.name(), rule.paths[0]);
+        let served: Vec<_> = served().iter().map(name).collect();
+        let is_here = |rule: &&'static Rule| rule.is_of_gateways() && !rule.is_of_s3();
+        let table: BTreeSet<_> = table().filter(is_here).map(|rule| name(&rule)).collect();
+        assert_eq!(served.iter().copied().collect::<BTreeSet<_>>(), table);
+        assert_eq!(served.len(), table.len());
+    }
 }

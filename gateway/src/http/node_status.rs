@@ -1,5 +1,6 @@
 //! The v1 view of a node (§4.4), from its report.
 
+use forebay_core::access::Access;
 use forebay_core::intra::{ClusterInfo, DiskStatus, NodeInfo};
 use forebay_core::state::{ClusterState, Node, Role};
 use forebay_core::v1::cluster::node_json;
@@ -149,10 +150,10 @@ pub(crate) fn sysinfo(report: &NodeInfo) -> Value {
     sysinfo
 }
 
-/// `what=bmd`: provider → namespace → bucket → properties.
-pub(crate) fn bmd(state: &ClusterState) -> Value {
+/// `what=bmd`: provider → namespace → bucket → properties, of the buckets that the sender sees.
+pub(crate) fn bmd(state: &ClusterState, access: &Access) -> Value {
     let mut providers = serde_json::Map::new();
-    for info in state.buckets.values() {
+    for info in state.buckets.values().filter(|info| access.sees(&info.bucket)) {
         let ns = &info.bucket.namespace;
         let namespaces =
             providers.entry(info.bucket.provider.as_str()).or_insert_with(|| json!({}));
@@ -182,7 +183,7 @@ mod tests {
             let create = Command::CreateBucket { info: Box::new(info), now_ns: 1 };
             state.apply(i as u64 + 1, create).unwrap();
         }
-        let bmd = bmd(&state);
+        let bmd = bmd(&state, &Access::Open);
         assert_eq!(bmd["providers"]["ais"]["@#"].as_object().unwrap().len(), 2);
         assert_eq!(bmd["providers"]["aws"]["@#"]["c"]["provider"], "aws");
         assert_eq!(bmd["version"], "3");

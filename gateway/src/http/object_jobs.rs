@@ -3,7 +3,10 @@
 
 use axum::http::request::Parts;
 use axum::response::Response;
+use forebay_core::access::{Access, Scope};
 use forebay_core::intra::{PromoteRequest, PromoteScan};
+use forebay_core::routes::On;
+use forebay_core::routes::v1_objects::POST;
 use forebay_core::state::Node;
 use forebay_core::v1::action::ActionMsg;
 use forebay_core::v1::object::{BlobArgs, PromoteArgs};
@@ -12,7 +15,7 @@ use forebay_core::{Error, ErrorCode, ObjectName, Result};
 use forebay_node::reply::text;
 
 use super::objects::Objects;
-use super::redirect;
+use super::{access_of, auth, redirect};
 use crate::ids;
 use crate::route::Found;
 use crate::targets;
@@ -25,18 +28,27 @@ pub(super) async fn on_bucket(
     state: &Objects,
     parts: &Parts,
     action: &ActionMsg,
+    body: &[u8],
 ) -> Result<Response> {
     let (bucket, _) = split_path(parts.uri.path(), "objects")?;
     let bucket = Query::parse(parts.uri.query()).bucket(&bucket)?;
+    let unknown = || {
+        let text = format!("unknown action \"{}\" on objects", action.action);
+        Error::invalid(text)
+    };
+    let access = access_of(&parts.extensions);
+    let grant = POST.action(&action.action).ok_or_else(unknown)?.of(&access);
     match action.action.as_str() {
         "promote" => {
             let args = PromoteArgs::parse(&action.name, &action.value)?;
+            grant.require(On::Destination, Scope::Prefix(&bucket, &args.object))?;
             let found = state.route.bucket(&bucket).await?;
             Ok(text(promote(state, &found, args).await?))
         }
         "blob-download" => {
             let object = ObjectName::new(&action.name)?;
             BlobArgs::from_value(&action.value)?;
+            grant.require(On::Selected, Scope::Object(&bucket, object.as_str()))?;
             let found = state.route.bucket(&bucket).await?;
             if !found.info.has_backend() {
                 return Err(Error::invalid(format!(
@@ -46,9 +58,13 @@ pub(super) async fn on_bucket(
                 .hint("all of a native bucket is here"));
             }
             let owner = found.owner(object.as_str())?;
-            redirect(&state.identity, found.state.version, &parts.method, &parts.uri, &owner.url)
+            let uri = match access {
+                Access::Open => parts.uri.clone(),
+                _ => auth::with_body(&parts.uri, body)?,
+            };
+            redirect(&state.identity, found.state.version, &parts.method, &uri, &owner.url)
         }
-        other => Err(Error::invalid(format!("unknown action \"{other}\" on objects"))),
+        _ => Err(unknown()),
     }
 }
 

@@ -3,14 +3,14 @@
 
 use std::time::Duration;
 
-use axum::Router;
 use axum::body::{Body, HttpBody};
 use axum::extract::{Request, State};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, Method, header};
 use axum::response::Response;
-use axum::routing::{MethodRouter, get, post};
+use forebay_core::access::Access;
 use forebay_core::origin::Origin;
+use forebay_core::routes::{Rule, native, v1_objects as rules};
 use forebay_core::v1::action::ActionMsg;
 use forebay_core::v1::archive::ArchiveQuery;
 use forebay_core::v1::object::CopyArgs;
@@ -19,9 +19,10 @@ use forebay_core::{ObjectName, Provider, Result};
 use forebay_node::identity::Identity;
 use forebay_node::lifecycle::Lifecycle;
 use forebay_node::metrics::Metrics;
+use forebay_node::routing::{GuardedRouter, RouteSet};
 use http_body_util::BodyExt;
 
-use super::{MAX_CONTROL, counted, object_jobs, read_body, redirect};
+use super::{MAX_CONTROL, access_of, auth, counted, object_jobs, read_body, redirect};
 use crate::route::Route;
 use crate::targets::Targets;
 
@@ -37,20 +38,20 @@ pub(crate) struct Objects {
     pub(crate) lifecycle: Lifecycle,
 }
 
-pub(crate) fn router(state: Objects) -> Router {
-    let methods = MethodRouter::new()
-        .get(handle)
-        .head(handle)
-        .put(handle)
-        .post(handle)
-        .delete(handle)
-        .patch(handle);
-    Router::new()
-        .route("/v1/objects", post(on_bucket))
-        .route("/v1/objects/", post(on_bucket))
-        .route("/v1/objects/{*name}", methods)
-        .route("/api/v1/shard/{*name}", get(shard_index))
-        .with_state(state)
+pub(crate) fn router(state: Objects) -> GuardedRouter {
+    routes().with_state(state)
+}
+
+pub(crate) fn routes() -> RouteSet<Objects> {
+    RouteSet::new()
+        .on(&rules::GET, handle)
+        .on(&rules::HEAD, handle)
+        .on(&rules::PUT, handle)
+        .on(&rules::POST, handle)
+        .on(&rules::DELETE, handle)
+        .on(&rules::PATCH, handle)
+        .on(&rules::BUCKET_POST, on_bucket)
+        .on(&native::SHARD, shard_index)
 }
 
 async fn handle(State(state): State<Objects>, request: Request) -> Response {
@@ -61,6 +62,12 @@ async fn handle(State(state): State<Objects>, request: Request) -> Response {
         return on_bucket(State(state), Request::from_parts(parts, body)).await;
     }
     let op = parts.method.as_str().to_ascii_lowercase();
+    if access_of(&parts.extensions) != Access::Open
+        && let Some(rule) = rule_of_actions(&parts.method)
+    {
+        let result = send_on_action(&state, rule, parts, body).await;
+        return counted(&state.metrics, "v1", &op, result);
+    }
     let result = send_on(&state, &parts).await;
     drain(&state.lifecycle, &parts.headers, body);
     counted(&state.metrics, "v1", &op, result)
@@ -72,10 +79,39 @@ async fn on_bucket(State(state): State<Objects>, request: Request) -> Response {
     let result = async {
         let body = read_body(body, MAX_CONTROL).await?;
         let action = forebay_node::off_worker(body.len(), || ActionMsg::parse(&body))?;
-        object_jobs::on_bucket(&state, &parts, &action).await
+        object_jobs::on_bucket(&state, &parts, &action, &body).await
     };
     let result = result.await;
     counted(&state.metrics, "v1", "post", result)
+}
+
+/// The rule of a method whose action is in the body.
+fn rule_of_actions(method: &Method) -> Option<&'static Rule> {
+    match *method {
+        Method::POST => Some(&rules::POST),
+        Method::DELETE => Some(&rules::DELETE),
+        _ => None,
+    }
+}
+
+/// Redirects an action on an object of a cluster with users. The redirect is for this body only,
+/// because the target does not get the token of the user.
+async fn send_on_action(
+    state: &Objects,
+    rule: &'static Rule,
+    mut parts: Parts,
+    body: Body,
+) -> Result<Response> {
+    let body = read_body(body, MAX_CONTROL).await?;
+    let action = match body.is_empty() {
+        true => ActionMsg::default(),
+        false => forebay_node::off_worker(body.len(), || ActionMsg::parse(&body))?,
+    };
+    let (bucket, object) = split_path(parts.uri.path(), "objects")?;
+    let bucket = Query::parse(parts.uri.query()).bucket(&bucket)?;
+    rule.require_action(&access_of(&parts.extensions), &bucket, &object, &action)?;
+    parts.uri = auth::with_body(&parts.uri, &body)?;
+    send_on(state, &parts).await
 }
 
 async fn send_on(state: &Objects, parts: &Parts) -> Result<Response> {

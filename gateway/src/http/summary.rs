@@ -5,7 +5,9 @@
 
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
+use forebay_core::access as rights;
 use forebay_core::list_page::Detail;
+use forebay_core::routes::{Grant, On};
 use forebay_core::v1::action::lower_keys;
 use forebay_core::v1::headers as v1;
 use forebay_core::v1::list::MAX_PAGE;
@@ -68,6 +70,7 @@ pub(crate) async fn all(
     targets: &Targets,
     query: &Query,
     value: &Value,
+    grant: Grant<'_>,
 ) -> Result<Response> {
     let provider: Option<Provider> = query.get("provider").map(str::parse).transpose()?;
     let (uuid, scope) = asked(value)?;
@@ -82,10 +85,27 @@ pub(crate) async fn all(
         if list::is_system(bucket) || provider.is_some_and(|p| p != bucket.provider) {
             continue;
         }
+        if !grant.has(On::Selected, rights::Scope::Prefix(bucket, &scope.prefix)) {
+            continue;
+        }
         let found = Found { state: state.clone(), info: info.clone() };
         summaries.push(count(targets, &found, &scope).await?);
     }
     Ok(json(&summaries))
+}
+
+/// The prefix of the objects that a summary counts.
+pub(crate) fn prefix_of(value: &Value) -> Result<String> {
+    let (uuid, scope) = asked(value)?;
+    Ok(if uuid.is_empty() { scope.prefix } else { Scope::from_id(&uuid)?.prefix })
+}
+
+/// The same for [`info`].
+pub(crate) fn prefix_of_info(prefix: &str, query: &Query) -> Result<String> {
+    match query.get("uuid") {
+        None => Ok(prefix.to_owned()),
+        Some(id) => Ok(Scope::from_id(id)?.prefix),
+    }
 }
 
 /// The id of a continued request, or the scope of a new one.

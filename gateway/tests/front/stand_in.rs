@@ -5,17 +5,18 @@ use std::sync::{Arc, Mutex};
 
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
-use axum::routing::{delete, get, post};
-use axum::{Json, Router};
+
+use axum::Json;
 use forebay_client::PeerClient;
 use forebay_core::NodeId;
 use forebay_core::config::{LimitsConfig, S3Config};
 use forebay_core::intra::{
-    BACKEND_LIST_PATH, BackendHeadRequest, BackendListRequest, LIST_PATH, ListPage, ListRequest,
-    NodeUsage,
+    BackendHeadRequest, BackendListRequest, ListPage, ListRequest, NodeUsage,
 };
 use forebay_core::job::{JobSpec, JobState, JobStatus};
 use forebay_core::object::ListEntry;
+use forebay_core::routes::internal as rules;
+use forebay_core::routes::operations::METRICS;
 use forebay_core::sign::{ClusterSecret, Signer};
 use forebay_core::state::Role;
 use forebay_node::edge::Edge;
@@ -24,6 +25,7 @@ use forebay_node::lifecycle::Lifecycle;
 use forebay_node::listener::Routes;
 use forebay_node::maps::Maps;
 use forebay_node::reply::Failure;
+use forebay_node::routing::{GuardedRouter, RouteSet};
 use forebay_node::{listener, membership};
 use serde_json::Value;
 
@@ -105,15 +107,17 @@ fn page(
     ListPage { entries, more: rest.next().is_some() }
 }
 
-fn router(holds: Arc<Mutex<Holdings>>) -> Router {
-    Router::new()
-        .route(LIST_PATH, post(list))
-        .route("/internal/v1/backend/head", post(backend_head))
-        .route(BACKEND_LIST_PATH, post(backend_list))
-        .route("/internal/v1/job", post(start_job).get(jobs))
-        .route("/internal/v1/job/{id}", get(job).delete(stop_job))
-        .route("/internal/v1/bucket/{id}", delete(drop_bucket))
-        .route("/metrics", get(|| async { "forebay_get_bytes_total{result=\"hit\"} 5\n" }))
+fn router(holds: Arc<Mutex<Holdings>>) -> GuardedRouter {
+    RouteSet::new()
+        .on(&rules::LIST, list)
+        .on(&rules::BACKEND_HEAD, backend_head)
+        .on(&rules::BACKEND_LIST, backend_list)
+        .on(&rules::JOB_START, start_job)
+        .on(&rules::JOBS, jobs)
+        .on(&rules::JOB, job)
+        .on(&rules::JOB_STOP, stop_job)
+        .on(&rules::BUCKET_DROP, drop_bucket)
+        .on(&METRICS, || async { "forebay_get_bytes_total{result=\"hit\"} 5\n" })
         .with_state(holds)
 }
 

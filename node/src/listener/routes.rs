@@ -12,6 +12,7 @@ use tower_service::Service;
 
 use super::{Handler, Peer};
 use crate::reply::Failure;
+use crate::routing::GuardedRouter;
 
 /// Maximum bytes of an extractor's error text.
 const MAX_REJECTION: usize = 8 << 10;
@@ -21,7 +22,8 @@ const MAX_REJECTION: usize = 8 << 10;
 pub struct Routes(Router);
 
 impl Routes {
-    pub fn new(router: Router, role: Role) -> Self {
+    pub fn new(router: GuardedRouter, role: Role) -> Self {
+        let router = router.into_inner();
         Self(match role {
             Role::Gateway => router.fallback(unknown_to_gateway),
             Role::Target => router.fallback(unknown_to_target),

@@ -13,9 +13,12 @@ use forebay_core::cloud_rules::CloudRules;
 use forebay_core::job::JobKind;
 use forebay_core::name::{MAX_OBJECT_NAME, check_length};
 use forebay_core::request::{Caller, RequestContext};
+use forebay_core::routes::native::BATCH;
+use forebay_core::routes::v1_objects::MOSS;
 use forebay_core::v1::batch::{MossRequest, MossResponse};
 use forebay_core::v1::query::{Query, decode_path};
 use forebay_core::{Error, Result};
+use forebay_node::auth;
 use forebay_node::listener::Hangup;
 use forebay_node::metrics::result_of;
 use forebay_node::off_worker;
@@ -23,7 +26,7 @@ use forebay_node::reply::Failure;
 use futures::stream::{self, BoxStream};
 use futures::{Stream, StreamExt};
 
-use super::{Context, MAX_JSON, Shared};
+use super::{Context, MAX_JSON, Shared, access_of};
 use crate::batch::assembler::Assembler;
 use crate::batch::budget::{RequestMemory, Sender, Share};
 use crate::batch::output::content_type;
@@ -43,7 +46,7 @@ pub(super) async fn native(
 }
 
 async fn answer_native(context: &Context, request: Request) -> Result<Response> {
-    let (sender, hangup) = (sender(&request), hangup(&request));
+    let (sender, hangup, access) = (sender(&request), hangup(&request), access_of(&request));
     let loader = loader(context, request.headers())?;
     let (body, memory) = whole_body(context, request, "batch").await?;
     let share = context.batches.admit(sender, memory, hangup).await?;
@@ -54,6 +57,11 @@ async fn answer_native(context: &Context, request: Request) -> Result<Response> 
     for entry in &request.entries {
         check_length("archpath of an entry", &entry.archpath, MAX_OBJECT_NAME)?;
     }
+    // An entry whose bucket is not in the list fails by itself.
+    let named = request.entries.iter().filter_map(|entry| {
+        Some((request.buckets.get(entry.bucket as usize)?, entry.name.as_str()))
+    });
+    BATCH.row().of(&access).require_entries(named)?;
     drop(body);
     let stream = native::answer(loader, request, share, &context.lifecycle);
     Ok(body_of(CONTENT_TYPE, stream))
@@ -72,6 +80,8 @@ pub(super) async fn moss(
 async fn answer_moss(context: &Context, request: Request) -> Result<Response> {
     let query = Query::parse(request.uri().query());
     let path = request.uri().path().to_owned();
+    let about = request.extensions().get::<RequestContext>();
+    let caller = about.map_or(Caller::Anonymous, RequestContext::caller);
     let default = match path.strip_prefix("/v1/ml/moss").unwrap_or("").trim_matches('/') {
         "" => None,
         rest => {
@@ -79,14 +89,17 @@ async fn answer_moss(context: &Context, request: Request) -> Result<Response> {
             Some(query.bucket(&decode_path(bucket)?)?)
         }
     };
-    let (sender, hangup) = (sender(&request), hangup(&request));
+    let (sender, hangup, access) = (sender(&request), hangup(&request), access_of(&request));
     let loader = loader(context, request.headers())?;
     let (bytes, memory) = whole_body(context, request, "moss").await?;
     let share = Arc::new(context.batches.admit(sender, memory, hangup).await?);
+    auth::check_body(caller, &query, &bytes)?;
     let moss = off_worker(bytes.len(), || MossRequest::parse(&bytes))?;
     let format = moss.format()?;
     let entries = off_worker(bytes.len(), || moss.resolve(default.as_ref()))?;
     drop(bytes);
+    let named = entries.iter().map(|entry| (&entry.bucket, entry.name.as_str()));
+    MOSS.row().of(&access).require_entries(named)?;
     let state = context.maps.load();
     let mut known = None;
     for entry in &entries {

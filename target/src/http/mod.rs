@@ -19,16 +19,16 @@ mod uploads;
 
 use std::sync::Arc;
 
-use axum::extract::{DefaultBodyLimit, Request, State};
+use axum::extract::Request;
+use axum::handler::Handler as AxumHandler;
 use axum::http::{HeaderMap, HeaderName, Uri};
-use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{delete, get, post, put};
-use axum::{Extension, Router};
 use forebay_client::PeerClient;
 use forebay_core::Result;
-use forebay_core::intra::{BACKEND_LIST_PATH, LIST_PATH, MAP_HEADER};
+use forebay_core::access::Access;
+use forebay_core::intra::MAP_HEADER;
 use forebay_core::request::{RequestContext, Route};
+use forebay_core::routes::{Rule, internal, native, operations, v1_cluster, v1_objects};
 use forebay_core::state::Role;
 use forebay_core::v1::query::Query;
 use forebay_node::auth::REDIRECT_VERSION;
@@ -36,9 +36,11 @@ use forebay_node::identity::Identity;
 use forebay_node::lifecycle::Lifecycle;
 use forebay_node::listener::{Answer, Asked, Direct, Handler, Peer, Routes, Take};
 use forebay_node::maps::Maps;
-use forebay_node::membership::{INSTANCE_PATH, Refresher};
+use forebay_node::membership::Refresher;
 use forebay_node::metrics::Metrics;
 use forebay_node::reply::Failure;
+use forebay_node::routing::{GuardedRouter, RouteSet};
+use futures::future::BoxFuture;
 
 use crate::batch::budget::Budget;
 use crate::disks::DiskAdmin;
@@ -46,7 +48,7 @@ use crate::download::Downloads;
 use crate::etl::Etls;
 use crate::job::Jobs;
 use crate::job::build::builds::Builds;
-use crate::object::{ENSURE_PATH, ObjectService, READ_PATH, SEND_VERSIONS_PATH};
+use crate::object::ObjectService;
 use crate::promote::Promotions;
 use crate::s3::{self, S3};
 use crate::shard::Shards;
@@ -131,81 +133,100 @@ impl Handler for Front {
 }
 
 /// All routes but those of objects.
-fn router(context: Shared) -> Router {
-    let data = Router::new()
-        .route("/v1/ml/moss", get(batch::moss))
-        .route("/v1/ml/moss/{*rest}", get(batch::moss))
-        .route("/api/v1/batch", post(batch::native))
-        .route("/api/v1/shard/{*name}", get(shard::index))
-        .layer(middleware::from_fn_with_state(context.clone(), catch_up));
-    let state = Router::new()
-        .route("/internal/v1/state", post(intra::state))
-        .route(INSTANCE_PATH, get(intra::instance))
-        .layer(middleware::from_fn(nodes_only));
-    let internal = Router::new()
-        .route(LIST_PATH, post(intra::list))
-        .route("/internal/v1/uploads", post(uploads::list))
-        .route("/internal/v1/backend/head", post(intra::backend_head))
-        .route(BACKEND_LIST_PATH, post(intra::backend_list))
-        .route("/internal/v1/backend/changes", post(intra::backend_changes))
-        .route("/internal/v1/backend/access", post(intra::backend_access))
-        .route("/internal/v1/backend/bill", post(intra::backend_bill))
-        .route("/internal/v1/job", post(intra::start_job).get(intra::jobs))
-        .route("/internal/v1/job/{id}", get(intra::job).delete(intra::stop_job))
-        .route("/internal/v1/disks", post(intra::disks))
-        .route("/internal/v1/job/{id}/forget", post(intra::forget_job))
-        .route("/internal/v1/stop", post(intra::stop))
-        .route("/internal/v1/copy/look", post(copies::look))
-        .route("/internal/v1/copy/survey", post(copies::survey))
-        .route("/internal/v1/copy/peek", post(copies::peek))
-        .route("/internal/v1/copy/send", post(copies::send))
-        .route(SEND_VERSIONS_PATH, post(copies::send_versions))
-        .route("/internal/v1/copy/remove", post(copies::remove))
-        .route(ENSURE_PATH, post(copies::ensure))
-        .route(READ_PATH, post(copies::slice))
-        .route("/internal/v1/copies/{*name}", put(copies::take))
-        .route("/internal/v1/shard/build", post(intra::start_build))
-        .route("/internal/v1/shard/build/{id}", get(intra::build).delete(intra::stop_build))
-        .route("/internal/v1/shard/build/{id}/publish", post(intra::publish_build))
-        .route("/internal/v1/shard/hold", post(intra::hold_builds))
-        .route("/internal/v1/shard/unpack", post(intra::unpack))
-        .route("/internal/v1/inventory/create", post(inventory::create))
-        .route("/internal/v1/inventory/info", post(inventory::info))
-        .route("/internal/v1/inventory/page", post(inventory::page))
-        .route("/internal/v1/inventory/destroy", post(inventory::destroy))
-        .route("/internal/v1/bucket/{id}", delete(intra::drop_bucket))
-        .route(
-            "/internal/v1/objects/{*name}",
-            put(object_actions::accept).delete(object_actions::remove),
-        )
-        .route("/internal/v1/promote", post(promote::start))
-        .route("/internal/v1/promote/scan", post(promote::scan))
-        .route("/internal/v1/etl", post(etl::check))
-        .route("/internal/v1/etl/part", post(etl::part))
-        .route("/internal/v1/download", post(download::start).get(download::all))
-        .route("/internal/v1/download/{id}", get(download::one).delete(download::remove))
-        .route("/internal/v1/download/{id}/abort", post(download::abort))
-        .layer(middleware::from_fn_with_state(context.clone(), catch_up))
-        .layer(middleware::from_fn(nodes_only));
-    Router::new()
-        .merge(data)
-        .merge(internal)
-        .merge(state)
-        .route("/v1/etl/_object/{*name}", get(etl::pulled))
-        .route("/v1/daemon", get(daemon::daemon))
-        .route("/v1/health", get(daemon::health))
-        .route("/healthz", get(|| async { "ok\n" }))
-        .route("/readyz", get(daemon::ready))
-        .route("/metrics", get(daemon::metrics))
-        .layer(DefaultBodyLimit::max(MAX_JSON))
-        .with_state(context)
+fn router(context: Shared) -> GuardedRouter {
+    routes().with_state(context).with_body_limit(MAX_JSON)
 }
 
-async fn catch_up(State(context): State<Shared>, request: Request, next: Next) -> Response {
-    match caught_up(&context, request.headers(), request.uri()).await {
-        Ok(()) => next.run(request).await,
-        Err(e) => Failure(e).into_response(),
+fn routes() -> RouteSet<Shared> {
+    RouteSet::new()
+        .on(&v1_objects::MOSS, Current(batch::moss))
+        .on(&native::BATCH, Current(batch::native))
+        .on(&native::SHARD, Current(shard::index))
+        .on(&internal::STATE, intra::state)
+        .on(&internal::INSTANCE, intra::instance)
+        .on(&v1_objects::ETL_OBJECT, etl::pulled)
+        .on(&v1_cluster::DAEMON, daemon::daemon)
+        .on(&operations::HEALTH, daemon::health)
+        .on(&operations::HEALTHZ, || async { "ok\n" })
+        .on(&operations::READYZ, daemon::ready)
+        .on(&operations::METRICS, daemon::metrics)
+        .merge(requests_of_nodes())
+}
+
+fn requests_of_nodes() -> RouteSet<Shared> {
+    use forebay_core::routes::internal as rules;
+    RouteSet::new()
+        .on(&rules::LIST, Current(intra::list))
+        .on(&rules::UPLOADS, Current(uploads::list))
+        .on(&rules::BACKEND_HEAD, Current(intra::backend_head))
+        .on(&rules::BACKEND_LIST, Current(intra::backend_list))
+        .on(&rules::BACKEND_CHANGES, Current(intra::backend_changes))
+        .on(&rules::BACKEND_ACCESS, Current(intra::backend_access))
+        .on(&rules::BACKEND_BILL, Current(intra::backend_bill))
+        .on(&rules::JOB_START, Current(intra::start_job))
+        .on(&rules::JOBS, Current(intra::jobs))
+        .on(&rules::JOB, Current(intra::job))
+        .on(&rules::JOB_STOP, Current(intra::stop_job))
+        .on(&rules::JOB_FORGET, Current(intra::forget_job))
+        .on(&rules::DISKS, Current(intra::disks))
+        .on(&rules::STOP, Current(intra::stop))
+        .on(&rules::COPY_LOOK, Current(copies::look))
+        .on(&rules::COPY_SURVEY, Current(copies::survey))
+        .on(&rules::COPY_PEEK, Current(copies::peek))
+        .on(&rules::COPY_SEND, Current(copies::send))
+        .on(&rules::COPY_SEND_VERSIONS, Current(copies::send_versions))
+        .on(&rules::COPY_REMOVE, Current(copies::remove))
+        .on(&rules::COPY_ENSURE, Current(copies::ensure))
+        .on(&rules::COPY_SLICE, Current(copies::slice))
+        .on(&rules::COPY_TAKE, Current(copies::take))
+        .on(&rules::BUILD_START, Current(intra::start_build))
+        .on(&rules::BUILD, Current(intra::build))
+        .on(&rules::BUILD_STOP, Current(intra::stop_build))
+        .on(&rules::BUILD_PUBLISH, Current(intra::publish_build))
+        .on(&rules::BUILD_HOLD, Current(intra::hold_builds))
+        .on(&rules::BUILD_UNPACK, Current(intra::unpack))
+        .on(&rules::INVENTORY_CREATE, Current(inventory::create))
+        .on(&rules::INVENTORY_INFO, Current(inventory::info))
+        .on(&rules::INVENTORY_PAGE, Current(inventory::page))
+        .on(&rules::INVENTORY_DESTROY, Current(inventory::destroy))
+        .on(&rules::BUCKET_DROP, Current(intra::drop_bucket))
+        .on(&rules::OBJECT_ACCEPT, Current(object_actions::accept))
+        .on(&rules::OBJECT_REMOVE, Current(object_actions::remove))
+        .on(&rules::PROMOTE, Current(promote::start))
+        .on(&rules::PROMOTE_SCAN, Current(promote::scan))
+        .on(&rules::ETL_CHECK, Current(etl::check))
+        .on(&rules::ETL_PART, Current(etl::part))
+        .on(&rules::DOWNLOAD_START, Current(download::start))
+        .on(&rules::DOWNLOADS, Current(download::all))
+        .on(&rules::DOWNLOAD, Current(download::one))
+        .on(&rules::DOWNLOAD_REMOVE, Current(download::remove))
+        .on(&rules::DOWNLOAD_ABORT, Current(download::abort))
+}
+
+/// A handler that first gets at least the state that the sender used.
+#[derive(Clone)]
+struct Current<H>(H);
+
+impl<H, T> AxumHandler<T, Shared> for Current<H>
+where
+    H: AxumHandler<T, Shared>,
+{
+    type Future = BoxFuture<'static, Response>;
+
+    fn call(self, request: Request, context: Shared) -> Self::Future {
+        Box::pin(async move {
+            match caught_up(&context, request.headers(), request.uri()).await {
+                Ok(()) => self.0.call(request, context).await,
+                Err(e) => Failure(e).into_response(),
+            }
+        })
     }
+}
+
+/// The rights of the sender of a request.
+fn access_of(request: &Request) -> Access {
+    let about = request.extensions().get::<RequestContext>();
+    about.map_or(Access::Anonymous, |about| about.access().clone())
 }
 
 /// First gets at least the state that the sender used.
@@ -226,13 +247,30 @@ fn newer_state(context: &Context, headers: &HeaderMap, uri: &Uri) -> Option<u64>
     known.filter(|version| *version > context.maps.version())
 }
 
-async fn nodes_only(
-    Extension(about): Extension<RequestContext>,
-    request: Request,
-    next: Next,
-) -> Response {
-    match about.require_node() {
-        Ok(()) => next.run(request).await,
-        Err(e) => Failure(e).into_response(),
+/// The rules of objects, which bypass the router.
+pub(crate) static OBJECT_RULES: [&Rule; 6] = [
+    &v1_objects::GET,
+    &v1_objects::HEAD,
+    &v1_objects::PUT,
+    &v1_objects::DELETE,
+    &v1_objects::PATCH,
+    &v1_objects::POST,
+];
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn every_route_of_targets_has_one_handler() {
+        let name = |rule: &&'static Rule| (rule.verb.name(), rule.paths[0]);
+        let served: Vec<_> = routes().rules().iter().chain(&OBJECT_RULES).map(name).collect();
+        let is_here = |rule: &&'static Rule| rule.is_of_targets() && !rule.is_of_s3();
+        let table: BTreeSet<_> =
+            forebay_core::routes::table().filter(is_here).map(|rule| name(&rule)).collect();
+        assert_eq!(served.iter().copied().collect::<BTreeSet<_>>(), table);
+        assert_eq!(served.len(), table.len());
     }
 }

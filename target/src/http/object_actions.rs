@@ -8,11 +8,13 @@ use axum::extract::{Request, State};
 use axum::http::request::Parts;
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::Response;
+use forebay_core::access::Access;
 use forebay_core::bucket::{BucketInfo, Freshness};
 use forebay_core::cache_rules::Admission;
 use forebay_core::etl::EtlCall;
 use forebay_core::job::JobKind;
 use forebay_core::object::ObjectMeta;
+use forebay_core::routes::v1_objects as rules;
 use forebay_core::v1::action::ActionMsg;
 use forebay_core::v1::object::{BlobArgs, CopyArgs, Presence};
 use forebay_core::v1::query::{Query, split_path};
@@ -21,7 +23,7 @@ use forebay_node::auth::Caller;
 use forebay_node::reply::{Failure, text};
 use futures::{StreamExt, TryStreamExt};
 
-use super::objects::{ObjectRequest, owned_elsewhere, read_action, unknown_action};
+use super::objects::{ObjectRequest, owned_elsewhere, read_action, unknown_action, without_proof};
 use super::{Context, Shared};
 use crate::job::Registration;
 use crate::object::{BlobOptions, CopyOptions, Delivery, KEPT, Label, not_remote};
@@ -80,22 +82,23 @@ pub(super) async fn post(
 /// The actions of POST on a bucket that name their object in the body.
 pub(super) async fn on_bucket(
     context: &Context,
-    parts: &Parts,
-    caller: Caller,
+    (parts, caller, access): (&Parts, Caller, &Access),
     body: Body,
 ) -> Result<Response> {
-    let action = read_action(body).await?;
+    let query = Query::parse(parts.uri.query());
+    let action = read_action(body, caller, &query).await?;
     if action.action != "blob-download" {
         return Err(Error::invalid(format!("unknown action \"{}\" on objects", action.action)));
     }
     let (bucket, _) = split_path(parts.uri.path(), "objects")?;
-    let bucket = Query::parse(parts.uri.query()).bucket(&bucket)?;
+    let bucket = query.bucket(&bucket)?;
     let name = ObjectName::new(&action.name)?;
+    rules::POST.require_action(access, &bucket, "", &action)?;
     let args = BlobArgs::from_value(&action.value)?;
     let info = context.maps.load().bucket(&bucket)?.clone();
     let elsewhere = owned_elsewhere(context, &info, &name, caller, &parts.method, &parts.uri)?;
     if let Some(elsewhere) = elsewhere.filter(|_| caller != Caller::Node) {
-        return Ok(elsewhere);
+        return Ok(without_proof(access, &parts.method, elsewhere));
     }
     if !info.has_backend() {
         return Err(not_remote(&info));

@@ -86,7 +86,7 @@ fn quick(
     if newer_state(context, request.headers(), request.uri()).is_some() {
         return None;
     }
-    decode(context, about.caller(), request.into_parts().0).ok()
+    decode(context, about, request.into_parts().0).ok()
 }
 
 /// The recognized headers of a request; `None` if there are others.

@@ -6,6 +6,7 @@ use axum::body::Body;
 use axum::response::Response;
 use bytes::Bytes;
 use forebay_core::object::{SYSTEM_PREFIX, is_system_key};
+use forebay_core::routes::v1_objects as rules;
 use forebay_core::v1::headers as v1;
 use forebay_core::v1::object::CopyArgs;
 use forebay_core::v1::uploads::{self as actions, AppendQuery, MemberQuery, PartQuery};
@@ -75,7 +76,7 @@ pub(super) async fn delete(
     body: Body,
 ) -> Result<Response> {
     let name = request.name.as_str();
-    let action = read_action(body).await?;
+    let action = request.read_action(&rules::DELETE, body).await?;
     match action.action.as_str() {
         "" | "delete" if request.caller == Caller::Node => {
             context.objects.delete_local(&request.info, name).await?;
@@ -99,7 +100,7 @@ pub(super) async fn patch(
     request: ObjectRequest,
     body: Body,
 ) -> Result<Response> {
-    let action = read_action(body).await?;
+    let action = read_action(body, request.caller, &request.query).await?;
     let pairs: BTreeMap<String, String> = serde_json::from_value(action.value).map_err(|e| {
         Error::invalid(format!("custom metadata must be an object of strings: {e}"))
     })?;
@@ -127,7 +128,7 @@ pub(super) async fn post(
     request: ObjectRequest,
     body: Body,
 ) -> Result<Response> {
-    let action = read_action(body).await?;
+    let action = request.read_action(&rules::POST, body).await?;
     match action.action.as_str() {
         actions::BEGIN => uploads::begin(context, &request).await,
         actions::COMPLETE => uploads::complete(context, &request, &action).await,

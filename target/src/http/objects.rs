@@ -8,9 +8,11 @@ use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
+use forebay_core::access::Access;
 use forebay_core::bucket::BucketInfo;
 use forebay_core::intra::HEDGED_HEADER;
 use forebay_core::request::RequestContext;
+use forebay_core::routes::Rule;
 use forebay_core::v1::action::ActionMsg;
 use forebay_core::v1::query::{Query, split_path};
 use forebay_core::{Error, ErrorCode, ObjectName, Result, placement};
@@ -25,7 +27,8 @@ use futures::{StreamExt, TryStreamExt};
 use super::object_get::Wanted;
 use super::object_write::Sent;
 use super::{
-    Context, caught_up, newer_state, object_actions, object_get, object_head, object_write,
+    Context, OBJECT_RULES, caught_up, newer_state, object_actions, object_get, object_head,
+    object_write,
 };
 
 static HEDGED: HeaderName = HeaderName::from_static(HEDGED_HEADER);
@@ -39,6 +42,8 @@ pub(super) struct ObjectRequest {
     pub(super) name: ObjectName,
     pub(super) query: Query,
     pub(super) caller: Caller,
+    /// The rights of the sender.
+    pub(super) access: Access,
     pub(super) method: Method,
     pub(super) uri: Uri,
     pub(super) headers: HeaderMap,
@@ -48,7 +53,7 @@ pub(super) struct ObjectRequest {
 pub(super) enum DecodedRequest {
     Answered(Response),
     /// The request is for the bucket.
-    OnBucket(Parts, Caller),
+    OnBucket(Parts, Caller, Access),
     Get(ObjectRequest, Wanted),
     Other(ObjectRequest),
 }
@@ -71,19 +76,19 @@ pub(super) fn handle<'a>(
     about: &RequestContext,
     request: Request,
 ) -> Answer<'a> {
-    let caller = about.caller();
     let method = request.method().clone();
     let (parts, body) = request.into_parts();
     if let Err(e) = auth::check_sender(about, &method, parts.uri.path()) {
         return Answer::Left(ready(finish(context, &method, Err(e))));
     }
     if newer_state(context, &parts.headers, &parts.uri).is_some() {
+        let about = about.clone();
         return later(context, method, async move {
             caught_up(context, &parts.headers, &parts.uri).await?;
-            resume(context, decode(context, caller, parts)?, body).await
+            resume(context, decode(context, &about, parts)?, body).await
         });
     }
-    let result = match decode(context, caller, parts).and_then(|started| started.fast_path(context))
+    let result = match decode(context, about, parts).and_then(|started| started.fast_path(context))
     {
         Ok(DecodedRequest::Answered(response)) => Ok(response),
         Ok(started) => return later(context, method, resume(context, started, body)),
@@ -112,11 +117,20 @@ pub(super) fn finish(context: &Context, method: &Method, result: Result<Response
     })
 }
 
-pub(super) fn decode(context: &Context, caller: Caller, parts: Parts) -> Result<DecodedRequest> {
+/// Decodes a request that its sender may send.
+pub(super) fn decode(
+    context: &Context,
+    about: &RequestContext,
+    parts: Parts,
+) -> Result<DecodedRequest> {
+    let caller = about.caller();
+    if *about.access() != Access::Open {
+        rule_of(&parts.method)?.admit(about, parts.uri.path(), parts.uri.query())?;
+    }
     let reads = matches!(parts.method, Method::GET | Method::HEAD);
     let (bucket, name) = split_path(parts.uri.path(), "objects")?;
     if name.is_empty() && parts.method == Method::POST {
-        return Ok(DecodedRequest::OnBucket(parts, caller));
+        return Ok(DecodedRequest::OnBucket(parts, caller, about.access().clone()));
     }
     let query = Query::parse(parts.uri.query());
     let bucket = query.bucket(&bucket)?;
@@ -128,10 +142,12 @@ pub(super) fn decode(context: &Context, caller: Caller, parts: Parts) -> Result<
         && let Some(elsewhere) =
             owned_elsewhere(context, &info, &name, caller, &parts.method, &parts.uri)?
     {
+        let elsewhere = without_proof(about.access(), &parts.method, elsewhere);
         return Ok(DecodedRequest::Answered(elsewhere));
     }
     let (method, uri, headers) = (parts.method, parts.uri, parts.headers);
-    let mut request = ObjectRequest { info, name, query, caller, method, uri, headers };
+    let access = about.access().clone();
+    let mut request = ObjectRequest { info, name, query, caller, access, method, uri, headers };
     if request.method != Method::GET {
         return Ok(DecodedRequest::Other(request));
     }
@@ -142,8 +158,9 @@ pub(super) fn decode(context: &Context, caller: Caller, parts: Parts) -> Result<
 async fn resume(context: &Context, started: DecodedRequest, body: Body) -> Result<Response> {
     let request = match started {
         DecodedRequest::Answered(response) => return Ok(response),
-        DecodedRequest::OnBucket(parts, caller) => {
-            return Box::pin(object_actions::on_bucket(context, &parts, caller, body)).await;
+        DecodedRequest::OnBucket(parts, caller, access) => {
+            let request = (&parts, caller, &access);
+            return Box::pin(object_actions::on_bucket(context, request, body)).await;
         }
         DecodedRequest::Get(request, wanted) => {
             return object_get::get(context, request, wanted).await;
@@ -157,10 +174,7 @@ async fn resume(context: &Context, started: DecodedRequest, body: Body) -> Resul
         Method::DELETE => Box::pin(object_write::delete(context, request, body)).await,
         Method::PATCH => Box::pin(object_write::patch(context, request, body)).await,
         Method::POST => Box::pin(object_write::post(context, request, body)).await,
-        ref other => Err(Error::new(
-            ErrorCode::MethodNotAllowed,
-            format!("{other} is not served for objects"),
-        )),
+        ref other => Err(not_served(other)),
     }
 }
 
@@ -197,7 +211,41 @@ pub(super) fn owned_elsewhere(
     Ok(Some(response))
 }
 
+/// The rule of a method.
+fn rule_of(method: &Method) -> Result<&'static Rule> {
+    let rule = OBJECT_RULES.into_iter().find(|rule| rule.verb.name() == method.as_str());
+    rule.ok_or_else(|| not_served(method))
+}
+
+fn not_served(method: &Method) -> Error {
+    Error::new(ErrorCode::MethodNotAllowed, format!("{method} is not served for objects"))
+}
+
+/// The redirect of a request whose body has an action, without its proof if a user sent it: the proof
+/// does not cover the body, so the owner would accept any action.
+pub(super) fn without_proof(access: &Access, method: &Method, mut elsewhere: Response) -> Response {
+    if *access == Access::Open || !matches!(*method, Method::POST | Method::DELETE) {
+        return elsewhere;
+    }
+    elsewhere.headers_mut().remove(header::LOCATION);
+    if elsewhere.status().is_redirection() {
+        let text = "another target owns the object: send the request to a gateway";
+        return Failure(Error::unavailable(text)).into_response();
+    }
+    elsewhere
+}
+
 impl ObjectRequest {
+    /// Reads the action in the body, if its sender may send it.
+    pub(super) async fn read_action(&self, rule: &'static Rule, body: Body) -> Result<ActionMsg> {
+        let action = read_action(body, self.caller, &self.query).await?;
+        if self.access != Access::Open {
+            let (bucket, name) = (&self.info.bucket, self.name.as_str());
+            rule.require_action(&self.access, bucket, name, &action)?;
+        }
+        Ok(action)
+    }
+
     /// Rejects names that v1 clients could not request again.
     pub(super) fn check_new_name(&self) -> Result<()> {
         if self.info.has_backend() { Ok(()) } else { self.name.check_v1_native() }
@@ -221,10 +269,11 @@ pub(super) fn moved_meanwhile(
     request: &ObjectRequest,
     e: Error,
 ) -> Result<Response> {
-    let ObjectRequest { info, name, caller, method, uri, .. } = request;
+    let ObjectRequest { info, name, caller, access, method, uri, .. } = request;
     match e.code {
         ErrorCode::WrongOwner if *caller != Caller::Node => {
-            owned_elsewhere(context, info, name, *caller, method, uri)?.ok_or(e)
+            let elsewhere = owned_elsewhere(context, info, name, *caller, method, uri)?.ok_or(e)?;
+            Ok(without_proof(access, method, elsewhere))
         }
         _ => Err(e),
     }
@@ -234,10 +283,11 @@ pub(super) fn unknown_action(action: &str) -> Error {
     Error::invalid(format!("unknown action \"{action}\" on an object"))
 }
 
-pub(super) async fn read_action(body: Body) -> Result<ActionMsg> {
+pub(super) async fn read_action(body: Body, caller: Caller, query: &Query) -> Result<ActionMsg> {
     let bytes = axum::body::to_bytes(body, MAX_ACTION)
         .await
         .map_err(|e| Error::invalid(format!("the request's body cannot be read: {e}")))?;
+    auth::check_body(caller, query, &bytes)?;
     if bytes.is_empty() {
         return Ok(ActionMsg::default());
     }

@@ -78,11 +78,10 @@ pub(crate) use partial::CheckedParts;
 pub(crate) use prefetch::PrefetchResult;
 pub(crate) use put::{AtEnd, AtEndMeta, OnlyIf, PutRequest};
 pub(crate) use scratch::Scratch;
-pub(crate) use slices::{ENSURE_PATH, READ_PATH};
 pub(crate) use stored::Stored;
 pub(crate) use transfer::{OLDER, Which, headers_of};
 pub(crate) use upload::{ChosenPart, CompleteMeta, Completion, PartRequest, UploadOptions};
-pub(crate) use version_moves::{SEND_VERSIONS_PATH, VersionLooks};
+pub(crate) use version_moves::VersionLooks;
 pub(crate) use versions::{Removed, is_marker, keeps_versions, shown_version};
 pub(crate) use write_back::WrittenBack;
 

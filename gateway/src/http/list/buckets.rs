@@ -1,6 +1,7 @@
 //! Listing of buckets.
 
 use axum::response::Response;
+use forebay_core::access::Access;
 use forebay_core::name::Namespace;
 use forebay_core::state::ClusterState;
 use forebay_core::v1::query::Query;
@@ -41,11 +42,12 @@ impl InNamespace {
 }
 
 /// The buckets that the cluster knows: of one provider, or of all, and of one namespace if one is
-/// given; `name` limits the result to one bucket.
+/// given, as far as the sender sees them; `name` limits the result to one bucket.
 pub(in crate::http) fn buckets(
     state: &ClusterState,
     query: &Query,
     name: &str,
+    access: &Access,
 ) -> Result<Response> {
     let provider: Option<Provider> = query.get("provider").map(str::parse).transpose()?;
     let namespace = InNamespace::parse(query.get("namespace").unwrap_or(""))?;
@@ -57,6 +59,7 @@ pub(in crate::http) fn buckets(
         .filter(|b| name.is_empty() || *b.name == *name)
         .filter(|b| namespace.has(b))
         .filter(|b| !is_system(b) || query.flag("sys"))
+        .filter(|b| access.sees(b))
         .collect();
     list.sort();
     Ok(json(&list))

@@ -31,7 +31,6 @@ use forebay_core::{Error, Result, history};
 use super::ObjectService;
 use crate::store::{Record, RecordMeta};
 
-pub(crate) use repair::ENSURE_PATH;
 pub(crate) use take::READ_PATH;
 
 /// The checksum of slices, whatever the bucket's checksum is.
