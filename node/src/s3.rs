@@ -10,6 +10,7 @@ use axum::body::Body;
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use axum::response::Response;
+use forebay_core::access::Access;
 use forebay_core::bucket::BucketInfo;
 use forebay_core::config::{S3Config, S3Key};
 use forebay_core::request::{Protocol, Refusal, RequestContext, RequestId};
@@ -100,6 +101,11 @@ impl S3Door {
     /// Whether a user of this name has a key.
     fn knows(&self, user: &str) -> bool {
         self.0.users.values().any(|u| u == user)
+    }
+
+    /// The rights of a user of the cluster; `None` for users that only the configuration has.
+    fn rights_of(&self, _user: &str) -> Option<Access> {
+        None
     }
 
     /// The keys that signatures are checked with.

@@ -1,5 +1,5 @@
-//! S3 permissions: the owner may do everything, others what a policy or an access control list
-//! grants.
+//! S3 permissions: the owner may do everything, others what their roles, a policy or an access
+//! control list grants.
 //!
 //! Most requests are decided by the bucket alone. If the object's own list or tags decide,
 //! [`Access::check`] returns that, and is called again with the object.
@@ -29,6 +29,9 @@ pub struct Access<'a> {
     pub bucket_owner: Option<&'a str>,
     pub policy: Option<&'a BucketPolicy>,
     pub bucket_acl: &'a Acl,
+    /// Whether the roles of the user allow the request; `None`: not a user of the cluster, such as a
+    /// key of the configuration.
+    pub role: Option<bool>,
 }
 
 /// The access settings of an object.
@@ -52,7 +55,8 @@ impl Access<'_> {
     pub fn owns_bucket(&self) -> bool {
         match (self.user, self.bucket_owner) {
             (None, _) => false,
-            (Some(_), None) => true,
+            // Not to users of the cluster: their roles decide.
+            (Some(_), None) => self.role.is_none(),
             (Some(user), Some(owner)) => user == owner,
         }
     }
@@ -83,11 +87,11 @@ impl Access<'_> {
         if by_tag.get() && matches!(needs, Needs::OfObject(_)) {
             return Ok(Verdict::ByObject);
         }
-        let owner = self.owns_bucket();
+        let (owner, by_role) = (self.owns_bucket(), self.role == Some(true));
         let given = match decision {
-            Decision::Deny => owner && is_about_policy(operation),
+            Decision::Deny => (owner || by_role) && is_about_policy(operation),
             Decision::Allow => true,
-            Decision::Silent if owner => true,
+            Decision::Silent if owner || by_role => true,
             Decision::Silent => match (needs, object) {
                 (Needs::Nothing, _) => true,
                 (Needs::Ownership, _) => false,

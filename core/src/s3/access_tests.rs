@@ -8,7 +8,7 @@ const PRIVATE: &Acl = &Acl::private();
 
 /// A bucket of `ann`.
 fn of(user: Option<&str>) -> Access<'_> {
-    Access { user, bucket_owner: Some("ann"), policy: None, bucket_acl: PRIVATE }
+    Access { user, bucket_owner: Some("ann"), policy: None, bucket_acl: PRIVATE, role: None }
 }
 
 fn check(
@@ -107,4 +107,26 @@ fn tags_of_an_object_count_once_it_is_known() {
     assert_eq!(check(access, &get(), object, Some("public")), Some(Verdict::Allowed));
     assert_eq!(check(access, &get(), object, Some("secret")), None);
     assert_eq!(check(access, &Operation::PutObject, None, None), None, "there is no object yet");
+}
+
+#[test]
+fn a_role_allows_what_no_policy_denies() {
+    let (deny, allow) = (policy("Deny", ""), policy("Allow", ""));
+    let bob = |role, policy| Access { role, policy, ..of(Some("bob")) };
+    let put = Operation::PutObject;
+    assert_eq!(may(bob(Some(true), None), &put), Some(Verdict::Allowed));
+    assert_eq!(may(bob(Some(true), Some(&deny)), &put), None);
+    assert_eq!(may(bob(Some(false), None), &put), None);
+    assert_eq!(may(bob(Some(false), Some(&allow)), &put), Some(Verdict::Allowed));
+    assert_eq!(
+        may(bob(Some(true), Some(&deny)), &Operation::DeleteBucketPolicy),
+        Some(Verdict::Allowed)
+    );
+}
+
+#[test]
+fn a_bucket_without_owner_does_not_belong_to_users_of_the_cluster() {
+    let nobodys = |role| Access { bucket_owner: None, role, ..of(Some("bob")) };
+    assert_eq!(may(nobodys(None), &Operation::DeleteBucket), Some(Verdict::Allowed));
+    assert_eq!(may(nobodys(Some(false)), &Operation::DeleteBucket), None);
 }

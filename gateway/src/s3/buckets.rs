@@ -29,9 +29,7 @@ impl S3 {
             .buckets
             .values()
             .filter(|info| info.bucket.namespace.is_global())
-            .filter(|info| {
-                self.door.is_open() || info.s3.owner.as_deref().is_none_or(|owner| owner == user)
-            })
+            .filter(|info| self.door.sees(&call.who, info))
             .map(|info| (info.bucket.name.to_string(), info.created_ns))
             .filter(|(name, _)| name.starts_with(&asked.prefix))
             .filter(|(name, _)| after.as_ref().is_none_or(|after| name > after))
@@ -53,6 +51,7 @@ impl S3 {
     pub(super) async fn create_bucket(&self, call: &Call, body: Body) -> S3Result<Response> {
         let name = call.request.bucket.clone();
         names::check_new_bucket(&name)?;
+        self.door.authorize_creation(&call.who, &Bucket::new(Provider::Ais, &name)?)?;
         refuse_object_lock(&call.parts.headers)?;
         let body = s3::read_body(body, s3::MAX_BODY).await?;
         let region = bodies::create_bucket(&body)?;

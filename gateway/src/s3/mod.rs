@@ -135,7 +135,9 @@ impl S3 {
             (Ok(found), _) => {
                 self.door.authorize(&who, &found.info, &request, &parts)?;
             }
-            (Err(e), _) => return Err(e.clone()),
+            (Err(e), _) => {
+                return Err(self.door.hide_missing_bucket(&who, &request.bucket, e.clone()));
+            }
         }
         let call = Call { parts, request, who };
         match &call.request.operation {
@@ -188,8 +190,8 @@ impl S3 {
             Ok(found) => found,
             Err(e) => {
                 // A signature is checked if it is present.
-                self.door.authenticate(&parts, front)?;
-                return Err(e);
+                let who = self.door.authenticate(&parts, front)?.identity;
+                return Err(self.door.hide_missing_bucket(&who, &request.bucket, e));
             }
         };
         if parts.headers.contains_key(header::EXPECT) {

@@ -3,7 +3,9 @@
 
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
+use forebay_core::access::{self as rights, Right, Scope};
 use forebay_core::bucket::BucketInfo;
+use forebay_core::routes;
 use forebay_core::s3::access::{Access, EXISTING_TAG, ObjectAccess, REQUEST_TAG, Verdict};
 use forebay_core::s3::acl::Acl;
 use forebay_core::s3::answers::Owner;
@@ -12,6 +14,8 @@ use forebay_core::s3::bodies::{Tag, tagging_header};
 use forebay_core::s3::bucket_policy::{self, Asked, BucketPolicy};
 use forebay_core::s3::query::Query;
 use forebay_core::s3::{Operation, Request as S3Request, S3Code, S3Error, S3Result};
+
+use forebay_core::{Bucket, Provider};
 
 use super::S3Door;
 use crate::listener::Peer;
@@ -93,6 +97,42 @@ impl S3Door {
         }
     }
 
+    /// Returns an error if this is a user of the cluster that may not create the bucket.
+    pub fn authorize_creation(&self, who: &Identity, bucket: &Bucket) -> S3Result<()> {
+        match self.roles(who) {
+            Some(roles) if !roles.has(Right::CreateBucket, &Scope::Bucket(bucket)) => {
+                Err(S3Code::AccessDenied.into())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether a list of buckets shows this one to the sender.
+    pub fn sees(&self, who: &Identity, info: &BucketInfo) -> bool {
+        let owner = info.s3.owner.as_deref();
+        match self.roles(who) {
+            Some(roles) => owner == Some(name_of(who)) || roles.sees(&info.bucket),
+            None => self.is_open() || owner.is_none_or(|owner| owner == name_of(who)),
+        }
+    }
+
+    /// The error for a missing bucket. A user of the cluster learns that it is missing only with
+    /// rights on a bucket of this name.
+    pub fn hide_missing_bucket(&self, who: &Identity, name: &str, e: S3Error) -> S3Error {
+        let Some(roles) = self.roles(who).filter(|_| e.code == S3Code::NoSuchBucket) else {
+            return e;
+        };
+        let is_seen = Bucket::new(Provider::Ais, name).is_ok_and(|bucket| roles.sees(&bucket));
+        if is_seen { e } else { S3Code::AccessDenied.into() }
+    }
+
+    fn roles(&self, who: &Identity) -> Option<rights::Access> {
+        match who {
+            Identity::Key(user) => self.rights_of(user),
+            Identity::Anonymous => None,
+        }
+    }
+
     fn judge(
         &self,
         who: &Identity,
@@ -109,8 +149,15 @@ impl S3Door {
             Identity::Anonymous => None,
         };
         let policy = info.s3.policy.as_deref().map(BucketPolicy::parse).transpose()?;
+        let roles = user.and_then(|user| self.rights_of(user));
+        let is_given = |roles: rights::Access| {
+            let scope = routes::s3::scope(&info.bucket, request);
+            let needed = routes::s3::rights(&request.operation);
+            needed.iter().any(|right| roles.has(*right, &scope))
+        };
         let access = Access {
             user,
+            role: roles.map(is_given),
             bucket_owner: info.s3.owner.as_deref(),
             policy: policy.as_ref(),
             bucket_acl: &info.s3.acl,

@@ -148,7 +148,8 @@ async fn dispatch(
             (caller.identity, caller.payload)
         }
     };
-    let info = known?.clone().with_request_rules(&parts.headers)?;
+    let hidden = |e| context.s3.door.hide_missing_bucket(&who, &request.bucket, e);
+    let info = known.map_err(hidden)?.clone().with_request_rules(&parts.headers)?;
     let name = ObjectName::new(&request.key)?;
     let door = &context.s3.door;
     let (method, path) = (parts.method.clone(), parts.uri.path().to_owned());
