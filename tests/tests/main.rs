@@ -50,6 +50,7 @@ mod prefetch;
 mod rebalance;
 mod remote;
 mod restart;
+mod routes;
 mod s3;
 mod s3_access;
 mod shards;
