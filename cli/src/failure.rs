@@ -89,7 +89,7 @@ pub(crate) fn exit_code(code: ErrorCode) -> u8 {
     match code {
         InvalidArgument | InvalidName | InvalidPart | TooFewTargets => exit::USAGE,
         BucketNotFound | RemoteBucketNotFound | ObjectNotFound | MemberNotFound | JobNotFound
-        | NodeNotFound | UploadNotFound | Gone => exit::NOT_FOUND,
+        | NodeNotFound | AccountNotFound | UploadNotFound | Gone => exit::NOT_FOUND,
         Unauthenticated | AccessDenied => exit::DENIED,
         BucketExists | BucketNotEmpty | Conflict | ObjectChanged => exit::CONFLICT,
         TooManyRequests | WrongOwner | Unavailable | Timeout => exit::UNAVAILABLE,

@@ -2,6 +2,7 @@
 //!
 //! Nothing here reads a file or the environment; `forebay-node` does that, in one place.
 
+mod auth;
 mod cache;
 mod destinations;
 mod nearest;
@@ -10,6 +11,7 @@ mod validate;
 
 use serde::{Deserialize, Serialize};
 
+pub use self::auth::{AuthConfig, IssuerConfig};
 pub use self::cache::{CacheConfig, CachePolicy, RETIRED_VALUES, ScrubConfig};
 pub use self::destinations::{DisksConfig, EgressConfig};
 pub use self::nearest::nearest;
@@ -37,6 +39,7 @@ pub struct NodeConfig {
     pub limits: LimitsConfig,
     pub log: LogConfig,
     pub audit: AuditConfig,
+    pub auth: AuthConfig,
 }
 
 /// The cluster of the node.

@@ -18,6 +18,8 @@ pub enum ErrorCode {
     MemberNotFound,
     JobNotFound,
     NodeNotFound,
+    /// No such user, role, key or registered cluster.
+    AccountNotFound,
     /// The multipart upload does not exist: it never existed, or was completed or aborted.
     UploadNotFound,
     BucketExists,
@@ -60,7 +62,7 @@ impl ErrorCode {
         use ErrorCode::*;
         match self {
             BucketNotFound | RemoteBucketNotFound | ObjectNotFound | MemberNotFound
-            | JobNotFound | NodeNotFound | UploadNotFound => 404,
+            | JobNotFound | NodeNotFound | AccountNotFound | UploadNotFound => 404,
             BucketExists | BucketNotEmpty | Conflict => 409,
             Gone => 410,
             InvalidArgument | InvalidName | InvalidPart | TooFewTargets | ChecksumMismatch => 400,

@@ -4,6 +4,7 @@ use crate::bucket::BucketInfo;
 use crate::error::{Error, ErrorCode, Result};
 use crate::intra::{JoinRequest, LeaveRequest};
 use crate::lease::{DEAD_AFTER_MS, REFUSED_AFTER_MS};
+use crate::name::NodeId;
 use crate::s3::bodies::Versioning;
 use crate::state::{ClusterState, Command, Node, Role};
 
@@ -105,6 +106,43 @@ pub fn check_instance(node: &Node, instance: u64) -> Result<()> {
         .hint(format!("stop one of them, or give this one another node.id; {url} goes on")))
 }
 
+/// Rejects a node whose program cannot read the cluster's state: it would drop users and their rights.
+pub fn check_format(state: &ClusterState, id: &NodeId, format: u32) -> Result<()> {
+    if format >= state.format() {
+        return Ok(());
+    }
+    let text = format!(
+        "{id} runs a version of forebay that reads format {format} of the cluster's state; this cluster \
+         has users, and format {}",
+        state.format()
+    );
+    Err(Error::new(ErrorCode::Unsupported, text)
+        .hint("start it with the version of forebay that the other nodes have"))
+}
+
+/// Rejects the first command of a new format while a member of the cluster may not be able to read
+/// it. `formats` returns what a member announced; `me` is the node that decides.
+pub fn check_formats(
+    state: &ClusterState,
+    me: &NodeId,
+    needed: u32,
+    formats: impl Fn(&NodeId) -> Option<u32>,
+) -> Result<()> {
+    for id in state.nodes.keys().filter(|id| *id != me) {
+        let (why, hint) = match formats(id) {
+            Some(format) if format >= needed => continue,
+            Some(_) => ("runs a version of forebay without users", "upgrade all nodes first"),
+            None => (
+                "has not reported its version to the leading gateway",
+                "start the node, or remove it with `forebay node remove`; then try again",
+            ),
+        };
+        let text = format!("the cluster cannot have users yet: {id} {why}");
+        return Err(Error::new(ErrorCode::Conflict, text).hint(hint));
+    }
+    Ok(())
+}
+
 /// The commands by which a process of a node becomes a member, in order; none if it is a member
 /// already, with the same properties.
 pub fn join(state: &ClusterState, request: &JoinRequest) -> Vec<Command> {
@@ -146,7 +184,7 @@ pub fn may_leave(state: &ClusterState, request: &LeaveRequest) -> bool {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use crate::name::{Bucket, NodeId, Provider};
+    use crate::name::{Bucket, Provider};
 
     fn request() -> JoinRequest {
         let (id, url) = (NodeId::new("target-01").unwrap(), "http://t1".to_owned());
@@ -160,6 +198,7 @@ mod tests {
             cluster,
             empty: false,
             https: String::new(),
+            state_format: 0,
         }
     }
 

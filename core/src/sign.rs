@@ -4,6 +4,7 @@
 //! the relay of an S3 request never counts as a call of a node. Times are unix seconds, passed in.
 
 mod claims;
+mod grant_user;
 mod signer;
 #[cfg(test)]
 mod tests;
@@ -18,6 +19,7 @@ pub use self::claims::{
     redirect_target, relay_subject,
 };
 use self::claims::{GRANT, NOTHING, SEPARATOR, is_same};
+pub use self::grant_user::GrantUser;
 pub use self::signer::Signer;
 use crate::error::{Error, ErrorCode, Result};
 
@@ -87,6 +89,17 @@ impl ClusterSecret {
             return Err(Error::invalid("the cluster secret is shorter than 16 characters"));
         }
         Ok(Self(text.as_bytes().to_vec()))
+    }
+
+    /// A key of 32 bytes for this purpose, by HKDF with SHA-256.
+    pub fn derive(&self, purpose: &str) -> [u8; 32] {
+        let hmac = |key: &[u8], texts: [&[u8]; 3]| {
+            let mut mac = Hmac::<Sha256>::new_from_slice(key).expect("HMAC takes any key length");
+            texts.iter().for_each(|text| mac.update(text));
+            mac.finalize().into_bytes()
+        };
+        let extracted = hmac(b"forebay-keys-1", [&self.0, b"", b""]);
+        hmac(&extracted, [purpose.as_bytes(), &[1], b""]).into()
     }
 
     fn hmac(&self) -> Hmac<Sha256> {
@@ -203,6 +216,14 @@ impl ClusterSecret {
             }
             Held::No
         })
+    }
+
+    /// The user of a grant that is bound to one; `None` for other texts and expired grants.
+    pub fn verify_user_grant(&self, grant: &str, now: u64) -> Option<GrantUser> {
+        let (user, proof) = GrantUser::parse(grant)?;
+        let proof = Proof::parse(proof).filter(|proof| now <= proof.expiry)?;
+        let subject = user.subject();
+        self.verify(&proof, &Claims { subject: &subject, ..GRANT }).then_some(user)
     }
 
     fn mac_first(&self, purpose: &str, parts: &[&str], expiry: u64) -> Hmac<Sha256> {

@@ -196,6 +196,7 @@ fn nodes_enter_report_and_leave_in_the_words_of_the_first_version() {
         cluster: String::new(),
         empty: false,
         https: String::new(),
+        state_format: 0,
     };
     message("join.json", &request);
     let usage = NodeUsage {
@@ -221,7 +222,10 @@ fn nodes_enter_report_and_leave_in_the_words_of_the_first_version() {
         tracker: BTreeMap::from([("get.n".to_owned(), 5)]),
         clock: None,
     };
-    message("heartbeat.json", &Heartbeat { id: id("target-1"), version: 26, usage, instance: 0 });
+    message(
+        "heartbeat.json",
+        &Heartbeat { id: id("target-1"), version: 26, usage, instance: 0, state_format: 0 },
+    );
     let state = Some(applied(commands()));
     let reply = HeartbeatReply {
         version: 26,

@@ -125,6 +125,11 @@ impl Access {
         }
     }
 
+    /// Whether one of these rights on this scope is given.
+    pub fn has_any(&self, rights: &[Right], scope: &Scope<'_>) -> bool {
+        rights.iter().any(|right| self.has(*right, scope))
+    }
+
     /// Returns `Unauthenticated` for a request without a user, and `AccessDenied` for a user who
     /// has none of `rights` on the scope. One of them is enough.
     pub fn require(&self, rights: &[Right], scope: Scope<'_>) -> Result<()> {
@@ -159,9 +164,11 @@ impl Access {
     }
 }
 
-/// The error for a request that names no user while the cluster has users.
+/// The error for a request without a valid proof of its user, while the cluster has users. It is the
+/// same for all reasons. AIStore's SDK looks for the words `token required` and `revoked`.
 pub fn unauthenticated() -> Error {
-    Error::new(ErrorCode::Unauthenticated, "the request has no valid token")
+    let text = "token required: the request has none, or one that is invalid, expired or revoked";
+    Error::new(ErrorCode::Unauthenticated, text)
         .hint("log in: `forebay auth login`, or set FOREBAY_TOKEN")
 }
 

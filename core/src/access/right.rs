@@ -52,6 +52,11 @@ impl Right {
         Self::RunJobs,
     ];
 
+    /// Reads a name in messages and in the API.
+    pub fn of_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|right| right.name() == name)
+    }
+
     /// The name in messages and in the API.
     pub fn name(self) -> &'static str {
         match self {

@@ -30,6 +30,17 @@ impl Role {
         }
     }
 
+    /// What the role allows, in one sentence.
+    pub fn description(self) -> &'static str {
+        match self {
+            Self::Viewer => "Sees the cluster, the buckets, and the names of objects",
+            Self::Reader => "A viewer who also reads objects",
+            Self::Writer => "A reader who also writes and deletes objects, and runs jobs",
+            Self::Admin => "Everything",
+            Self::Jobs => "Runs jobs on buckets whose objects it may not read",
+        }
+    }
+
     pub fn of_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|role| role.name() == name)
     }

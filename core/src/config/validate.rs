@@ -54,7 +54,8 @@ impl NodeConfig {
         }
         self.disks.validate()?;
         self.egress.entries()?;
-        self.tls.validate()
+        self.tls.validate()?;
+        self.auth.validate()
     }
 }
 

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{NodeUsage, is_zero};
+use super::{NodeUsage, is_first, is_zero};
 use crate::name::NodeId;
 use crate::state::{ClusterState, Role};
 
@@ -26,6 +26,9 @@ pub struct JoinRequest {
     /// As in [`Node::https`](crate::state::Node::https).
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub https: String,
+    /// The newest format of the cluster's state that the node reads; 0 from older nodes.
+    #[serde(default, skip_serializing_if = "is_first")]
+    pub state_format: u32,
 }
 
 /// `POST /internal/v1/heartbeat`.
@@ -38,6 +41,9 @@ pub struct Heartbeat {
     /// As in [`JoinRequest::instance`].
     #[serde(default, skip_serializing_if = "is_zero")]
     pub instance: u64,
+    /// As in [`JoinRequest::state_format`].
+    #[serde(default, skip_serializing_if = "is_first")]
+    pub state_format: u32,
 }
 
 /// Answer to a join or a heartbeat.

@@ -26,6 +26,10 @@ pub const MAP_HEADER: &str = "forebay-map";
 /// Header of a hedged read, which goes to the next target of an object while its owner is silent.
 pub const HEDGED_HEADER: &str = "forebay-standby";
 
+fn is_first(format: &u32) -> bool {
+    *format == 0
+}
+
 fn is_zero(n: &u64) -> bool {
     *n == 0
 }

@@ -99,7 +99,9 @@ impl From<Error> for S3Error {
             E::BucketNotEmpty => return S3Code::BucketNotEmpty.into(),
             E::RangeNotSatisfiable => return S3Code::InvalidRange.into(),
             E::ObjectChanged => return S3Code::PreconditionFailed.into(),
-            E::MemberNotFound | E::JobNotFound | E::NodeNotFound => S3Code::NoSuchKey,
+            E::MemberNotFound | E::JobNotFound | E::NodeNotFound | E::AccountNotFound => {
+                S3Code::NoSuchKey
+            }
             E::Conflict => S3Code::OperationAborted,
             E::InvalidArgument | E::InvalidName | E::TooFewTargets => S3Code::InvalidArgument,
             E::Unprocessable => S3Code::InvalidRequest,

@@ -4,9 +4,9 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, RwLock};
 
-use super::claims::NOTHING;
+use super::claims::{GRANT, NOTHING};
 use super::{
-    ANY, Claims, ClusterSecret, GRANT_TTL_S, NODE_AUTH_TTL_S, Purpose, REDIRECT_EXPIRY,
+    ANY, Claims, ClusterSecret, GRANT_TTL_S, GrantUser, NODE_AUTH_TTL_S, Purpose, REDIRECT_EXPIRY,
     REDIRECT_PROOF, REDIRECT_TTL_S, UNSIGNED_BODY, redirect_target,
 };
 use crate::error::Result;
@@ -146,6 +146,13 @@ impl Signer {
         // The receiver's URL precedes the proof in the redirect already.
         let proof = self.secret.written(&self.own(claims, REDIRECT_TTL_S, now), ANY);
         Ok(format!("{REDIRECT_PROOF}={proof}"))
+    }
+
+    /// A grant for the client of a user.
+    pub fn user_grant(&self, user: &GrantUser, now: u64) -> String {
+        let subject = user.subject();
+        let claims = Claims { subject: &subject, ..GRANT };
+        user.text(&self.secret.prove(&self.own(claims, GRANT_TTL_S, now)))
     }
 
     /// A grant for Forebay's clients, in a format that all known nodes can read.

@@ -161,6 +161,9 @@ impl ClusterState {
                 self.attach(alias, url, endpoint_trust)?;
             }
             Command::DetachCluster { alias } => self.detach(&alias)?,
+            Command::Access { change, now_ns } => {
+                Arc::make_mut(&mut self.access).apply(index, *change, now_ns)?;
+            }
         }
         Ok(())
     }

@@ -13,8 +13,10 @@ use super::{ClusterState, Role};
 use crate::checksum::crc32c;
 use crate::error::{Error, ErrorCode, Result};
 
-/// Layout of the file.
+/// Layout of the file. A backup with users has the second one, so that a program that would drop them
+/// refuses it.
 const FORMAT: u32 = 1;
+const FORMAT_WITH_USERS: u32 = 2;
 /// Versions and bucket ids that the lost cluster may have used since the backup. The restored
 /// cluster begins after them, so that a node with a later state of the lost cluster treats the
 /// restored state as newer.
@@ -46,7 +48,7 @@ impl Backup {
         let failed = |e| Error::internal(format!("the state does not serialize: {e}"));
         let state = serde_json::to_vec(&self.state).map_err(failed)?;
         let header = Header {
-            forebay_backup: FORMAT,
+            forebay_backup: if self.state.format() == 0 { FORMAT } else { FORMAT_WITH_USERS },
             cluster_id: self.state.cluster_id.clone(),
             version: self.state.version,
             taken_ns: self.taken_ns,
@@ -68,8 +70,10 @@ impl Backup {
         let (header, rest) = (&file[..end], &file[end + 1..]);
         let header: serde_json::Value = serde_json::from_slice(header).map_err(|_| none())?;
         let format = header["forebay_backup"].as_u64().ok_or_else(none)?;
-        if format != u64::from(FORMAT) {
-            let what = format!("the backup has format {format}, this version reads {FORMAT}");
+        if format != u64::from(FORMAT) && format != u64::from(FORMAT_WITH_USERS) {
+            let what = format!(
+                "the backup has format {format}, this version reads {FORMAT} and {FORMAT_WITH_USERS}"
+            );
             return Err(Error::new(ErrorCode::Unsupported, what)
                 .hint("restore it with the version of forebay that made it"));
         }

@@ -2,7 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Leaving, Role, is_zero};
+use super::{Leaving, Role, STATE_FORMAT, is_zero};
+use crate::access::AccessChange;
 use crate::bucket::BucketInfo;
 use crate::egress::EndpointTrust;
 use crate::etl::Etl;
@@ -102,4 +103,19 @@ pub enum Command {
         #[serde(default)]
         repaired: Vec<(NodeId, u64)>,
     },
+    /// Changes users, roles, keys or tokens.
+    Access {
+        change: Box<AccessChange>,
+        now_ns: u64,
+    },
+}
+
+impl Command {
+    /// The format that a program has to read to apply this command; see [`STATE_FORMAT`].
+    pub fn format(&self) -> u32 {
+        match self {
+            Self::Access { .. } => STATE_FORMAT,
+            _ => 0,
+        }
+    }
 }

@@ -71,6 +71,7 @@ impl Command {
             Self::Configure { change, .. } => {
                 check_size("the change of settings", change, MAX_SETTINGS_BYTES)
             }
+            Self::Access { change, .. } => change.check_limits(&state.access),
             _ => Ok(()),
         }
     }

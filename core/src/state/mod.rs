@@ -16,6 +16,7 @@ pub use self::command::Command;
 pub use self::limits::check_bucket;
 pub use self::node::{Leaving, Node, NodeStatus, Role};
 pub use self::summary::Summary;
+use crate::access::{AccessState, Quotas};
 use crate::bucket::{BackendSpec, BucketInfo};
 use crate::error::Result;
 use crate::etl::Etl;
@@ -30,6 +31,10 @@ mod limits;
 mod node;
 mod remotes;
 mod summary;
+
+/// The newest format of state and commands that this program reads. 0: before sections of users and
+/// quotas existed. A node announces it with every heartbeat.
+pub const STATE_FORMAT: u32 = 1;
 
 /// The complete state that the gateways agree on.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -64,6 +69,12 @@ pub struct ClusterState {
     /// Aliases of the clusters whose URLs were checked when they were attached.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     judged_remotes: BTreeSet<String>,
+    /// Users, roles, keys and revoked tokens. Clients do not get this section.
+    #[serde(default, skip_serializing_if = "is_unused")]
+    pub access: Arc<AccessState>,
+    /// Reserved.
+    #[serde(default, skip_serializing_if = "Quotas::is_untouched")]
+    pub quotas: Quotas,
 }
 
 impl ClusterState {
@@ -156,6 +167,20 @@ impl ClusterState {
     pub fn node(&self, id: &NodeId) -> Option<&Node> {
         self.nodes.get(id)
     }
+
+    /// The state as clients get it: without users, roles, keys and tokens.
+    pub fn for_clients(&self) -> Self {
+        Self { access: Arc::default(), ..self.clone() }
+    }
+
+    /// The format that a program has to read to use this state; see [`STATE_FORMAT`].
+    pub fn format(&self) -> u32 {
+        if self.access.is_untouched() && self.quotas.is_untouched() { 0 } else { STATE_FORMAT }
+    }
+}
+
+fn is_unused(access: &Arc<AccessState>) -> bool {
+    access.is_untouched()
 }
 
 fn is_zero(number: &u64) -> bool {

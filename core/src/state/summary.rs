@@ -83,6 +83,10 @@ impl Command {
                 Summary::new("cluster attached", alias).with(format!("url={url}"))
             }
             Self::DetachCluster { alias } => Summary::new("cluster detached", alias),
+            Self::Access { change, .. } => {
+                let (change, subject, detail) = change.summary();
+                Summary::new(change, subject).with(detail)
+            }
         })
     }
 }

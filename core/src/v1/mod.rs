@@ -5,6 +5,7 @@
 
 pub mod action;
 pub mod archive;
+pub mod authn;
 pub mod batch;
 pub mod bucket;
 pub mod cluster;

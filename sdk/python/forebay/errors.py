@@ -115,6 +115,7 @@ _BY_CODE: dict[str, type[ForebayError]] = {
     "member_not_found": NotFound,
     "job_not_found": NotFound,
     "node_not_found": NotFound,
+    "account_not_found": NotFound,
     "upload_not_found": NotFound,
     "gone": NotFound,
     "bucket_exists": AlreadyExists,
