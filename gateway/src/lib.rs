@@ -5,6 +5,7 @@
 //! listings; `job_control` runs jobs; the state changes through `changes`, then `meta`, which is
 //! one Raft group over all gateways; `cluster` handles membership and liveness.
 
+mod accounts;
 mod bucket_props;
 mod changes;
 mod cluster;

@@ -4,11 +4,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebay_core::config::{NodeConfig, S3Config};
+use forebay_core::config::NodeConfig;
 use forebay_core::intra::NodeUsage;
 use forebay_core::state::Role;
 use forebay_core::state::backup::Backup;
 use forebay_core::{Error, Result};
+use forebay_node::access::Authenticator;
 use forebay_node::audit::Audit;
 use forebay_node::edge::Edge;
 use forebay_node::identity::Identity;
@@ -23,14 +24,15 @@ use forebay_node::s3::S3Door;
 use forebay_node::tls::NodeTls;
 use forebay_node::{listener, membership};
 
+use crate::accounts::Accounts;
 use crate::changes::Changes;
 use crate::cluster::leadership::LeaderWatch;
 use crate::cluster::leading::Leading;
 use crate::cluster::membership::{LocalMembership, MembershipService};
 use crate::cluster_view::ClusterView;
 use crate::http::{
-    admin, api, backend_access, batch, bill, buckets, cluster, daemon, disks, download, dsort,
-    easy_url, etl, internal, jobs, objects, openapi,
+    accounts as account_routes, admin, api, authn, backend_access, batch, bill, buckets, cluster,
+    daemon, disks, download, dsort, easy_url, etl, internal, jobs, objects, openapi,
 };
 use crate::job_control::JobControl;
 use crate::meta;
@@ -76,7 +78,10 @@ pub async fn run(
         lifecycle: lifecycle.clone(),
     };
     lifecycle.spawn(leading.run(sender));
+    let users = Authenticator::new(&config.auth, &config.s3, &identity, &maps)?;
+    users.follow_issuers(&lifecycle);
     let parts = Parts {
+        users: users.clone(),
         membership: MembershipService::new(leadership.clone(), peer, maps.clone()),
         identity: identity.clone(),
         maps: maps.clone(),
@@ -92,7 +97,18 @@ pub async fn run(
         tls.watch(&lifecycle);
     }
     let membership = lifecycle.spawn(parts.membership());
-    let front = parts.front(&config.s3);
+    let accounts = parts.accounts(&config);
+    if let Some(admin) = accounts.first_admin()? {
+        let stop = lifecycle.token();
+        let created = accounts.clone().bootstrap(admin, leadership.clone());
+        lifecycle.spawn(async move {
+            tokio::select! {
+                () = stop.cancelled() => {}
+                () = created => {}
+            }
+        });
+    }
+    let front = parts.front(&config, accounts);
     let finding = discover(group.clone(), lifecycle.clone());
     if group.is_alone() {
         // A single gateway decides alone, so it catches up within milliseconds.
@@ -105,7 +121,7 @@ pub async fn run(
     tracing::info!(id = %identity.id, url = identity.url, version = maps.version(), "gateway is up");
     ready(&identity.url);
     let edge = Edge::new(&config.s3, &identity, &maps).named_by(&config);
-    let edge = edge.audited_by(audit).with_tls(tls);
+    let edge = edge.audited_by(audit).with_tls(tls).with_users(users);
     let life = lifecycle.clone();
     listener::serve(listener, front, edge, lifecycle, config.limits.clone()).await;
     // It leaves the cluster as a member of the group, and leaves the group after that.
@@ -151,6 +167,7 @@ async fn wait_until_member(maps: &Maps, identity: &Identity) {
 
 /// The parts that the handlers are built from.
 struct Parts {
+    users: Arc<Authenticator>,
     identity: Identity,
     maps: Maps,
     targets: Targets,
@@ -178,13 +195,22 @@ impl Parts {
         membership::follow_through(identity, maps, door, usage, &self.lifecycle).1
     }
 
-    fn front(&self, config: &S3Config) -> GatewayFront {
-        let Self {
-            identity, maps, targets, jobs, group, leadership, membership, lifecycle, ..
-        } = self;
+    fn changes(&self) -> Changes {
+        let (peer, leadership) = (self.targets.peer().clone(), self.leadership.clone());
+        let meta = RaftMeta::new(self.group.clone(), leadership.clone(), peer, self.maps.clone());
+        Changes::new(meta, leadership)
+    }
+
+    fn accounts(&self, config: &NodeConfig) -> Accounts {
+        let (users, auth) = (self.users.clone(), config.auth.clone());
+        Accounts::new(self.maps.clone(), self.changes(), users, auth)
+    }
+
+    fn front(&self, config: &NodeConfig, accounts: Accounts) -> GatewayFront {
+        let changes = self.changes();
+        let Self { users, identity, maps, targets, jobs, .. } = self;
+        let Self { group, leadership, membership, lifecycle, .. } = self;
         let peer = targets.peer().clone();
-        let meta = RaftMeta::new(group.clone(), leadership.clone(), peer.clone(), maps.clone());
-        let changes = Changes::new(meta, leadership.clone());
         let metrics = self.metrics.clone();
         let route = Route::new(maps.clone(), targets.clone(), changes.clone());
         let job_control = jobs.clone();
@@ -213,7 +239,7 @@ impl Parts {
             lifecycle: lifecycle.clone(),
         };
         let s3 = S3 {
-            door: S3Door::new(config),
+            door: S3Door::new(&config.s3).with_users(users.clone(), maps),
             route: route.clone(),
             targets: targets.clone(),
             changes: changes.clone(),
@@ -276,7 +302,17 @@ impl Parts {
                 identity: identity.clone(),
                 metrics: metrics.clone(),
             }))
+            .merge(account_routes::router(account_routes::Auth {
+                accounts: accounts.clone(),
+                metrics: metrics.clone(),
+            }))
+            .merge(authn::router(authn::AuthN {
+                accounts: accounts.clone(),
+                identity: identity.clone(),
+                metrics: metrics.clone(),
+            }))
             .merge(api::router(api::Api {
+                accounts,
                 maps: maps.clone(),
                 view,
                 leadership: leadership.clone(),

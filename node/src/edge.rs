@@ -4,6 +4,7 @@
 mod body;
 mod boundary;
 mod replay;
+mod users;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -32,6 +33,8 @@ use self::body::Verified;
 use self::boundary::Boundary;
 pub use self::boundary::{CrossSiteForm, unsigned_form};
 use self::replay::Replays;
+pub(crate) use self::users::s3_token;
+use crate::access::Authenticator;
 use crate::audit::Audit;
 use crate::clock::{unix_ns, unix_s};
 use crate::head::Asked;
@@ -62,6 +65,7 @@ pub struct Edge {
     replays: Replays,
     audit: Audit,
     tls: Option<NodeTls>,
+    users: Option<Arc<Authenticator>>,
     /// Makes ids differ between nodes.
     first_id: u64,
     requests: AtomicU64,
@@ -86,6 +90,7 @@ impl Edge {
             replays: Replays::default(),
             audit: Audit::default(),
             tls: None,
+            users: None,
             first_id: unix_ns(),
             requests: AtomicU64::new(0),
         }
@@ -112,6 +117,12 @@ impl Edge {
     pub fn named_by(self, config: &NodeConfig) -> Self {
         let boundary = Boundary::of(config, &self.identity);
         Self { boundary, ..self }
+    }
+
+    /// Determines the users of this node's requests.
+    #[must_use]
+    pub fn with_users(self, users: Arc<Authenticator>) -> Self {
+        Self { users: Some(users), ..self }
     }
 
     pub(crate) fn audit(&self) -> &Audit {
@@ -157,6 +168,8 @@ impl Edge {
                 }
             }
         };
+        let access = self.access(protocol, request, principal.caller, grant)?;
+        let principal = Principal { access, ..principal };
         Ok(self.context(protocol, uri.path(), principal))
     }
 
@@ -176,7 +189,7 @@ impl Edge {
             Some((path, query)) => (path, Some(query)),
             None => (asked.target, None),
         };
-        let (mut host, mut grant) = (None, None);
+        let (mut host, mut grant, mut authorization) = (None, None, None);
         for (name, value) in asked.headers() {
             if name.eq_ignore_ascii_case("host") {
                 if host.replace(value).is_some() {
@@ -184,6 +197,10 @@ impl Edge {
                 }
             } else if name.eq_ignore_ascii_case(GRANT_HEADER) {
                 grant = Some(value);
+            } else if name.eq_ignore_ascii_case("authorization") {
+                if authorization.replace(value).is_some() {
+                    return None;
+                }
             } else if name.eq_ignore_ascii_case(NODE_AUTH_HEADER) || is_of_a_page(name) {
                 return None;
             }
@@ -196,6 +213,8 @@ impl Edge {
             return None;
         }
         let principal = self.client(method, path, query, grant);
+        let access = self.quick_access(principal.caller, grant, authorization)?;
+        let principal = Principal { access, ..principal };
         Some(self.context(protocol, path, principal))
     }
 
@@ -226,6 +245,9 @@ impl Edge {
         let secret = self.identity.signer.secret();
         let grant = grant.and_then(|grant| std::str::from_utf8(grant).ok());
         let mut refusal = None;
+        if grant.is_some_and(|grant| secret.verify_user_grant(grant, unix_s()).is_some()) {
+            return Principal::new(Caller::Client);
+        }
         match grant.map_or(Held::No, |grant| secret.verify_grant(grant, unix_s())) {
             Held::Yes => return Principal::new(Caller::Client),
             Held::Late { signer, signed_s } => {

@@ -5,6 +5,7 @@
 //! [`listener`] with a router behind the [`edge`], [`membership`] for the state in [`maps`],
 //! [`lifecycle`] around all.
 
+pub mod access;
 pub mod activity;
 mod answered;
 pub mod audit;

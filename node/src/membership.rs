@@ -12,7 +12,7 @@ use forebay_core::intra::{
     Heartbeat, HeartbeatReply, JoinRequest, LeaveReply, LeaveRequest, NodeUsage,
 };
 use forebay_core::lease::{DEAD_AFTER_MS, HEARTBEAT_MS};
-use forebay_core::state::Role;
+use forebay_core::state::{Role, STATE_FORMAT};
 use forebay_core::{Error, ErrorCode, Result};
 use tokio::sync::Notify;
 
@@ -285,6 +285,7 @@ impl Follower {
             cluster: me.cluster.clone(),
             empty: me.empty,
             https: me.https.clone(),
+            state_format: STATE_FORMAT,
         };
         within(ANSWER_WITHIN, self.door.join(&request)).await
     }
@@ -295,6 +296,7 @@ impl Follower {
             version: self.maps.version(),
             usage: NodeUsage { clock, ..(self.usage)() },
             instance: self.identity.instance,
+            state_format: STATE_FORMAT,
         };
         within(ANSWER_WITHIN, self.door.heartbeat(&beat)).await
     }

@@ -14,14 +14,17 @@ use forebay_core::access::Access;
 use forebay_core::bucket::BucketInfo;
 use forebay_core::config::{S3Config, S3Key};
 use forebay_core::request::{Protocol, Refusal, RequestContext, RequestId};
-use forebay_core::s3::auth::{self, Caller, Identity, SecretKey};
+use forebay_core::s3::auth::{self, Caller, Identity, Keys, SecretKey};
 use forebay_core::s3::{Front, Request as S3Request, RequestHead, S3Code, S3Error, S3Result, cors};
 use forebay_core::state::ClusterState;
 use forebay_core::{Bucket, Provider};
 
 pub(crate) use self::rights::PEER;
 pub use self::rights::{ObjectRights, USER, identity, judged_by, name_of, note_peer, owner_of};
+use crate::access::Authenticator;
 use crate::clock::unix_s;
+use crate::edge::s3_token;
+use crate::maps::Maps;
 
 /// Set by nodes of the first version on a request of S3 that they pass on.
 pub(crate) static FRONT: HeaderName = HeaderName::from_static("forebay-s3-front");
@@ -43,6 +46,8 @@ struct Inner {
     users: BTreeMap<String, String>,
     prefixed: Front,
     root: Front,
+    /// With the cluster's state, for users of the cluster.
+    cluster: Option<(Arc<Authenticator>, Maps)>,
 }
 
 impl S3Door {
@@ -61,7 +66,29 @@ impl S3Door {
             users,
             prefixed: Front::new("/s3", domains.clone()),
             root: Front::new("", domains),
+            cluster: None,
         }))
+    }
+
+    /// Also accepts keys and tokens of the cluster's users.
+    #[must_use]
+    pub fn with_users(self, users: Arc<Authenticator>, maps: &Maps) -> Self {
+        let Inner { config, keys, users: names, prefixed, root, .. } = &*self.0;
+        Self(Arc::new(Inner {
+            config: config.clone(),
+            keys: keys.clone(),
+            users: names.clone(),
+            prefixed: prefixed.clone(),
+            root: root.clone(),
+            cluster: Some((users, maps.clone())),
+        }))
+    }
+
+    /// Users of the cluster, if it has some.
+    fn cluster_users(&self) -> Option<(&Arc<Authenticator>, Arc<ClusterState>)> {
+        let (users, maps) = self.0.cluster.as_ref()?;
+        let state = maps.load();
+        users.is_enforced(&state).then_some((users, state))
     }
 
     pub fn config(&self) -> &S3Config {
@@ -80,11 +107,21 @@ impl S3Door {
     /// Authenticates the sender of a request. A cluster without keys treats everybody as its owner.
     pub fn authenticate(&self, parts: &Parts, front: &Front) -> S3Result<Caller> {
         let head = head(parts);
-        if !self.0.keys.is_empty() {
-            let caller = auth::authenticate(&head, front, &self.0.keys, unix_s())?;
+        if let Some(user) = self.token_user(&parts.headers)? {
+            return Ok(Caller { identity: Identity::Key(user), ..auth::open(&head)? });
+        }
+        if !self.is_open() {
+            let caller = auth::authenticate(&head, front, self, unix_s())?;
             return Ok(Caller { identity: self.user_of(caller.identity), ..caller });
         }
         Ok(Caller { identity: Identity::Key("anyone".into()), ..auth::open(&head)? })
+    }
+
+    /// The user of the request's token, if the cluster has users and the request has a token.
+    fn token_user(&self, headers: &HeaderMap) -> S3Result<Option<String>> {
+        let Some((users, state)) = self.cluster_users() else { return Ok(None) };
+        let Some(token) = s3_token(headers) else { return Ok(None) };
+        Ok(Some(users.token(token, &state)?.access.name.clone()))
     }
 
     /// The user that owns this key.
@@ -92,7 +129,11 @@ impl S3Door {
         match identity {
             Identity::Key(access) => match self.0.users.get(&access) {
                 Some(user) => Identity::Key(user.clone()),
-                None => Identity::Key(access),
+                None => {
+                    let of_cluster = self.cluster_users();
+                    let user = of_cluster.and_then(|(users, _)| users.s3_user_of(&access));
+                    Identity::Key(user.unwrap_or(access))
+                }
             },
             Identity::Anonymous => Identity::Anonymous,
         }
@@ -101,21 +142,19 @@ impl S3Door {
     /// Whether a user of this name has a key.
     fn knows(&self, user: &str) -> bool {
         self.0.users.values().any(|u| u == user)
+            || self.cluster_users().is_some_and(|(_, state)| state.access.users.contains_key(user))
     }
 
-    /// The rights of a user of the cluster; `None` for users that only the configuration has.
-    fn rights_of(&self, _user: &str) -> Option<Access> {
-        None
-    }
-
-    /// The keys that signatures are checked with.
-    pub fn keys(&self) -> &BTreeMap<String, SecretKey> {
-        &self.0.keys
+    /// What a user of the cluster may do; `None` for users that only the configuration has.
+    fn rights_of(&self, user: &str) -> Option<Access> {
+        let (users, state) = self.cluster_users()?;
+        let access = users.s3_user(user, &state);
+        matches!(access, Access::User(_)).then_some(access)
     }
 
     /// Whether everybody may do everything.
     pub fn is_open(&self) -> bool {
-        self.0.keys.is_empty()
+        self.0.keys.is_empty() && self.cluster_users().is_none()
     }
 
     /// The answer to a request that failed; `path` is the path as received.
@@ -159,6 +198,13 @@ pub(crate) fn failure(id: RequestId, e: &S3Error, method: &Method, path: &str) -
         tracing::debug!(request_id = id, %method, path, error = %e, "s3 request refused");
     }
     response
+}
+
+impl Keys for S3Door {
+    fn secret(&self, access_key: &str) -> Option<SecretKey> {
+        let configured = self.0.keys.get(access_key).cloned();
+        configured.or_else(|| self.cluster_users()?.0.secret(access_key))
+    }
 }
 
 /// A request as it came, for [`forebay_core::s3`].

@@ -10,6 +10,7 @@ use forebay_core::config::NodeConfig;
 use forebay_core::egress::{Egress, EgressPolicy};
 use forebay_core::intra::{DiskStatus, DiskUsage, NodeUsage};
 use forebay_core::state::Role;
+use forebay_node::access::Authenticator;
 use forebay_node::audit::Audit;
 use forebay_node::edge::Edge;
 use forebay_node::identity::Identity;
@@ -167,6 +168,8 @@ pub async fn run(
         Downloads::new(objects.clone(), jobs.clone(), config.download, web, &lifecycle)?;
     let limits = &config.limits;
     let relay = Relay::new(&identity, &peer);
+    let users = Authenticator::new(&config.auth, &config.s3, &identity, &maps)?;
+    users.follow_issuers(&lifecycle);
     let batches = Budget::new(limits.batch_memory.0, limits.batches, metrics.clone());
     let context = Context {
         objects: objects.clone(),
@@ -183,14 +186,14 @@ pub async fn run(
         refresher,
         metrics,
         lifecycle: lifecycle.clone(),
-        s3: S3 { door: S3Door::new(&config.s3), relay },
+        s3: S3 { door: S3Door::new(&config.s3).with_users(users.clone(), &maps), relay },
         batches,
     };
     lifecycle.spawn(destroyed::watch(objects, maps.clone(), node_dir, lifecycle.clone()));
     tracing::info!(id = %identity.id, url = identity.url, "target listens");
     ready(&identity.url);
     let edge = Edge::new(&config.s3, &identity, &maps).named_by(&names);
-    let edge = edge.audited_by(audit).with_tls(tls);
+    let edge = edge.audited_by(audit).with_tls(tls).with_users(users);
     let life = lifecycle.clone();
     listener::serve(listener, Front::new(context), edge, lifecycle, config.limits.clone()).await;
     life.outcome()

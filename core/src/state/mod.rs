@@ -156,12 +156,11 @@ impl ClusterState {
 
     /// The same state with the HTTPS URLs of the nodes that have one, for clients over HTTPS.
     #[must_use]
-    pub fn over_https(&self) -> Self {
-        let mut state = self.clone();
-        for node in state.nodes.values_mut().filter(|node| !node.https.is_empty()) {
+    pub fn over_https(mut self) -> Self {
+        for node in self.nodes.values_mut().filter(|node| !node.https.is_empty()) {
             node.url.clone_from(&node.https);
         }
-        state
+        self
     }
 
     pub fn node(&self, id: &NodeId) -> Option<&Node> {

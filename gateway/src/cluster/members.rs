@@ -44,6 +44,8 @@ pub(crate) struct Members {
 struct Table {
     leases: Leases,
     usage: BTreeMap<NodeId, NodeUsage>,
+    /// The newest format of the state that each node reads.
+    formats: BTreeMap<NodeId, u32>,
     looked_ms: u64,
 }
 
@@ -63,7 +65,8 @@ impl Members {
         for node in meta.state().nodes.values().filter(|n| n.alive) {
             leases.assume(&node.id, now);
         }
-        let table = Table { leases, usage: BTreeMap::new(), looked_ms: now };
+        let table =
+            Table { leases, usage: BTreeMap::new(), formats: BTreeMap::new(), looked_ms: now };
         let confirmed = AtomicU64::new(now);
         let turn = tokio::sync::Mutex::default();
         let table = Mutex::new(table);
@@ -100,6 +103,7 @@ impl Members {
         }
         let request = JoinRequest { url, ..request };
         membership::check_cluster(&self.meta.state(), &request)?;
+        membership::check_format(&self.meta.state(), &id, request.state_format)?;
         let replaced = self.check_predecessor(&request).await?;
         membership::check_disks(&self.meta.state(), &request)?;
         let _turn = self.turn.lock().await;
@@ -116,6 +120,7 @@ impl Members {
         table.leases.joined(&id, self.clock.now_ms());
         // Reports of an earlier process do not apply to this one.
         table.usage.remove(&id);
+        table.formats.insert(id.clone(), request.state_format);
         drop(table);
         self.reply(&id, 0)
     }
@@ -151,6 +156,7 @@ impl Members {
         let known = self.meta.state();
         if let Some(node) = known.node(&id) {
             membership::check_instance(node, beat.instance)?;
+            membership::check_format(&known, &id, beat.state_format)?;
         }
         let Some(was_alive) = known.node(&id).map(|n| n.alive) else {
             let state = self.meta.state();
@@ -167,6 +173,7 @@ impl Members {
         let may_live = {
             let mut table = self.table();
             table.usage.insert(id.clone(), beat.usage);
+            table.formats.insert(id.clone(), beat.state_format);
             table.leases.record_heartbeat(&id, self.clock.now_ms())
         };
         self.publisher.note(&id, beat.version);
@@ -269,6 +276,17 @@ impl Members {
                 Err(e) => tracing::error!(node = %id, error = %e, "cannot mark node dead"),
             }
         }
+    }
+
+    /// Rejects a command that a member could not read.
+    pub(crate) fn check_readable(&self, command: &Command) -> Result<()> {
+        let state = self.meta.state();
+        if command.format() <= state.format() {
+            return Ok(());
+        }
+        let table = self.table();
+        let formats = |id: &NodeId| table.formats.get(id).copied();
+        membership::check_formats(&state, &self.me, command.format(), formats)
     }
 
     /// The last reported usage of each node.

@@ -2,14 +2,15 @@
 
 use axum::Extension;
 use axum::extract::{Request, State};
-use axum::http::HeaderMap;
+use axum::http::{HeaderMap, header};
 use axum::response::Response;
-use forebay_core::access::Access;
+use forebay_core::access::{Access, unauthenticated};
 use forebay_core::intra::{LeaderReply, MapReply};
 use forebay_core::request::RequestContext;
 use forebay_core::routes::native;
-use forebay_core::sign::GRANT_TTL_S;
+use forebay_core::sign::{GRANT_TTL_S, GrantUser};
 use forebay_core::{Error, Result};
+use forebay_node::access::bearer;
 use forebay_node::clock::unix_s;
 use forebay_node::identity::Identity;
 use forebay_node::listener::is_https;
@@ -19,12 +20,14 @@ use forebay_node::reply::json;
 use forebay_node::routing::{GuardedRouter, RouteSet};
 
 use super::counted;
+use crate::accounts::Accounts;
 use crate::cluster::leadership::{LeaderWatch, Leadership};
 use crate::cluster::membership::FORWARDED_MARK;
 use crate::cluster_view::ClusterView;
 
 #[derive(Clone)]
 pub(crate) struct Api {
+    pub(crate) accounts: Accounts,
     pub(crate) maps: Maps,
     pub(crate) view: ClusterView,
     pub(crate) leadership: LeaderWatch,
@@ -45,12 +48,26 @@ async fn map(
     Extension(about): Extension<RequestContext>,
     headers: HeaderMap,
 ) -> Response {
-    let map = read_map(&state, about.access(), is_https(&headers));
-    counted(&state.metrics, "api", "map", map)
+    counted(&state.metrics, "api", "map", read_map(&state, &about, &headers))
 }
 
-/// The map with the buckets that the sender sees, and the URLs of the scheme of the request.
-fn read_map(state: &Api, access: &Access, is_https: bool) -> Result<Response> {
+/// A grant for the sender: bound to the user and the token of the request, if the cluster has users.
+fn grant(state: &Api, about: &RequestContext, headers: &HeaderMap, now: u64) -> Result<String> {
+    let signer = &state.identity.signer;
+    let user = match about.access() {
+        Access::Open => return Ok(signer.grant(now)),
+        Access::Anonymous => return Err(unauthenticated()),
+        Access::User(user) => user.name.clone(),
+    };
+    let token = headers.get(header::AUTHORIZATION).and_then(|value| bearer(value.as_bytes()));
+    let snapshot = state.maps.load();
+    let token = state.accounts.users().token(token.ok_or_else(unauthenticated)?, &snapshot)?;
+    let (token, epoch) = (token.token.clone(), snapshot.access.epoch);
+    Ok(signer.user_grant(&GrantUser { user, token, epoch }, now))
+}
+
+/// The map, with the buckets that the sender sees, and the URLs of the scheme of the request.
+fn read_map(state: &Api, about: &RequestContext, headers: &HeaderMap) -> Result<Response> {
     let starting = || Error::unavailable("this gateway knows no leader yet");
     let primary = state.maps.primary().ok_or_else(starting)?;
     let snapshot = state.maps.load();
@@ -58,15 +75,17 @@ fn read_map(state: &Api, access: &Access, is_https: bool) -> Result<Response> {
         return Err(starting());
     }
     let now = unix_s();
-    let mut shown =
-        if is_https { snapshot.over_https() } else { snapshot.as_ref().clone() };
+    let (mut shown, access) = (snapshot.for_clients(), about.access());
+    if is_https(headers) {
+        shown = shown.over_https();
+    }
     if *access != Access::Open {
         shown.buckets.retain(|_, info| access.sees(&info.bucket));
     }
     Ok(json(&MapReply {
         state: shown,
         primary,
-        grant: state.identity.signer.grant(now),
+        grant: grant(state, about, headers, now)?,
         grant_expires_s: now + GRANT_TTL_S,
     }))
 }

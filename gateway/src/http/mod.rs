@@ -1,7 +1,9 @@
 //! The gateway's HTTP: one file per subject, each with its routes and their state.
 
+pub(crate) mod accounts;
 pub(crate) mod admin;
 pub(crate) mod api;
+pub(crate) mod authn;
 pub(crate) mod backend_access;
 pub(crate) mod batch;
 pub(crate) mod bill;

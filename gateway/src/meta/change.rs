@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use forebay_core::{Error, ErrorCode, Result};
+use forebay_core::{Error, ErrorCode, NodeId, Result, membership};
 use openraft::error::{ChangeMembershipError, ClientWriteError, RaftError};
 use openraft::{BasicNode, ChangeMembers};
 use tokio::sync::MutexGuard;
@@ -86,8 +86,11 @@ impl Group {
         if let Some(leader) = self.elsewhere() {
             return Ok(EnterReply::NotLeader { leader });
         }
-        let EnterRequest { id, url, blank, node } = request;
+        let EnterRequest { id, url, blank, node, state_format } = request;
         let state = self.maps.load();
+        if state_format < state.format() {
+            membership::check_format(&state, &NodeId::new(node.as_str())?, state_format)?;
+        }
         let namesake = state.gateways().find(|n| n.id.as_str() == node && n.alive && n.url != url);
         if let Some(other) = namesake {
             let text =

@@ -4,7 +4,7 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use forebay_core::state::ClusterState;
+use forebay_core::state::{ClusterState, STATE_FORMAT};
 use forebay_core::{Error, ErrorCode, Result};
 use forebay_node::membership::REJECTED_WITHIN;
 use openraft::BasicNode;
@@ -297,8 +297,13 @@ impl Group {
     /// Requests one join step from the leader. `NotLeader`: no leader was found.
     async fn promote(&self) -> Result<EnterReply> {
         let blank = self.mine.place() == Place::Entering { blank: true };
-        let request =
-            EnterRequest { id: self.me, url: self.my_url.clone(), blank, node: self.node.clone() };
+        let request = EnterRequest {
+            id: self.me,
+            url: self.my_url.clone(),
+            blank,
+            node: self.node.clone(),
+            state_format: STATE_FORMAT,
+        };
         let mut doors = self.doors();
         let (mut at, mut failure) = (0, None);
         while let Some(url) = doors.get(at).cloned() {

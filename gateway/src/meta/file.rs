@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_core::{Error, ErrorCode, Result};
-use openraft::BasicNode;
 use openraft::entry::RaftPayload;
+use openraft::{BasicNode, EntryPayload};
 use redb::{
     Builder, Database, Durability, ReadableDatabase, ReadableTable, TableDefinition,
     WriteTransaction,
@@ -19,7 +19,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 
-use super::record::{FORMAT, damaged, decode, encode};
+use super::record::{FORMAT, FORMAT_WITH_USERS, damaged, decode, encode};
 use super::{Entry, LogId, SnapshotRecord, Vote};
 
 type Membership = openraft::Membership<u64, BasicNode>;
@@ -68,7 +68,7 @@ impl MetaFile {
             let mut about = tx.open_table(ABOUT)?;
             let format = about.get("format")?.map(|f| f.value());
             match format {
-                Some(FORMAT) => {}
+                Some(FORMAT | FORMAT_WITH_USERS) => {}
                 None => {
                     about.insert("format", FORMAT)?;
                     tx.open_table(LOG)?;
@@ -77,7 +77,7 @@ impl MetaFile {
                 Some(other) => {
                     let message = format!(
                         "the metadata log {} has format {other}, this version of forebay reads \
-                         {FORMAT}",
+                         {FORMAT} and {FORMAT_WITH_USERS}",
                         path.display()
                     );
                     let hint = "start the version of forebay that wrote it, or move the file away \
@@ -178,6 +178,13 @@ impl MetaFile {
 
     pub(crate) fn append(&self, entries: &[Entry]) -> Result<()> {
         self.write(|tx| {
+            let has_users = |entry: &Entry| match &entry.payload {
+                EntryPayload::Normal(command) => command.format() > 0,
+                _ => false,
+            };
+            if entries.iter().any(has_users) {
+                note_users(tx)?;
+            }
             let mut log = tx.open_table(LOG)?;
             for entry in entries {
                 log.insert(entry.log_id.index, encode(entry)?.as_slice())?;
@@ -216,6 +223,9 @@ impl MetaFile {
                 records.get(SNAPSHOT)?.map(|r| decode(r.value(), SNAPSHOT)).transpose()?;
             if kept.is_none_or(|kept| kept.meta.last_log_id <= snapshot.meta.last_log_id) {
                 records.insert(SNAPSHOT, record.as_slice())?;
+            }
+            if snapshot.state.format() > 0 {
+                note_users(tx)?;
             }
             Ok(())
         })
@@ -263,6 +273,12 @@ impl Closing {
         // Nothing is ever sent: the only change is that the sender is dropped.
         tokio::time::timeout(within, self.0.changed()).await.is_ok()
     }
+}
+
+/// Marks the file as one with users.
+fn note_users(tx: &WriteTransaction) -> Result<(), Failure> {
+    tx.open_table(ABOUT)?.insert("format", FORMAT_WITH_USERS)?;
+    Ok(())
 }
 
 fn read_entry(index: u64, record: &[u8]) -> Result<Entry> {

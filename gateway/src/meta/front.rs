@@ -51,14 +51,17 @@ impl RaftMeta {
     /// Decides the command if this gateway leads; otherwise nothing is done.
     pub(crate) async fn decide_here(&self, command: Command) -> Result<u64, Undecided> {
         match self.leadership.now() {
-            Leadership::Leading(_) => self.group.decide(command, DECIDE_WITHIN).await,
+            Leadership::Leading(lead) => {
+                lead.members.check_readable(&command).map_err(Undecided::Final)?;
+                self.group.decide(command, DECIDE_WITHIN).await
+            }
             _ => Err(Undecided::Untouched(Error::unavailable("this gateway does not lead"))),
         }
     }
 
     async fn try_once(&self, command: &Command) -> Result<u64, Undecided> {
         match self.leadership.now() {
-            Leadership::Leading(_) => self.group.decide(command.clone(), DECIDE_WITHIN).await,
+            Leadership::Leading(_) => self.decide_here(command.clone()).await,
             Leadership::Following(url) => self.relay(&url, command).await,
             Leadership::Waiting => {
                 Err(Undecided::Untouched(Error::unavailable("no gateway leads just now")))

@@ -8,6 +8,9 @@ use serde::de::DeserializeOwned;
 /// Format version of the file. 1 was a log of one gateway's commands; 2 is a Raft log with its
 /// vote.
 pub(crate) const FORMAT: u64 = 2;
+/// Format version of a file with commands or a state that contain users: programs that know only
+/// [`FORMAT`] would drop them, and refuse the file.
+pub(crate) const FORMAT_WITH_USERS: u64 = 3;
 
 /// CRC-32C of the JSON, little-endian, then the JSON.
 pub(crate) fn encode(value: &impl Serialize) -> Result<Vec<u8>> {

@@ -7,17 +7,18 @@
 use std::io::Cursor;
 
 use forebay_core::Error;
-use forebay_core::state::ClusterState;
+use forebay_core::state::{ClusterState, STATE_FORMAT};
 use forebay_node::maps::Maps;
 use openraft::storage::RaftStateMachine;
 use openraft::{
     AnyError, BasicNode, EntryPayload, OptionalSend, RaftSnapshotBuilder, Snapshot, StorageError,
     StorageIOError, StoredMembership,
 };
+use serde::Deserialize;
 
 use super::file::MetaFile;
 use super::log_store::on_disk;
-use super::record::{decode, encode};
+use super::record::{damaged, decode, encode};
 use super::{Entry, LogId, SnapshotMeta, SnapshotRecord, StorageResult, Types, Verdict};
 
 type Membership = StoredMembership<u64, BasicNode>;
@@ -55,14 +56,35 @@ impl StateMachine {
     }
 }
 
+/// A snapshot as gateways exchange it.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Packed {
+    /// With users. A gateway that would drop them cannot read this form.
+    Formatted {
+        format: u32,
+        state: Box<ClusterState>,
+    },
+    Plain(Box<ClusterState>),
+}
+
 /// Encodes the snapshot for another gateway.
 fn packed(state: &ClusterState) -> forebay_core::Result<Box<Cursor<Vec<u8>>>> {
-    Ok(Box::new(Cursor::new(encode(state)?)))
+    let bytes = match state.format() {
+        0 => encode(state)?,
+        format => encode(&serde_json::json!({"format": format, "state": state}))?,
+    };
+    Ok(Box::new(Cursor::new(bytes)))
 }
 
 /// Decodes the output of [`packed`].
 pub(crate) fn unpacked(bytes: &[u8]) -> forebay_core::Result<ClusterState> {
-    decode(bytes, "the snapshot of another gateway")
+    let what = "the snapshot of another gateway";
+    match decode(bytes, what)? {
+        Packed::Formatted { format, state } if format <= STATE_FORMAT => Ok(*state),
+        Packed::Formatted { format, .. } => Err(damaged(format!("{what} has format {format}"))),
+        Packed::Plain(state) => Ok(*state),
+    }
 }
 
 fn reading(e: Error) -> StorageError<u64> {

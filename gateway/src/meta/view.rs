@@ -56,6 +56,9 @@ pub(crate) struct EnterRequest {
     /// Id of the node; empty from older gateways.
     #[serde(default)]
     pub(crate) node: String,
+    /// The newest format of the cluster's state that the gateway reads; 0 from older gateways.
+    #[serde(default)]
+    pub(crate) state_format: u32,
 }
 
 /// The progress of a joining gateway.

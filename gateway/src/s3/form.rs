@@ -55,7 +55,7 @@ impl S3 {
         let (identity, policy) = if self.door.is_open() {
             (Identity::Key("anyone".into()), PostPolicy::default())
         } else {
-            authenticate_form(bucket, &fields, self.door.keys(), unix_s())?
+            authenticate_form(bucket, &fields, &self.door, unix_s())?
         };
         if identity == Identity::Anonymous && parts.extensions.get::<CrossSiteForm>().is_some() {
             return Err(unsigned_form().into());

@@ -19,6 +19,7 @@ const SOURCE: &str = concat!(
     include_str!("../../../core/src/config/destinations.rs"),
     include_str!("../../../core/src/config/cache.rs"),
     include_str!("../../../core/src/config/tls.rs"),
+    include_str!("../../../core/src/config/auth.rs")
 );
 const GATEWAY: &str = include_str!("gateway.toml");
 const TARGET: &str = include_str!("target.toml");
@@ -62,7 +63,7 @@ const RESTART: &str = "restart";
 const TLS_FILE: &str = "restart; none for new content of the file";
 
 /// For each key: the nodes that read it, how a change takes effect, and the flags that set it.
-const NOTES: [(&str, ReadBy, &str, &str); 60] = [
+const NOTES: [(&str, ReadBy, &str, &str); 72] = [
     ("cluster.name", Both, RESTART, ""),
     ("cluster.gateways", Both, RESTART, ""),
     ("cluster.secret_file", Both, RESTART, ""),
@@ -128,6 +129,24 @@ const NOTES: [(&str, ReadBy, &str, &str); 60] = [
     ("audit.max_size", Both, RESTART, ""),
     ("audit.keep", Both, RESTART, ""),
     ("audit.url", Both, RESTART, ""),
+    ("auth.required", Both, RESTART, ""),
+    ("auth.admin", Gateway, RESTART, ""),
+    ("auth.admin_password_file", Gateway, RESTART, ""),
+    ("auth.token_ttl_s", Gateway, RESTART, ""),
+    ("auth.issuer", Both, RESTART, ""),
+    ("auth.issuer.name", Both, RESTART, ""),
+    ("auth.issuer.url", Both, RESTART, ""),
+    ("auth.issuer.issuer", Both, RESTART, ""),
+    ("auth.issuer.jwks_file", Both, RESTART, ""),
+    ("auth.issuer.key_file", Both, RESTART, ""),
+    ("auth.issuer.secret_file", Both, RESTART, ""),
+    ("auth.issuer.audience", Both, RESTART, ""),
+    ("auth.issuer.algorithms", Both, RESTART, ""),
+    ("auth.issuer.user_claim", Both, RESTART, ""),
+    ("auth.issuer.roles_claim", Both, RESTART, ""),
+    ("auth.issuer.aistore_claims", Both, RESTART, ""),
+    ("auth.issuer.ca_file", Both, RESTART, ""),
+    ("auth.issuer.token_file", Both, RESTART, ""),
 ];
 
 /// A key, or a section, as the types have it.
@@ -250,8 +269,8 @@ fn default_of(key: &Key, defaults: &Table) -> String {
     for part in key.path.split('.') {
         value = value.and_then(|v| v.as_table().and_then(|table| table.get(part).cloned()));
     }
-    let in_list =
-        ["disk.", "s3.keys.", "etl.command."].iter().any(|list| key.path.starts_with(list));
+    let in_list = ["disk.", "s3.keys.", "etl.command.", "auth.issuer."];
+    let in_list = in_list.iter().any(|list| key.path.starts_with(list));
     match value {
         Some(value) => format!("`{value}`"),
         None if in_list && !key.optional => "required".into(),
@@ -328,9 +347,9 @@ fn table(page: &mut String, keys: &[Key], defaults: &Table) {
 
 /// The environment variable of a key; entries of lists have none.
 fn variable(path: &str) -> Option<String> {
-    let in_list = ["disk.", "s3.keys.", "etl.command."].iter().any(|list| path.starts_with(list));
-    (!in_list && path != "disk")
-        .then(|| format!("FOREBAY_{}", path.to_ascii_uppercase().replace('.', "__")))
+    let in_list = ["disk.", "s3.keys.", "etl.command.", "auth.issuer."];
+    let in_list = in_list.iter().any(|list| path.starts_with(list));
+    (!in_list && path != "disk").then(|| format!("FOREBAY_{}", path.to_ascii_uppercase().replace('.', "__")))
 }
 
 #[test]

@@ -148,6 +148,7 @@ impl S3Door {
             Identity::Key(user) => Some(user.as_str()),
             Identity::Anonymous => None,
         };
+        let action = bucket_policy::action(&request.operation);
         let policy = info.s3.policy.as_deref().map(BucketPolicy::parse).transpose()?;
         let roles = user.and_then(|user| self.rights_of(user));
         let is_given = |roles: rights::Access| {
@@ -162,7 +163,6 @@ impl S3Door {
             policy: policy.as_ref(),
             bucket_acl: &info.s3.acl,
         };
-        let action = bucket_policy::action(&request.operation);
         let asked = Asked {
             user,
             action,

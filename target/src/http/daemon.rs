@@ -25,7 +25,7 @@ pub(super) async fn daemon(
 ) -> Result<Response, Failure> {
     let query = Query::parse(query.as_deref());
     let state = match context.maps.load() {
-        map if is_https(&headers) => Arc::new(map.over_https()),
+        map if is_https(&headers) => Arc::new(map.as_ref().clone().over_https()),
         map => map,
     };
     match query.get("what") {

@@ -73,6 +73,7 @@ impl World {
             version: 0,
             usage: NodeUsage { objects: 3, ..Default::default() },
             instance: 0,
+            state_format: 0,
         };
         self.members.heartbeat(beat).await.unwrap()
     }
@@ -93,6 +94,7 @@ fn join() -> JoinRequest {
         cluster: String::new(),
         empty: false,
         https: String::new(),
+        state_format: 0,
     }
 }
 
@@ -249,7 +251,7 @@ async fn a_second_process_waits_until_the_first_has_no_lease_and_replaces_it_the
     assert_eq!((node.url, node.instance, node.alive), (second.url, 8, true));
     let beat = |instance| {
         let usage = NodeUsage::default();
-        w.members.heartbeat(Heartbeat { id: id(), version: 0, usage, instance })
+        w.members.heartbeat(Heartbeat { id: id(), version: 0, usage, instance, state_format: 0 })
     };
     assert_eq!(beat(7).await.unwrap_err().code, ErrorCode::Conflict, "it was replaced");
     assert!(beat(8).await.is_ok());

@@ -248,7 +248,8 @@ async fn the_only_gateway_stays_and_one_at_a_former_address_is_refused() {
     assert_eq!(alone.group.remove(unknown).await.unwrap(), RemoveReply::Done);
     // It keeps the id derived from its first address.
     let id = forebay_core::placement::digest(URL);
-    let request = EnterRequest { id, url: URL.into(), blank: true, node: String::new() };
+    let request =
+        EnterRequest { id, url: URL.into(), blank: true, node: String::new(), state_format: 0 };
     let e = alone.group.enter(request).await.unwrap_err();
     assert!(e.code == ErrorCode::Conflict && e.message.contains(elsewhere), "{e}");
     assert_eq!(alone.group.seats().len(), 1);
@@ -262,7 +263,7 @@ async fn a_gateway_that_only_learns_counts_for_no_majority() {
     let alone = Alone::start(&path).await;
     // A gateway that began to join and ended.
     let (url, node) = ("http://127.0.0.1:9".to_owned(), String::new());
-    let request = EnterRequest { id: 7, url, blank: true, node };
+    let request = EnterRequest { id: 7, url, blank: true, node, state_format: 0 };
     for _ in 0..2 {
         assert_eq!(alone.group.enter(request.clone()).await.unwrap(), EnterReply::Learns);
     }

@@ -1,0 +1,398 @@
+//! The native API for users, roles, keys and tokens, under `/api/v1/auth`.
+
+use axum::Router;
+use axum::extract::{Extension, Path, Request, State};
+use axum::http::{HeaderValue, header};
+use axum::response::Response;
+use axum::routing::{get, post, put};
+use forebay_core::access::{
+    AccessChange, CanIReply, KeyInfo, KeyReply, KeyRequest, LoginRequest, RevokeRequest, Right,
+    Rights, Role, RoleBinding, RoleDefinition, RoleInfo, Scope, TokenReply, TokenRequest, User,
+    UserInfo, UserRequest, WhoAmI, right_names,
+};
+use forebay_core::name::Bucket;
+use forebay_core::request::RequestContext;
+use forebay_core::v1::query::Query;
+use forebay_core::{Error, Result};
+use forebay_node::access::{NewToken, hash_password};
+use forebay_node::metrics::Metrics;
+use forebay_node::reply::json;
+
+use super::authn::message;
+use super::{counted, done};
+use crate::accounts::{Accounts, no_user};
+
+#[derive(Clone)]
+pub(crate) struct Auth {
+    pub(crate) accounts: Accounts,
+    pub(crate) metrics: Metrics,
+}
+
+pub(crate) fn router(state: Auth) -> Router {
+    Router::new()
+        .route("/api/v1/auth/login", post(login))
+        .route("/api/v1/auth/whoami", get(whoami))
+        .route("/api/v1/auth/can-i", get(can_i))
+        .route("/api/v1/auth/section", get(section))
+        .route("/api/v1/auth/users", get(users).post(add_user))
+        .route("/api/v1/auth/users/{name}", get(user).put(set_user).delete(delete_user))
+        .route("/api/v1/auth/users/{name}/bindings", put(bind).delete(unbind))
+        .route("/api/v1/auth/roles", get(roles).post(add_role))
+        .route("/api/v1/auth/roles/{name}", get(role).delete(delete_role))
+        .route("/api/v1/auth/keys", get(keys).post(create_key))
+        .route("/api/v1/auth/keys/{access}", axum::routing::delete(delete_key))
+        .route("/api/v1/auth/tokens", post(create_token).delete(revoke))
+        .with_state(state)
+}
+
+type About = Extension<RequestContext>;
+
+impl Auth {
+    fn answered(&self, op: &str, result: Result<Response>) -> Response {
+        counted(&self.metrics, "api", op, result)
+    }
+
+    /// The user that a request is about: the sender, or, for an administrator, anybody.
+    fn subject(&self, about: &RequestContext, named: &str) -> Result<String> {
+        match (named, about.access().user()) {
+            ("", _) => self.accounts.user_of(about).map(str::to_owned),
+            (named, Some(user)) if named == user => Ok(named.to_owned()),
+            (named, _) => self.accounts.require_admin(about).map(|()| named.to_owned()),
+        }
+    }
+}
+
+/// An answer with a secret, which no cache may keep.
+fn secret(mut answer: Response) -> Response {
+    answer.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    answer
+}
+
+fn token_reply(token: NewToken) -> Response {
+    let NewToken { text, claims } = token;
+    secret(json(&TokenReply {
+        token: text,
+        user: claims.sub,
+        id: claims.jti,
+        expires_s: claims.exp,
+    }))
+}
+
+async fn login(State(state): State<Auth>, request: Request) -> Response {
+    let result = async {
+        let LoginRequest { user, password, ttl_s } = message(request).await?;
+        Ok(token_reply(state.accounts.login(&user, password, ttl_s).await?))
+    };
+    state.answered("auth_login", result.await)
+}
+
+async fn whoami(State(state): State<Auth>, Extension(about): About) -> Response {
+    state.answered("auth_whoami", Ok(json(&WhoAmI::of(about.access()))))
+}
+
+/// `?right=NAME`, with `&bucket=provider://name` and `&object=NAME` or `&prefix=PREFIX`.
+async fn can_i(State(state): State<Auth>, Extension(about): About, request: Request) -> Response {
+    let answer = || {
+        let query = Query::parse(request.uri().query());
+        let name = query.get("right").unwrap_or_default();
+        let right = Right::of_name(name).ok_or_else(|| {
+            let known: Vec<_> = Right::ALL.iter().map(|right| right.name()).collect();
+            Error::invalid(format!("there is no right \"{name}\""))
+                .hint(format!("the rights are {}", known.join(", ")))
+        })?;
+        let bucket = query.get("bucket").filter(|text| !text.is_empty());
+        let bucket = bucket.map(|uri| Bucket::parse_uri(uri).map(|(bucket, _)| bucket));
+        let bucket = bucket.transpose()?;
+        let scope = match (&bucket, query.get("object"), query.get("prefix")) {
+            (None, ..) => Scope::Cluster,
+            (Some(bucket), Some(object), _) => Scope::Object(bucket, object),
+            (Some(bucket), None, Some(prefix)) => Scope::Prefix(bucket, prefix),
+            (Some(bucket), None, None) => Scope::Bucket(bucket),
+        };
+        Ok(json(&CanIReply { allowed: about.access().has(right, &scope) }))
+    };
+    state.answered("auth_can_i", answer())
+}
+
+/// The whole section of users, for backups. Its secrets are sealed or hashed.
+async fn section(State(state): State<Auth>, Extension(about): About) -> Response {
+    let allowed = state.accounts.require_admin(&about);
+    let answer = allowed.map(|()| secret(json(state.accounts.state().access.as_ref())));
+    state.answered("auth_section", answer)
+}
+
+async fn users(State(state): State<Auth>, Extension(about): About) -> Response {
+    let answer = || {
+        state.accounts.require_admin(&about)?;
+        let now = state.accounts.state();
+        let names = now.access.users.keys();
+        let all: Vec<_> = names.filter_map(|name| UserInfo::of(&now.access, name)).collect();
+        Ok(json(&all))
+    };
+    state.answered("auth_users", answer())
+}
+
+async fn user(
+    State(state): State<Auth>,
+    Extension(about): About,
+    Path(name): Path<String>,
+) -> Response {
+    let answer = || {
+        let name = state.subject(&about, &name)?;
+        let found = UserInfo::of(&state.accounts.state().access, &name);
+        Ok(json(&found.ok_or_else(|| no_user(&name))?))
+    };
+    state.answered("auth_user", answer())
+}
+
+async fn add_user(
+    State(state): State<Auth>,
+    Extension(about): About,
+    request: Request,
+) -> Response {
+    let result = async {
+        state.accounts.require_admin(&about)?;
+        let UserRequest { name, password, roles } = message(request).await?;
+        let password = match password {
+            Some(password) => state.accounts.hashed(move || hash_password(&password)).await??,
+            None => Default::default(),
+        };
+        let user = Box::new(User { password, roles: roles.unwrap_or_default(), ..User::default() });
+        state.accounts.change(AccessChange::AddUser { name, user }).await?;
+        Ok(done())
+    };
+    state.answered("auth_add_user", result.await)
+}
+
+/// An administrator changes everything, a user the own password.
+async fn set_user(
+    State(state): State<Auth>,
+    Extension(about): About,
+    Path(name): Path<String>,
+    request: Request,
+) -> Response {
+    let result = async {
+        let name = state.subject(&about, &name)?;
+        let UserRequest { password, roles, .. } = message(request).await?;
+        if roles.is_some() {
+            state.accounts.require_admin(&about)?;
+        }
+        let password = match password {
+            Some(password) => Some(state.accounts.hashed(move || hash_password(&password)).await??),
+            None => None,
+        };
+        state.accounts.change(AccessChange::SetUser { name, password, roles }).await?;
+        Ok(done())
+    };
+    state.answered("auth_set_user", result.await)
+}
+
+/// Commits a change by an administrator.
+async fn by_admin(
+    state: &Auth,
+    about: &RequestContext,
+    op: &str,
+    change: Result<AccessChange>,
+) -> Response {
+    let result = async {
+        state.accounts.require_admin(about)?;
+        state.accounts.change(change?).await?;
+        Ok(done())
+    };
+    state.answered(op, result.await)
+}
+
+async fn delete_user(
+    State(state): State<Auth>,
+    Extension(about): About,
+    Path(name): Path<String>,
+) -> Response {
+    by_admin(&state, &about, "auth_delete_user", Ok(AccessChange::DeleteUser { name })).await
+}
+
+async fn bind(
+    State(state): State<Auth>,
+    Extension(about): About,
+    Path(user): Path<String>,
+    request: Request,
+) -> Response {
+    let binding = message::<RoleBinding>(request).await;
+    let change = binding.map(|binding| AccessChange::Bind { user, binding });
+    by_admin(&state, &about, "auth_bind", change).await
+}
+
+async fn unbind(
+    State(state): State<Auth>,
+    Extension(about): About,
+    Path(user): Path<String>,
+    request: Request,
+) -> Response {
+    let binding = message::<RoleBinding>(request).await;
+    let change = binding.map(|binding| AccessChange::Unbind { user, binding });
+    by_admin(&state, &about, "auth_unbind", change).await
+}
+
+fn role_info(accounts: &Accounts, name: &str) -> Option<RoleInfo> {
+    if let Some(role) = Role::of_name(name) {
+        return Some(RoleInfo {
+            name: name.to_owned(),
+            description: role.description().to_owned(),
+            rights: right_names(role.rights()),
+            buckets: Vec::new(),
+            is_builtin: true,
+        });
+    }
+    let now = accounts.state();
+    let role = now.access.roles.get(name)?;
+    let everywhere = if role.admin { Rights::ALL } else { Rights::NONE };
+    let here = |cluster: &str| cluster.is_empty() || cluster == now.cluster_id;
+    let rights = role.clusters.iter().filter(|c| here(&c.cluster));
+    let rights = rights.fold(everywhere, |rights, c| rights.with(c.rights));
+    let buckets = role.buckets.iter().filter(|b| here(&b.cluster));
+    Some(RoleInfo {
+        name: name.to_owned(),
+        description: role.description.clone(),
+        rights: right_names(rights),
+        buckets: buckets.map(|b| format!("{}://{}", b.provider, b.name)).collect(),
+        is_builtin: false,
+    })
+}
+
+async fn roles(State(state): State<Auth>, Extension(about): About) -> Response {
+    let answer = || {
+        state.accounts.require_admin(&about)?;
+        let names = state.accounts.role_names();
+        let all: Vec<_> =
+            names.iter().filter_map(|name| role_info(&state.accounts, name)).collect();
+        Ok(json(&all))
+    };
+    state.answered("auth_roles", answer())
+}
+
+async fn role(
+    State(state): State<Auth>,
+    Extension(about): About,
+    Path(name): Path<String>,
+) -> Response {
+    let answer = || {
+        state.accounts.require_admin(&about)?;
+        let missing = || {
+            let code = forebay_core::ErrorCode::AccountNotFound;
+            Error::new(code, format!("role \"{name}\" does not exist"))
+        };
+        Ok(json(&role_info(&state.accounts, &name).ok_or_else(missing)?))
+    };
+    state.answered("auth_role", answer())
+}
+
+async fn add_role(
+    State(state): State<Auth>,
+    Extension(about): About,
+    request: Request,
+) -> Response {
+    let change = message::<RoleInfo>(request).await.and_then(|role| {
+        let mut rights = Rights::NONE;
+        for name in &role.rights {
+            let right = Right::of_name(name);
+            let unknown = || Error::invalid(format!("there is no right \"{name}\""));
+            rights = rights.with(Rights::of(&[right.ok_or_else(unknown)?]));
+        }
+        let cluster = forebay_core::access::ClusterRights { cluster: String::new(), rights };
+        let definition = RoleDefinition {
+            description: role.description,
+            admin: rights.has(Right::Admin),
+            clusters: vec![cluster],
+            buckets: Vec::new(),
+        };
+        Ok(AccessChange::AddRole { name: role.name, role: Box::new(definition) })
+    });
+    by_admin(&state, &about, "auth_add_role", change).await
+}
+
+async fn delete_role(
+    State(state): State<Auth>,
+    Extension(about): About,
+    Path(name): Path<String>,
+) -> Response {
+    by_admin(&state, &about, "auth_delete_role", Ok(AccessChange::DeleteRole { name })).await
+}
+
+/// The keys of all users for an administrator, otherwise those of the sender.
+async fn keys(State(state): State<Auth>, Extension(about): About) -> Response {
+    let answer = || {
+        let own = match state.accounts.require_admin(&about) {
+            Ok(()) => None,
+            Err(_) => Some(state.accounts.user_of(&about)?),
+        };
+        let now = state.accounts.state();
+        let keys = now.access.keys.iter();
+        let keys = keys.filter(|(_, key)| own.is_none_or(|user| user == key.user));
+        let all: Vec<_> = keys
+            .map(|(access, key)| KeyInfo {
+                access: access.clone(),
+                user: key.user.clone(),
+                created_ns: key.created_ns,
+            })
+            .collect();
+        Ok(json(&all))
+    };
+    state.answered("auth_keys", answer())
+}
+
+async fn create_key(
+    State(state): State<Auth>,
+    Extension(about): About,
+    request: Request,
+) -> Response {
+    let result = async {
+        let KeyRequest { user } = message(request).await?;
+        let user = state.subject(&about, &user)?;
+        let (access, key) = state.accounts.create_key(&user).await?;
+        Ok(secret(json(&KeyReply { access, secret: key, user })))
+    };
+    state.answered("auth_create_key", result.await)
+}
+
+async fn delete_key(
+    State(state): State<Auth>,
+    Extension(about): About,
+    Path(access): Path<String>,
+) -> Response {
+    let result = async {
+        let now = state.accounts.state();
+        let owner = now.access.keys.get(&access).map(|key| key.user.as_str());
+        if owner.is_none() || owner != about.access().user() {
+            state.accounts.require_admin(&about)?;
+        }
+        state.accounts.change(AccessChange::DeleteKey { access: access.clone() }).await?;
+        Ok(done())
+    };
+    state.answered("auth_delete_key", result.await)
+}
+
+async fn create_token(
+    State(state): State<Auth>,
+    Extension(about): About,
+    request: Request,
+) -> Response {
+    let result = async {
+        let TokenRequest { user, ttl_s } = message(request).await?;
+        let user = state.subject(&about, &user)?;
+        Ok(token_reply(state.accounts.issue(&user, ttl_s).await?))
+    };
+    state.answered("auth_create_token", result.await)
+}
+
+async fn revoke(State(state): State<Auth>, Extension(about): About, request: Request) -> Response {
+    let result = async {
+        let RevokeRequest { token, user } = message(request).await?;
+        if token.is_empty() {
+            let name = state.subject(&about, &user)?;
+            state.accounts.change(AccessChange::RevokeUser { name }).await?;
+        } else {
+            state.accounts.revoke(&token).await?;
+        }
+        Ok(done())
+    };
+    state.answered("auth_revoke", result.await)
+}

@@ -1,0 +1,190 @@
+//! Determines the user of a request: tokens of this cluster and of other issuers, keys of the S3
+//! API, and grants.
+
+mod cache;
+mod issuer;
+mod jwks;
+mod jws;
+mod oidc;
+mod password;
+mod seal;
+mod tokens;
+
+use std::sync::Arc;
+
+use forebay_core::access::{Access, TokenIdentity, UserAccess, unauthenticated};
+use forebay_core::config::{AuthConfig, S3Config};
+use forebay_core::s3::auth::{Keys, SecretKey};
+use forebay_core::state::ClusterState;
+use forebay_core::{Error, Result};
+
+use self::cache::{CachedToken, TokenCache};
+use self::issuer::Issuers;
+pub use self::password::{hash_password, verify_password};
+pub use self::seal::Sealer;
+pub use self::tokens::{NewToken, new_signing_key, random_text};
+use crate::clock::unix_s;
+use crate::identity::Identity;
+use crate::lifecycle::Lifecycle;
+use crate::maps::Maps;
+
+/// Longest token that is read, bytes.
+const MAX_TOKEN_BYTES: usize = 16 << 10;
+
+/// Determines users; shared by all requests of a node.
+#[derive(Debug)]
+pub struct Authenticator {
+    maps: Maps,
+    sealer: Sealer,
+    /// Whether requests need a user even while the cluster has none.
+    is_required: bool,
+    issuers: Issuers,
+    tokens: TokenCache,
+    s3: S3Config,
+}
+
+impl Authenticator {
+    /// Reads the keys of foreign issuers from their files. The keys of issuers with a URL are
+    /// fetched by [`Self::follow_issuers`].
+    pub fn new(auth: &AuthConfig, s3: &S3Config, me: &Identity, maps: &Maps) -> Result<Arc<Self>> {
+        Ok(Arc::new(Self {
+            maps: maps.clone(),
+            sealer: Sealer::new(me.signer.secret()),
+            is_required: auth.required,
+            issuers: Issuers::load(&auth.issuer)?,
+            tokens: TokenCache::default(),
+            s3: s3.clone(),
+        }))
+    }
+
+    /// Fetches the keys of issuers with a URL until the node stops.
+    pub fn follow_issuers(&self, lifecycle: &Lifecycle) {
+        self.issuers.follow(lifecycle);
+    }
+
+    /// Whether requests need a user.
+    pub fn is_enforced(&self, state: &ClusterState) -> bool {
+        self.is_required || state.access.has_users()
+    }
+
+    pub fn sealer(&self) -> &Sealer {
+        &self.sealer
+    }
+
+    /// The user of a token. An invalid token is `Unauthenticated`, always with the same text;
+    /// `Unavailable` if this node cannot tell whether it was revoked.
+    pub fn token(&self, token: &str, state: &ClusterState) -> Result<Arc<TokenIdentity>> {
+        self.check_lease()?;
+        if token.len() > MAX_TOKEN_BYTES {
+            return Err(unauthenticated());
+        }
+        let (hash, now_s) = (cache::hash(token.as_bytes()), unix_s());
+        if let Some(known) = self.tokens.get(&hash, state.access.epoch, now_s) {
+            return Ok(known);
+        }
+        let identity = Arc::new(self.verify(token, &hash, state, now_s)?);
+        let (epoch, kept) = (state.access.epoch, identity.clone());
+        self.tokens.put(hash, CachedToken { epoch, identity: kept });
+        Ok(identity)
+    }
+
+    /// [`Self::token`] for the fast path: only a token that was checked already.
+    pub(crate) fn known_token(
+        &self,
+        token: &[u8],
+        state: &ClusterState,
+    ) -> Option<Arc<TokenIdentity>> {
+        if token.len() > MAX_TOKEN_BYTES || !self.maps.has_lease() {
+            return None;
+        }
+        self.tokens.get(&cache::hash(token), state.access.epoch, unix_s())
+    }
+
+    /// Returns an error if this node may have missed a revocation.
+    pub(crate) fn check_lease(&self) -> Result<()> {
+        if self.maps.has_lease() {
+            return Ok(());
+        }
+        Err(Error::unavailable("this node may have missed that a token was revoked").retry_after(1))
+    }
+
+    fn verify(
+        &self,
+        token: &str,
+        hash: &[u8; 32],
+        state: &ClusterState,
+        now_s: u64,
+    ) -> Result<TokenIdentity> {
+        let parsed = jws::Jws::parse(token).ok_or_else(unauthenticated)?;
+        if let Some(claims) = tokens::own_claims(&parsed, &state.access) {
+            return claims.identity(&state.access, &state.cluster_id, now_s);
+        }
+        self.issuers.identity(&parsed, hash, state, now_s)
+    }
+
+    /// What a user of the S3 API may do. Users of keys in the configuration, who are unknown to the
+    /// cluster, have the rights that S3's own rules give them.
+    pub fn s3_user(&self, user: &str, state: &ClusterState) -> Access {
+        match state.access.user_access(user, &state.cluster_id) {
+            Some(access) => Access::User(Arc::new(access)),
+            None if self.s3.keys().iter().any(|key| key.user() == user) => Access::Open,
+            None => Access::Anonymous,
+        }
+    }
+
+    /// The user of an access key.
+    pub fn s3_user_of(&self, access_key: &str) -> Option<String> {
+        let configured = self.s3.keys().iter().find(|key| key.access == access_key);
+        if let Some(key) = configured {
+            return Some(key.user().to_owned());
+        }
+        self.maps.load().access.keys.get(access_key).map(|key| key.user.clone())
+    }
+
+    /// The current rights of a user of a grant that was made at `epoch` for a token.
+    pub(crate) fn granted(
+        &self,
+        user: &str,
+        token: &str,
+        epoch: u64,
+        state: &ClusterState,
+    ) -> Result<Option<UserAccess>> {
+        self.check_lease()?;
+        if epoch > state.access.epoch {
+            let text = "this node does not yet have the users that the grant was made for";
+            return Err(Error::unavailable(text).retry_after(1));
+        }
+        let known = state.access.users.get(user);
+        let is_kept = known.is_some_and(|user| epoch >= user.valid_from_epoch);
+        if !is_kept || state.access.is_revoked(token) {
+            return Ok(None);
+        }
+        Ok(state.access.user_access(user, &state.cluster_id))
+    }
+}
+
+impl Keys for Authenticator {
+    fn secret(&self, access_key: &str) -> Option<SecretKey> {
+        let configured = self.s3.keys().iter().find(|key| key.access == access_key);
+        if let Some(key) = configured {
+            return Some(SecretKey::new(key.secret.clone()));
+        }
+        let state = self.maps.load();
+        let key = state.access.keys.get(access_key)?;
+        self.sealer.open_text(&seal::s3_key(access_key), &key.secret).map(SecretKey::new)
+    }
+}
+
+/// The token of an `Authorization: Bearer` header.
+pub fn bearer(authorization: &[u8]) -> Option<&str> {
+    let (scheme, token) = std::str::from_utf8(authorization).ok()?.split_once(' ')?;
+    let token = token.trim();
+    (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty()).then_some(token)
+}
+
+pub use self::seal::s3_key as s3_key_place;
+
+#[cfg(test)]
+#[path = "tests.rs"]
+#[allow(clippy::unwrap_used)]
+mod tests;

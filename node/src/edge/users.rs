@@ -1,0 +1,136 @@
+//! What the sender of a request may do, once its proofs are checked.
+
+use std::sync::Arc;
+
+use axum::extract::Request;
+use axum::http::{HeaderMap, HeaderValue, header};
+use forebay_core::access::Access;
+use forebay_core::request::{Caller, Protocol};
+use forebay_core::s3::auth::{self, Identity};
+use forebay_core::s3::{Front, RequestHead};
+use forebay_core::sign::GrantUser;
+use forebay_core::state::ClusterState;
+use forebay_core::{ErrorCode, Result};
+
+use super::Edge;
+use crate::access::{Authenticator, bearer};
+use crate::clock::unix_s;
+use crate::s3::USER;
+
+/// Header in which S3 clients send a token, as to AIStore.
+const S3_TOKEN_HEADER: &str = "x-amz-security-token";
+
+impl Edge {
+    /// What the sender may do. A request without a valid proof of its user is `Anonymous`; the route
+    /// decides what that allows. `Unavailable`: this node may have missed a revocation.
+    pub(super) fn access(
+        &self,
+        protocol: Protocol,
+        request: &Request,
+        caller: Caller,
+        grant: Option<&[u8]>,
+    ) -> Result<Access> {
+        let Some(users) = &self.users else { return Ok(Access::Open) };
+        let state = self.maps.load();
+        if !users.is_enforced(&state) {
+            return Ok(Access::Open);
+        }
+        let headers = request.headers();
+        match caller {
+            // The gateway that signed the redirect authorized this very request.
+            Caller::Node | Caller::Redirected => return Ok(Access::Open),
+            Caller::S3Relay => {
+                if let Some(user) = headers.get(&USER).and_then(|user| user.to_str().ok()) {
+                    return Ok(users.s3_user(user, &state));
+                }
+            }
+            Caller::Client | Caller::Anonymous => {}
+        }
+        if protocol.is_s3() {
+            return self.s3_access(users, &state, protocol, request);
+        }
+        let authorization = headers.get(header::AUTHORIZATION).map(HeaderValue::as_bytes);
+        if let Some(token) = authorization.and_then(bearer) {
+            return token_access(users, token, &state);
+        }
+        match grant.and_then(|grant| self.granted_user(grant)) {
+            Some(grant) => {
+                let user = users.granted(&grant.user, &grant.token, grant.epoch, &state)?;
+                Ok(user.map_or(Access::Anonymous, |user| Access::User(Arc::new(user))))
+            }
+            None => Ok(Access::Anonymous),
+        }
+    }
+
+    /// [`Self::access`] for the fast path; `None`: only [`Self::access`] can decide.
+    pub(super) fn quick_access(
+        &self,
+        caller: Caller,
+        grant: Option<&[u8]>,
+        authorization: Option<&[u8]>,
+    ) -> Option<Access> {
+        let Some(users) = &self.users else { return Some(Access::Open) };
+        let state = self.maps.load();
+        if !users.is_enforced(&state) || caller == Caller::Redirected {
+            return Some(Access::Open);
+        }
+        match (authorization.and_then(bearer), grant) {
+            (Some(token), _) => {
+                let known = users.known_token(token.as_bytes(), &state)?;
+                Some(Access::User(known.access.clone()))
+            }
+            (None, Some(_)) => None,
+            (None, None) => Some(Access::Anonymous),
+        }
+    }
+
+    fn granted_user(&self, grant: &[u8]) -> Option<GrantUser> {
+        let grant = std::str::from_utf8(grant).ok()?;
+        self.identity.signer.secret().verify_user_grant(grant, unix_s())
+    }
+
+    /// The sender of an S3 request: by a token, or by its signature.
+    fn s3_access(
+        &self,
+        users: &Authenticator,
+        state: &ClusterState,
+        protocol: Protocol,
+        request: &Request,
+    ) -> Result<Access> {
+        if let Some(token) = s3_token(request.headers()) {
+            return token_access(users, token, state);
+        }
+        let prefixed = Front::new("/s3", self.s3.domains.clone());
+        let front = if protocol == Protocol::S3Prefixed { &prefixed } else { &self.s3 };
+        let head = RequestHead {
+            method: request.method(),
+            path: request.uri().path(),
+            query: request.uri().query().unwrap_or(""),
+            headers: request.headers(),
+        };
+        match auth::authenticate(&head, front, users, unix_s()).map(|caller| caller.identity) {
+            Ok(Identity::Key(key)) => {
+                users.check_lease()?;
+                let user = users.s3_user_of(&key);
+                Ok(user.map_or(Access::Anonymous, |user| users.s3_user(&user, state)))
+            }
+            // The S3 front checks the signature again and names the error.
+            Ok(Identity::Anonymous) | Err(_) => Ok(Access::Anonymous),
+        }
+    }
+}
+
+fn token_access(users: &Authenticator, token: &str, state: &ClusterState) -> Result<Access> {
+    match users.token(token, state) {
+        Ok(identity) => Ok(Access::User(identity.access.clone())),
+        Err(e) if e.code == ErrorCode::Unauthenticated => Ok(Access::Anonymous),
+        Err(e) => Err(e),
+    }
+}
+
+/// The token of an S3 request. A session token of AWS is no token of three parts.
+pub(crate) fn s3_token(headers: &HeaderMap) -> Option<&str> {
+    let sent = headers.get(header::AUTHORIZATION).and_then(|value| bearer(value.as_bytes()));
+    let own = || headers.get(S3_TOKEN_HEADER).and_then(|value| value.to_str().ok());
+    sent.or_else(own).filter(|token| token.split('.').count() == 3)
+}
