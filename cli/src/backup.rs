@@ -56,7 +56,10 @@ pub(crate) struct RestoreArgs {
 /// Writes the newest state of the cluster to a file, atomically.
 pub(crate) async fn backup(session: &Session, args: &BackupArgs) -> Result<(), Failure> {
     let map = session.client.refresh_map().await?;
-    let backup = Backup { taken_ns: unix_ns(), state: map.state.clone() };
+    // The map has no users: without them, the restored cluster would be open to everybody.
+    let mut state = map.state.clone();
+    state.access = session.client.access_section().await?.into();
+    let backup = Backup { taken_ns: unix_ns(), state };
     let bytes = backup.encode()?;
     if args.file == Path::new(STREAM) {
         let mut out = std::io::stdout().lock();

@@ -12,7 +12,7 @@ mod reach;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use clap::Args;
-use forebay_client::{Client, ClientConfig};
+use forebay_client::Client;
 use forebay_core::sign::GRANT_TTL_S;
 use serde_json::json;
 
@@ -45,7 +45,7 @@ pub(crate) async fn run(session: &Session, args: &DoctorArgs) -> Result<(), Fail
 async fn cluster(session: &Session) -> Result<(), Failure> {
     let mut all =
         vec![open_files::here(&std::fs::read_to_string("/proc/self/limits").unwrap_or_default())];
-    let config = ClientConfig { deadline: CHECK_TIMEOUT, ..ClientConfig::new(&session.endpoint) };
+    let config = session.config_with(CHECK_TIMEOUT);
     let client = Client::new(config)?;
     let started = Instant::now();
     match client.map().await {

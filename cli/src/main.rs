@@ -1,6 +1,7 @@
 //! The `forebay` command: its grammar, and the dispatch of subcommands to modules.
 
 mod allocator;
+mod auth;
 mod backup;
 mod bucket;
 mod bucket_props;
@@ -122,6 +123,9 @@ enum Command {
     /// Show the certificates of the nodes
     #[command(subcommand)]
     Tls(tls::TlsCommand),
+    /// Log in; manage users, roles, keys and tokens
+    #[command(subcommand)]
+    Auth(auth::AuthCommand),
     /// Check the cluster from this machine, or a cloud bucket from the cluster
     #[command(after_help = "Examples:
   forebay doctor --endpoint http://10.0.0.7:7400
@@ -236,6 +240,7 @@ async fn answer(session: &Session, command: Command) -> Result<(), Failure> {
         Command::Node(command) => nodes::run(session, &command).await,
         Command::Disk(command) => disk::run(session, &command).await,
         Command::Tls(command) => tls::run(session, &command).await,
+        Command::Auth(command) => auth::run(session, &command).await,
         Command::Doctor(args) => doctor::run(session, &args).await,
         Command::Serve(_)
         | Command::Dev(_)

@@ -2,11 +2,12 @@
 
 use std::ffi::OsString;
 use std::io::{IsTerminal, Write};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use forebay_client::tls::{TlsClient, TlsOptions};
-use forebay_client::{Client, ClientConfig, DEFAULT_ENDPOINT};
+use forebay_client::{Client, ClientConfig, DEFAULT_ENDPOINT, TokenSource, login_file};
 use forebay_core::Error;
 use forebay_core::cloud_rules::FRESH_LISTING;
 use forebay_core::size::parse_duration;
@@ -110,8 +111,8 @@ impl Session {
         if tls.ca_file.is_none() {
             tls.ca_file = endpoint::configured_ca()?;
         }
-        let tls = Some(tls);
-        let config = ClientConfig { deadline: args.timeout, tls, ..ClientConfig::new(endpoint) };
+        let (tls, token) = (Some(tls), TokenSource::of_user(&endpoint));
+        let config = ClientConfig { deadline: args.timeout, tls, token, ..ClientConfig::new(endpoint) };
         let client = Client::new(config.clone())?;
         Ok(Self {
             endpoint: client.endpoint().to_owned(),
@@ -120,6 +121,24 @@ impl Session {
             format: args.output(),
             quiet: args.quiet,
             yes: args.yes,
+        })
+    }
+
+    /// The same settings with another deadline.
+    pub(crate) fn config_with(&self, deadline: Duration) -> ClientConfig {
+        ClientConfig { deadline, ..self.config.clone() }
+    }
+
+    /// A client that sends no token, to log in.
+    pub(crate) fn without_token(&self) -> Result<Client, Failure> {
+        let token = TokenSource::default();
+        Ok(Client::new(ClientConfig { token, ..self.config.clone() })?)
+    }
+
+    /// The file in which a login at this endpoint keeps its token.
+    pub(crate) fn login_file(&self) -> Result<PathBuf, Failure> {
+        login_file(&self.config.endpoint).ok_or_else(|| {
+            Failure::usage("there is no home folder to keep the token in", "set HOME")
         })
     }
 

@@ -20,6 +20,7 @@
 //! ```
 #![warn(missing_docs)]
 
+mod accounts;
 mod admin;
 mod batch;
 mod body;
@@ -46,6 +47,7 @@ mod scripted_server;
 mod shards;
 mod timeouts;
 pub mod tls;
+mod token;
 mod transport;
 mod upload;
 
@@ -57,10 +59,12 @@ pub use download::{GetReply, ObjectStream};
 pub use dsort::{Gathered, LookedInto};
 pub use each::{Pin, PinnedEntry};
 pub use error::{Error, Result};
+pub use http::Method;
 pub use peer::PeerClient;
 pub use ranges::{Ranges, no_memory};
 pub use rows::RowStream;
 pub use shards::{
     Naming, Sample, SampleLayout, ShardItem, ShardOptions, ShardStream, sample_layout,
 };
+pub use token::{TokenSource, login_file};
 pub use upload::Upload;

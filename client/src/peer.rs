@@ -91,6 +91,11 @@ impl PeerClient {
         self.tls.connect(&self.reached_at(url), CONNECT_TIMEOUT).await
     }
 
+    /// What the client signs its requests with.
+    pub fn signer(&self) -> &Signer {
+        &self.signer
+    }
+
     /// The same connections with another limit on the silence of a peer.
     #[must_use]
     pub fn with_idle_timeout(&self, idle: Duration) -> Self {

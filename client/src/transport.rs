@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bytes::{BufMut, Bytes};
 use futures::{Stream, StreamExt, ready};
-use http::header::{CONTENT_TYPE, LOCATION, RETRY_AFTER, USER_AGENT};
+use http::header::{AUTHORIZATION, CONTENT_TYPE, LOCATION, RETRY_AFTER, USER_AGENT};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, request};
 use http_body::{Body as _, Frame};
 use hyper::body::Incoming;
@@ -30,6 +30,7 @@ use crate::direct;
 use crate::error::{Error, Reason, Result};
 use crate::timeouts::ReadTimeouts;
 use crate::tls::{Connector, PooledConnector, TlsClient, TlsProblem};
+use crate::token::TokenSource;
 
 /// Longest error body that is read.
 const MAX_ERROR_BODY: usize = 64 << 10;
@@ -50,6 +51,7 @@ pub(crate) struct Transport {
     contact: Contact,
     /// Sent with every request as `forebay-cloud-retry`.
     cloud_retry: Option<HeaderValue>,
+    token: TokenSource,
 }
 
 impl Transport {
@@ -68,8 +70,8 @@ impl Transport {
             .build(connector);
         let timeouts = ReadTimeouts::new(idle, Duration::MAX);
         let caller_driven = CallerDrivenPool::new(Connector { tls, timeout: connect_timeout });
-        let contact = Contact::default();
-        Self { http, caller_driven, timeouts, contact, cloud_retry: None }
+        let (contact, token) = (Contact::default(), TokenSource::default());
+        Self { http, caller_driven, timeouts, contact, cloud_retry: None, token }
     }
 
     /// The same pool with another silence timeout.
@@ -86,6 +88,11 @@ impl Transport {
     /// The same pool, which records in `contact` whether it reached a cluster.
     pub(crate) fn with_contact(self, contact: Contact) -> Self {
         Self { contact, ..self }
+    }
+
+    /// The same pool, whose requests carry this token.
+    pub(crate) fn with_token(self, token: TokenSource) -> Self {
+        Self { token, ..self }
     }
 
     /// The same pool, whose requests carry these rules for retries to clouds.
@@ -180,8 +187,11 @@ impl Transport {
         successful(answer.map(|body| self.download(base, body, Some(driver))), head).await
     }
 
-    /// Adds the rules for retries to clouds to this request.
+    /// Adds the token, and the rules for retries to clouds, to this request.
     fn mark<B>(&self, request: &mut Request<B>) {
+        if let Some(token) = self.token.header() {
+            request.headers_mut().insert(AUTHORIZATION, token);
+        }
         if let Some(retry) = &self.cloud_retry {
             request.headers_mut().insert(RETRY_HEADER, retry.clone());
         }

@@ -33,7 +33,10 @@ impl Sender {
             protocol: about.protocol,
             address,
             node: about.principal.node.clone(),
-            user: OnceLock::new(),
+            user: about
+                .access()
+                .user()
+                .map_or_else(OnceLock::new, |user| OnceLock::from(user.to_owned())),
             audit: audit.clone(),
         }
     }

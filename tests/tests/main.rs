@@ -3,6 +3,7 @@
 
 mod admin;
 mod audit;
+mod auth;
 mod azure;
 mod backup;
 mod bad_input;

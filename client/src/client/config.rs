@@ -7,6 +7,7 @@ use forebay_core::Error as CoreError;
 use crate::contact::Contact;
 use crate::error::{Error, Result};
 use crate::tls::{TlsClient, TlsOptions};
+use crate::token::TokenSource;
 
 /// Where a cluster started without settings listens.
 pub const DEFAULT_ENDPOINT: &str = "http://127.0.0.1:7400";
@@ -30,6 +31,8 @@ pub struct ClientConfig {
     pub contact: Contact,
     /// Certificates for HTTPS; `None`: those that the environment names.
     pub tls: Option<TlsOptions>,
+    /// Where the token that is sent with every request comes from.
+    pub token: TokenSource,
 }
 
 impl ClientConfig {
@@ -80,6 +83,7 @@ impl Default for ClientConfig {
             cloud_retry: None,
             contact: Contact::default(),
             tls: None,
+            token: TokenSource::default(),
         }
     }
 }

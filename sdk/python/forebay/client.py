@@ -61,7 +61,7 @@ class Client:
         'ais://images'
     """
 
-    __slots__ = ("endpoint", "timeout", "retry", "_ca_file", "_local", "_native", "_notices")
+    __slots__ = ("endpoint", "timeout", "retry", "_ca_file", "_local", "_native", "_notices", "_token")
 
     def __init__(
         self,
@@ -71,8 +71,9 @@ class Client:
         retry: Any = None,
         notices: bool | None = None,
         ca_file: str | os.PathLike[str] | None = None,
+        token: str | None = None,
     ) -> None:
-        self._init(endpoint, timeout, retry, notices=notices, ca_file=ca_file)
+        self._init(endpoint, timeout, retry, notices=notices, ca_file=ca_file, token=token)
 
     def _init(
         self,
@@ -82,6 +83,7 @@ class Client:
         has_contact: bool = False,
         notices: bool | None = None,
         ca_file: str | os.PathLike[str] | None = None,
+        token: str | None = None,
     ) -> None:
         if not timeout > 0:
             raise ValueError(f"timeout must be a positive number of seconds, not {timeout!r}")
@@ -99,7 +101,10 @@ class Client:
         self.retry = Retry.of(retry)
         header = None if self.retry is None else self.retry.header()
         self._ca_file = find_ca_file(ca_file)
-        self._native = _core.Client(self.endpoint, timeout, header, has_contact, self._ca_file)
+        self._token = token
+        self._native = _core.Client(
+            self.endpoint, timeout, header, has_contact, self._ca_file, token
+        )
 
     def with_retry(self, retry: Any) -> Client:
         """A client like this one for which targets try clouds again so; itself for None."""
@@ -112,6 +117,7 @@ class Client:
             self._native.has_contact(),
             self._notices,
             self._ca_file,
+            self._token,
         )
 
     def bucket(self, name: str, provider: str = "ais") -> Bucket:
@@ -329,7 +335,15 @@ class Client:
         # A process joins the local server before it uses it.
         endpoint = None if self._local else self.endpoint
         has_contact = self._native.has_contact()
-        settings = (endpoint, self.timeout, self.retry, has_contact, self._notices, self._ca_file)
+        settings = (
+            endpoint,
+            self.timeout,
+            self.retry,
+            has_contact,
+            self._notices,
+            self._ca_file,
+            self._token,
+        )
         return _make_client, settings
 
     def __repr__(self) -> str:
@@ -362,7 +376,8 @@ def _make_client(
     has_contact: bool = False,
     notices: bool | None = None,
     ca_file: str | None = None,
+    token: str | None = None,
 ) -> Client:
     client = Client.__new__(Client)
-    client._init(endpoint, timeout, retry, has_contact, notices, ca_file)
+    client._init(endpoint, timeout, retry, has_contact, notices, ca_file, token)
     return client

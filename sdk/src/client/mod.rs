@@ -18,7 +18,9 @@ use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
 use forebay_client::tls::TlsOptions;
-use forebay_client::{Client as Native, ClientConfig, Contact, Result as ClientResult};
+use forebay_client::{
+    Client as Native, ClientConfig, Contact, Result as ClientResult, TokenSource,
+};
 use forebay_core::size::RangeSpec;
 use forebay_core::{Bucket, Error};
 use pyo3::prelude::*;
@@ -69,19 +71,24 @@ impl Client {
     /// `retry` is the value of the header `forebay-cloud-retry`. `has_contact`: the cluster was
     /// reached before, so that the client waits for a restart. `ca_file`: CAs for HTTPS.
     #[new]
-    #[pyo3(signature = (endpoint, timeout_s, retry=None, has_contact=false, ca_file=None))]
+    #[pyo3(signature = (
+        endpoint, timeout_s, retry=None, has_contact=false, ca_file=None, token=None
+    ))]
     fn new(
         endpoint: String,
         timeout_s: f64,
         retry: Option<String>,
         has_contact: bool,
         ca_file: Option<PathBuf>,
+        token: Option<&str>,
     ) -> PyResult<Self> {
         let deadline = Duration::try_from_secs_f64(timeout_s)
             .map_err(|e| pyo3::exceptions::PyValueError::new_err(format!("timeout: {e}")))?;
+        let token = token.map_or_else(|| TokenSource::of_user(&endpoint), TokenSource::fixed);
         let usual = ClientConfig::new(endpoint);
         let config = ClientConfig {
             cloud_retry: retry,
+            token,
             contact: if has_contact { Contact::made() } else { Contact::default() },
             deadline,
             tls: ca_file.map(|ca| TlsOptions { ca_file: Some(ca), ..TlsOptions::from_env() }),

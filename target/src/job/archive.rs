@@ -144,7 +144,7 @@ async fn pack(
 /// The names of a prefix, from the cluster's listing; without the shard itself.
 async fn list(jobs: &Jobs, job: &Job, source: &Bucket, task: &ArchiveTask) -> Result<Vec<String>> {
     let Selection::Prefix(prefix) = &job.spec.selection else { return Ok(Vec::new()) };
-    let client = client(&jobs.0.objects)?;
+    let client = client(&jobs.0.objects, &jobs.0.peer)?;
     let mut names = Vec::new();
     let add = |name: &str, _| {
         let nested = job.spec.flat && name[prefix.len()..].contains('/');

@@ -5,11 +5,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebay_client::{Client, ClientConfig, Contact, PeerClient};
+use forebay_client::{Client, ClientConfig, Contact, PeerClient, TokenSource};
 use forebay_core::ishard::{self, IshardSpec, Listing, ManifestLine, Plan};
 use forebay_core::job::Task;
 use forebay_core::shard_build::BuildMember;
+use forebay_core::sign::GrantUser;
 use forebay_core::{Error, ErrorCode, ObjectName, Result};
+use forebay_node::clock::unix_s;
 use futures::StreamExt;
 
 use super::Job;
@@ -27,7 +29,7 @@ pub(super) async fn run(objects: &ObjectService, peer: &PeerClient, job: &Job) -
         return Err(Error::invalid("a job that packs shards needs its spec"));
     };
     writer(&spec.ext)?;
-    let client = client(objects)?;
+    let client = client(objects, peer)?;
     let plan = tokio::select! {
         plan = prepare(objects, &client, spec) => plan?,
         () = job.stop.cancelled() => return Err(stopped()),
@@ -48,7 +50,7 @@ pub(super) async fn run(objects: &ObjectService, peer: &PeerClient, job: &Job) -
 }
 
 /// A client of this cluster: the gateways list, and create buckets.
-pub(super) fn client(objects: &ObjectService) -> Result<Client> {
+pub(super) fn client(objects: &ObjectService, peer: &PeerClient) -> Result<Client> {
     let state = objects.state();
     let urls: Vec<&str> = state.gateways().filter(|n| n.alive).map(|n| n.url.as_str()).collect();
     if urls.is_empty() {
@@ -56,7 +58,9 @@ pub(super) fn client(objects: &ObjectService) -> Result<Client> {
     }
     // Waits for gateways that restart.
     let contact = Contact::made();
-    Ok(Client::new(ClientConfig { contact, ..ClientConfig::new(urls.join(",")) })?)
+    let signer = peer.signer().clone();
+    let token = TokenSource::made_by(move || signer.user_grant(&GrantUser::node(), unix_s()));
+    Ok(Client::new(ClientConfig { contact, token, ..ClientConfig::new(urls.join(",")) })?)
 }
 
 /// Makes all checks that can reject the job: nothing is written before this has succeeded.

@@ -306,6 +306,7 @@ pub(crate) fn join_of(at: At) -> JoinRequest {
         cluster,
         empty: false,
         https: String::new(),
+        state_format: 0,
     }
 }
 

@@ -46,7 +46,7 @@ pub(super) async fn run(
         let targets = state.alive_targets().map(|n| (n.id.clone(), Default::default()));
         report.targets = targets.collect();
     });
-    let client = client(objects)?;
+    let client = client(objects, peer)?;
     let plan = tokio::select! {
         plan = prepare(objects, &client, web, job, spec) => Arc::new(plan?),
         () = job.stop.cancelled() => return Err(stopped()),

@@ -1,0 +1,246 @@
+//! Users, roles, keys and tokens on a live cluster.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use forebay_tests::http::Answer;
+use forebay_tests::s3::{User, request as s3_request};
+use forebay_tests::{Cluster, Options, http, wait};
+use serde_json::{Value, json};
+
+const PASSWORD: &str = "planted-password-of-root";
+const REVOKED_WITHIN: Duration = Duration::from_secs(2);
+
+/// A cluster with the administrator `root`.
+fn cluster(gateways: u16) -> Cluster {
+    let env = vec![
+        ("AIS_AUTHN_SU_NAME".to_owned(), "root".to_owned()),
+        ("AIS_AUTHN_SU_PASS".to_owned(), PASSWORD.to_owned()),
+    ];
+    let cluster = Cluster::start(Options { gateways, targets: 2, env, ..Options::default() });
+    let login = json!({ "password": PASSWORD });
+    wait::until("the administrator is created", Duration::from_secs(20), || {
+        send("POST", &format!("{}/v1/users/root", cluster.endpoint), None, &login).status == 200
+    });
+    cluster
+}
+
+fn send(method: &str, url: &str, token: Option<&str>, body: &Value) -> Answer {
+    let mut request = http::request(method, url);
+    if let Some(token) = token {
+        request = request.header("authorization", &format!("Bearer {token}"));
+    }
+    if *body == Value::Null { request.send() } else { request.json(body).send() }
+}
+
+fn login(cluster: &Cluster, user: &str, password: &str) -> Answer {
+    let url = format!("{}/v1/users/{user}", cluster.endpoint);
+    send("POST", &url, None, &json!({ "password": password }))
+}
+
+fn token(cluster: &Cluster, user: &str, password: &str) -> String {
+    let answer = login(cluster, user, password);
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    json_of(&answer)["token"].as_str().unwrap().to_owned()
+}
+
+fn json_of(answer: &Answer) -> Value {
+    serde_json::from_slice(&answer.body).unwrap_or_else(|e| panic!("{e}: {}", answer.text()))
+}
+
+/// The user of a token at one gateway.
+fn whoami(gateway: &str, token: Option<&str>) -> Option<String> {
+    let answer = send("GET", &format!("{gateway}/api/v1/auth/whoami"), token, &Value::Null);
+    if answer.status == 401 {
+        return None;
+    }
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    json_of(&answer)["user"].as_str().map(str::to_owned)
+}
+
+fn can(cluster: &Cluster, token: &str, right: &str, bucket: &str, object: &str) -> bool {
+    let query = format!("right={right}&bucket={bucket}&object={object}");
+    let url = format!("{}/api/v1/auth/can-i?{query}", cluster.endpoint);
+    json_of(&send("GET", &url, Some(token), &Value::Null))["allowed"] == true
+}
+
+#[test]
+fn a_login_names_the_user_and_a_wrong_one_has_one_answer() {
+    let cluster = cluster(1);
+    let root = token(&cluster, "root", PASSWORD);
+    assert_eq!(whoami(&cluster.endpoint, Some(&root)).as_deref(), Some("root"));
+    assert_eq!(whoami(&cluster.endpoint, None), None);
+    let wrong = login(&cluster, "root", "wrong");
+    let unknown = login(&cluster, "nobody", "wrong");
+    assert_eq!((wrong.status, unknown.status), (401, 401));
+    let text = |answer: &Answer| json_of(answer)["message"].as_str().unwrap().to_owned();
+    assert_eq!(text(&wrong), text(&unknown));
+    assert!(text(&wrong).contains("invalid credentials"));
+    let limited = (0..20).any(|_| login(&cluster, "root", "wrong").status == 429);
+    assert!(limited, "tries are limited");
+}
+
+#[test]
+fn roles_count_on_globs_and_prefixes_and_only_an_administrator_gives_them() {
+    let cluster = cluster(1);
+    let root = token(&cluster, "root", PASSWORD);
+    let auth = format!("{}/api/v1/auth", cluster.endpoint);
+    let call = |method: &str, path: &str, token: Option<&str>, body: Value| {
+        send(method, &format!("{auth}/{path}"), token, &body).status
+    };
+    let ann = json!({"name": "ann", "password": "planted-ann", "roles": []});
+    assert_eq!(call("POST", "users", None, ann.clone()), 401);
+    assert_eq!(call("POST", "users", Some(&root), ann.clone()), 200);
+    assert_eq!(call("POST", "users", Some(&root), ann), 409);
+    let binding = |role: &str, buckets: &str, prefix: &str| json!({"role": role, "buckets": buckets, "prefix": prefix});
+    let reader = binding("reader", "ais://team-*", "");
+    let writer = binding("writer", "ais://runs", "ann/");
+    for bound in [&reader, &writer] {
+        assert_eq!(call("PUT", "users/ann/bindings", Some(&root), bound.clone()), 200);
+    }
+    let token = token(&cluster, "ann", "planted-ann");
+    assert!(can(&cluster, &token, "get-object", "ais://team-a", "x"));
+    assert!(!can(&cluster, &token, "put-object", "ais://team-a", "x"));
+    assert!(!can(&cluster, &token, "get-object", "ais://other", "x"));
+    assert!(can(&cluster, &token, "put-object", "ais://runs", "ann/x"));
+    assert!(!can(&cluster, &token, "put-object", "ais://runs", "bob/x"));
+    assert_eq!(call("PUT", "users/ann/bindings", Some(&token), binding("admin", "*", "")), 403);
+    assert_eq!(call("GET", "users", Some(&token), Value::Null), 403);
+    assert_eq!(call("DELETE", "users/ann/bindings", Some(&root), writer), 200);
+    assert!(!can(&cluster, &token, "put-object", "ais://runs", "ann/x"), "at once");
+}
+
+#[test]
+fn a_revoked_token_is_refused_by_every_gateway_within_two_seconds() {
+    let cluster = cluster(3);
+    let one = token(&cluster, "root", PASSWORD);
+    let other = token(&cluster, "root", PASSWORD);
+    let urls: Vec<_> = cluster.gateways.iter().map(|g| g.url.clone()).collect();
+    for url in &urls {
+        assert_eq!(whoami(url, Some(&one)).as_deref(), Some("root"), "{url}");
+    }
+    let revoke =
+        send("DELETE", &format!("{}/v1/tokens", urls[0]), Some(&other), &json!({"token": one}));
+    assert_eq!(revoke.status, 200, "{}", revoke.text());
+    let since = Instant::now();
+    wait::until("no gateway accepts the token", REVOKED_WITHIN, || {
+        urls.iter().all(|url| whoami(url, Some(&one)).is_none())
+    });
+    assert!(since.elapsed() < REVOKED_WITHIN);
+    for url in &urls {
+        assert_eq!(whoami(url, Some(&other)).as_deref(), Some("root"), "{url}");
+    }
+}
+
+#[test]
+fn a_key_of_a_user_signs_s3_requests_until_it_is_removed() {
+    let cluster = cluster(1);
+    let root = token(&cluster, "root", PASSWORD);
+    let keys = format!("{}/api/v1/auth/keys", cluster.endpoint);
+    let key = json_of(&send("POST", &keys, Some(&root), &json!({"user": ""})));
+    let text = |name: &str| key[name].as_str().unwrap().to_owned();
+    let (access, secret) = (text("access"), text("secret"));
+    let (a, s) = (access.clone().leak(), secret.clone().leak());
+    let user = User { access: a, secret: s };
+    let make = |user: User| s3_request("PUT", &cluster.endpoint, "of-root").send_as(user);
+    let made = make(user);
+    assert_eq!(made.status, 200, "{}", made.text());
+    let put = s3_request("PUT", &cluster.endpoint, "of-root/x").body("x").send_as(user);
+    assert_eq!(put.status, 200, "{}", put.text());
+    let got = s3_request("GET", &cluster.endpoint, "of-root/x").send_as(user);
+    assert_eq!((got.status, got.text()), (200, "x".into()));
+    let forged = User { secret: "another-secret", ..user };
+    assert_eq!(s3_request("GET", &cluster.endpoint, "of-root/x").send_as(forged).status, 403);
+    let removed = send("DELETE", &format!("{keys}/{access}"), Some(&root), &Value::Null);
+    assert_eq!(removed.status, 200, "{}", removed.text());
+    assert_eq!(s3_request("GET", &cluster.endpoint, "of-root/x").send_as(user).status, 403);
+}
+
+fn files(dir: &Path, found: &mut Vec<std::path::PathBuf>) {
+    for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
+        let path = entry.path();
+        if path.is_dir() { files(&path, found) } else { found.push(path) }
+    }
+}
+
+#[test]
+fn no_password_secret_or_token_is_stored_logged_or_returned() {
+    let cluster = cluster(1);
+    let root = token(&cluster, "root", PASSWORD);
+    let keys = format!("{}/api/v1/auth/keys", cluster.endpoint);
+    let key = json_of(&send("POST", &keys, Some(&root), &json!({"user": ""})));
+    let secret = key["secret"].as_str().unwrap().to_owned();
+    let planted = [PASSWORD, secret.as_str(), root.as_str()];
+    let mut texts = Vec::new();
+    for path in [
+        "/api/v1/map",
+        "/api/v1/auth/section",
+        "/api/v1/auth/users",
+        "/v1/users",
+        "/v1/daemon?what=smap",
+        "/v1/daemon?what=config",
+        "/v1/cluster?what=cluster_config",
+        "/metrics",
+        "/.well-known/jwks.json",
+    ] {
+        let url = format!("{}{path}", cluster.endpoint);
+        texts.push((path.to_owned(), send("GET", &url, Some(&root), &Value::Null).body.to_vec()));
+    }
+    let map = String::from_utf8_lossy(&texts[0].1).into_owned();
+    assert!(!map.contains("argon2id") && !map.contains("signing_keys"), "{map}");
+    let mut found = Vec::new();
+    files(cluster.dir(), &mut found);
+    for path in found {
+        texts.push((path.display().to_string(), std::fs::read(&path).unwrap_or_default()));
+    }
+    for (place, text) in texts {
+        for secret in planted {
+            let is_there = text.windows(secret.len()).any(|w| w == secret.as_bytes());
+            assert!(!is_there, "{place} has a secret");
+        }
+    }
+}
+
+#[test]
+fn the_command_line_logs_in_and_manages_users() {
+    let cluster = cluster(1);
+    let home = tempfile::tempdir().unwrap();
+    let password = home.path().join("password");
+    std::fs::write(&password, PASSWORD).unwrap();
+    let run = |args: &[&str]| {
+        let done = forebay_tests::cluster::command(args)
+            .env("FOREBAY_ENDPOINT", &cluster.endpoint)
+            .env("HOME", home.path())
+            .env_remove("XDG_CONFIG_HOME")
+            .output()
+            .unwrap();
+        let text = String::from_utf8_lossy(&done.stdout) + String::from_utf8_lossy(&done.stderr);
+        (text.into_owned(), done.status.code().unwrap())
+    };
+    let (text, code) = run(&["auth", "user", "list"]);
+    assert_eq!(code, 5, "{text}");
+    let file = password.to_str().unwrap();
+    let (text, code) = run(&["auth", "login", "root", "--password-file", file]);
+    assert_eq!(code, 0, "{text}");
+    let mut kept = Vec::new();
+    files(&home.path().join(".config/forebay/tokens"), &mut kept);
+    let mode = std::os::unix::fs::PermissionsExt::mode(
+        &std::fs::metadata(&kept[0]).unwrap().permissions(),
+    );
+    assert_eq!((kept.len(), mode & 0o777), (1, 0o600));
+    let (text, _) = run(&["auth", "whoami", "-o", "json"]);
+    assert!(text.contains("\"root\""), "{text}");
+    assert_eq!(run(&["auth", "user", "add", "ann", "--role", "viewer"]).1, 0);
+    let bind = ["auth", "role", "bind", "writer", "ann", "--bucket", "ais://runs"];
+    assert_eq!(run(&bind).1, 0);
+    let (text, code) = run(&["auth", "user", "list"]);
+    assert!(code == 0 && text.contains("writer:ais://runs"), "{text}");
+    assert_eq!(run(&["auth", "can-i", "put-object", "ais://any/x"]).1, 0);
+    let (token, code) = run(&["auth", "token", "create", "--user", "ann", "--ttl", "1h", "-q"]);
+    assert_eq!(code, 0, "{token}");
+    assert_eq!(whoami(&cluster.endpoint, Some(token.trim())).as_deref(), Some("ann"));
+    assert_eq!(run(&["auth", "token", "revoke", "--user", "ann"]).1, 0);
+    assert_eq!(whoami(&cluster.endpoint, Some(token.trim())), None);
+    assert_eq!(run(&["auth", "logout"]).1, 0);
+    assert_eq!(run(&["auth", "user", "list"]).1, 5);
+}
