@@ -7,6 +7,7 @@
 //! [`Row::require`].
 
 mod admit;
+pub mod auth;
 pub mod internal;
 pub mod native;
 mod openapi;
@@ -66,7 +67,7 @@ pub enum ServedBy {
 /// The senders that a route accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Who {
-    /// Everybody, also without a token: health only.
+    /// Everybody, also without a token: health, logins and public keys only.
     Anyone,
     /// A user with the rights of the row.
     User,
@@ -249,6 +250,7 @@ pub fn table() -> impl Iterator<Item = &'static Rule> {
         v1_cluster::TABLE,
         v1_jobs::TABLE,
         native::TABLE,
+        auth::TABLE,
         operations::TABLE,
         internal::TABLE,
         s3::TABLE,

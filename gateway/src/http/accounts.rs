@@ -1,10 +1,8 @@
 //! The native API for users, roles, keys and tokens, under `/api/v1/auth`.
 
-use axum::Router;
 use axum::extract::{Extension, Path, Request, State};
 use axum::http::{HeaderValue, header};
 use axum::response::Response;
-use axum::routing::{get, post, put};
 use forebay_core::access::{
     AccessChange, CanIReply, KeyInfo, KeyReply, KeyRequest, LoginRequest, RevokeRequest, Right,
     Rights, Role, RoleBinding, RoleDefinition, RoleInfo, Scope, TokenReply, TokenRequest, User,
@@ -12,11 +10,13 @@ use forebay_core::access::{
 };
 use forebay_core::name::Bucket;
 use forebay_core::request::RequestContext;
+use forebay_core::routes::auth as rules;
 use forebay_core::v1::query::Query;
 use forebay_core::{Error, Result};
 use forebay_node::access::{NewToken, hash_password};
 use forebay_node::metrics::Metrics;
 use forebay_node::reply::json;
+use forebay_node::routing::{GuardedRouter, RouteSet};
 
 use super::authn::message;
 use super::{counted, done};
@@ -28,21 +28,32 @@ pub(crate) struct Auth {
     pub(crate) metrics: Metrics,
 }
 
-pub(crate) fn router(state: Auth) -> Router {
-    Router::new()
-        .route("/api/v1/auth/login", post(login))
-        .route("/api/v1/auth/whoami", get(whoami))
-        .route("/api/v1/auth/can-i", get(can_i))
-        .route("/api/v1/auth/section", get(section))
-        .route("/api/v1/auth/users", get(users).post(add_user))
-        .route("/api/v1/auth/users/{name}", get(user).put(set_user).delete(delete_user))
-        .route("/api/v1/auth/users/{name}/bindings", put(bind).delete(unbind))
-        .route("/api/v1/auth/roles", get(roles).post(add_role))
-        .route("/api/v1/auth/roles/{name}", get(role).delete(delete_role))
-        .route("/api/v1/auth/keys", get(keys).post(create_key))
-        .route("/api/v1/auth/keys/{access}", axum::routing::delete(delete_key))
-        .route("/api/v1/auth/tokens", post(create_token).delete(revoke))
-        .with_state(state)
+pub(crate) fn router(state: Auth) -> GuardedRouter {
+    routes().with_state(state)
+}
+
+pub(crate) fn routes() -> RouteSet<Auth> {
+    RouteSet::new()
+        .on(&rules::LOGIN, login)
+        .on(&rules::WHOAMI, whoami)
+        .on(&rules::CAN_I, can_i)
+        .on(&rules::SECTION, section)
+        .on(&rules::USERS, users)
+        .on(&rules::ADD_USER, add_user)
+        .on(&rules::USER, user)
+        .on(&rules::SET_USER, set_user)
+        .on(&rules::DELETE_USER, delete_user)
+        .on(&rules::BIND, bind)
+        .on(&rules::UNBIND, unbind)
+        .on(&rules::ROLES, roles)
+        .on(&rules::ADD_ROLE, add_role)
+        .on(&rules::ROLE, role)
+        .on(&rules::DELETE_ROLE, delete_role)
+        .on(&rules::KEYS, keys)
+        .on(&rules::CREATE_KEY, create_key)
+        .on(&rules::DELETE_KEY, delete_key)
+        .on(&rules::CREATE_TOKEN, create_token)
+        .on(&rules::REVOKE, revoke)
 }
 
 type About = Extension<RequestContext>;

@@ -1,12 +1,11 @@
 //! AIStore's AuthN API, served by every gateway.
 
-use axum::Router;
 use axum::extract::{Extension, Path, Request, State};
 use axum::http::Method;
 use axum::response::Response;
-use axum::routing::{any, get, post};
 use forebay_core::access::{AccessChange, User};
 use forebay_core::request::RequestContext;
+use forebay_core::routes::auth as rules;
 use forebay_core::v1::action::lower_keys;
 use forebay_core::v1::authn::{
     ClusterList, ClusterMessage, LoginMessage, RoleMessage, TokenMessage, UserMessage,
@@ -16,6 +15,7 @@ use forebay_node::access::hash_password;
 use forebay_node::identity::Identity;
 use forebay_node::metrics::Metrics;
 use forebay_node::reply::json;
+use forebay_node::routing::{GuardedRouter, RouteSet};
 use serde::de::DeserializeOwned;
 use serde_json::json;
 
@@ -32,20 +32,34 @@ pub(crate) struct AuthN {
     pub(crate) metrics: Metrics,
 }
 
-pub(crate) fn router(state: AuthN) -> Router {
-    Router::new()
-        .route("/v1/users", any(users))
-        .route("/v1/users/{name}", any(user))
-        .route("/v1/roles", any(roles))
-        .route("/v1/roles/{name}", any(role))
-        .route("/v1/clusters", any(clusters))
-        .route("/v1/clusters/{id}", any(cluster))
-        .route("/v1/tokens", any(tokens))
-        .route("/v1/public-key", get(public_key))
-        .route("/v1/rotate-key", post(rotate_key))
-        .route("/.well-known/openid-configuration", get(discovery))
-        .route("/.well-known/jwks.json", get(key_set))
-        .with_state(state)
+pub(crate) fn router(state: AuthN) -> GuardedRouter {
+    routes().with_state(state)
+}
+
+pub(crate) fn routes() -> RouteSet<AuthN> {
+    RouteSet::new()
+        .on(&rules::AUTHN_USERS, users)
+        .on(&rules::AUTHN_ADD_USER, users)
+        .on(&rules::AUTHN_LOGIN, user)
+        .on(&rules::AUTHN_USER, user)
+        .on(&rules::AUTHN_SET_USER, user)
+        .on(&rules::AUTHN_DELETE_USER, user)
+        .on(&rules::AUTHN_ROLES, roles)
+        .on(&rules::AUTHN_ADD_ROLE, roles)
+        .on(&rules::AUTHN_ROLE, role)
+        .on(&rules::AUTHN_SET_ROLE, role)
+        .on(&rules::AUTHN_DELETE_ROLE, role)
+        .on(&rules::AUTHN_CLUSTERS, clusters)
+        .on(&rules::AUTHN_ADD_CLUSTER, clusters)
+        .on(&rules::AUTHN_CLUSTER, cluster)
+        .on(&rules::AUTHN_SET_CLUSTER, cluster)
+        .on(&rules::AUTHN_DELETE_CLUSTER, cluster)
+        .on(&rules::AUTHN_TOKENS, tokens)
+        .on(&rules::AUTHN_REVOKE, tokens)
+        .on(&rules::AUTHN_PUBLIC_KEY, public_key)
+        .on(&rules::AUTHN_ROTATE_KEY, rotate_key)
+        .on(&rules::AUTHN_DISCOVERY, discovery)
+        .on(&rules::AUTHN_KEYS, key_set)
 }
 
 fn answered(state: &AuthN, op: &str, result: Result<Response>) -> Response {

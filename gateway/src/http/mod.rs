@@ -132,6 +132,8 @@ mod tests {
             disks::routes().rules(),
             cluster::routes().rules(),
             api::routes().rules(),
+            accounts::routes().rules(),
+            authn::routes().rules(),
             openapi::routes().rules(),
             internal::routes().rules(),
             daemon::routes().rules(),
