@@ -1,12 +1,16 @@
 //! HTTP GETs of nodes, for waiting until they are ready: no retries, no pool.
 
 use std::io;
+use std::path::Path;
 use std::time::Duration;
 
 use forebay_client::tls::TlsClient;
+use forebay_core::NodeId;
 use forebay_core::date::parse_http;
 use forebay_core::intra::MapReply;
+use forebay_core::sign::{ClusterSecret, GrantUser, Signer};
 use forebay_core::state::Node;
+use forebay_node::clock::unix_s;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 /// Timeout of a request; a node that is up replies much faster.
@@ -23,10 +27,15 @@ pub(crate) struct Answer {
 
 /// Sends `GET path` to the node at `url`.
 pub(crate) async fn get(tls: &TlsClient, url: &str, path: &str) -> io::Result<Answer> {
+    get_with(tls, url, path, "").await
+}
+
+/// [`get`] with more headers, each with its line end.
+async fn get_with(tls: &TlsClient, url: &str, path: &str, headers: &str) -> io::Result<Answer> {
     let exchange = async {
         let (mut stream, address) = tls.connect(url, WITHIN).await?;
         // HTTP/1.0 has no chunked bodies and closes the connection after the answer.
-        let request = format!("GET {path} HTTP/1.0\r\nhost: {address}\r\n\r\n");
+        let request = format!("GET {path} HTTP/1.0\r\nhost: {address}\r\n{headers}\r\n");
         stream.write_all(request.as_bytes()).await?;
         let mut answer = Vec::new();
         stream.read_to_end(&mut answer).await?;
@@ -38,13 +47,21 @@ pub(crate) async fn get(tls: &TlsClient, url: &str, path: &str) -> io::Result<An
     parse(&answer).ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "not an HTTP answer"))
 }
 
-/// Every node that this gateway's map has alive; empty while it has no map.
-pub(crate) async fn alive(tls: &TlsClient, url: &str) -> Vec<Node> {
-    let Ok(Answer { status: 200, body, .. }) = get(tls, url, "/api/v1/map").await else {
-        return Vec::new();
-    };
+/// Every node that this gateway's map has alive; empty while it has no map. The cluster's `secret`
+/// file proves that the command runs the cluster: it may have users.
+pub(crate) async fn alive(tls: &TlsClient, url: &str, secret: &Path) -> Vec<Node> {
+    let headers = authorization(secret).unwrap_or_default();
+    let asked = get_with(tls, url, "/api/v1/map", &headers).await;
+    let Ok(Answer { status: 200, body, .. }) = asked else { return Vec::new() };
     let Ok(map) = serde_json::from_slice::<MapReply>(&body) else { return Vec::new() };
     map.state.nodes.into_values().filter(|node| node.alive).collect()
+}
+
+fn authorization(secret: &Path) -> Option<String> {
+    let secret = ClusterSecret::new(&std::fs::read_to_string(secret).ok()?).ok()?;
+    let signer = Signer::new(secret, NodeId::new("forebay-command").ok()?, 1);
+    let token = signer.user_grant(&GrantUser::node(), unix_s());
+    Some(format!("authorization: Bearer {token}\r\n"))
 }
 
 fn parse(answer: &[u8]) -> Option<Answer> {

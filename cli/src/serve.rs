@@ -220,7 +220,8 @@ async fn announce(greeting: Greeting, stop: CancellationToken) {
             }
         }
         let gateway = &greeting.nodes[0];
-        while !probe::alive(&tls, gateway).await.iter().any(|node| node.role == Role::Target) {
+        let secret = greeting.description.with_file_name("secret");
+        while !probe::alive(&tls, gateway, &secret).await.iter().any(|node| node.role == Role::Target) {
             sleep(ASK_EVERY).await;
         }
     };

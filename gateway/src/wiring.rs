@@ -334,7 +334,6 @@ impl Parts {
                 metrics: metrics.clone(),
                 group: group.clone(),
                 leadership: leadership.clone(),
-                peer: targets.peer().clone(),
                 sums: Arc::default(),
             }));
         let easy = easy_url::router(&router);

@@ -62,9 +62,13 @@ impl LoginLimiter {
         }
     }
 
-    /// Records a successful login: the user's failures from this address no longer count.
+    /// Records that a login succeeded that [`Self::failed`] counted before its password was checked:
+    /// the user's failures from this address no longer count, and this one not for the address.
     pub fn succeeded(&mut self, user: &str, address: &str) {
         self.failures.remove(&key(user, address));
+        if let Some(failures) = self.failures.get_mut(&key("", address)) {
+            failures.count = failures.count.saturating_sub(1);
+        }
     }
 }
 
@@ -109,6 +113,16 @@ mod tests {
         }
         limiter.failed("ann", "a", 101 + FORGET_AFTER_S);
         assert_eq!(limiter.wait_s("ann", "a", 101 + FORGET_AFTER_S), 0);
+    }
+
+    #[test]
+    fn many_logins_that_succeed_do_not_limit_their_address() {
+        let mut limiter = LoginLimiter::default();
+        for n in 0..10 * FREE_FAILURES_OF_ADDRESS {
+            assert_eq!(limiter.wait_s("ann", "a", 100), 0, "{n}");
+            limiter.failed("ann", "a", 100);
+            limiter.succeeded("ann", "a");
+        }
     }
 
     #[test]

@@ -34,7 +34,6 @@ pub(crate) struct Daemon {
     pub(crate) metrics: Metrics,
     pub(crate) group: Group,
     pub(crate) leadership: LeaderWatch,
-    pub(crate) peer: PeerClient,
     pub(crate) sums: Arc<Mutex<Sums>>,
 }
 
