@@ -240,7 +240,7 @@ async fn is_ready(tls: &TlsClient, node: &NodePlan, nodes: &[NodePlan]) -> bool 
     // The log is in the folder of the node, which is in that of the cluster.
     let log = node.log_file();
     let Some(secret) = log.ancestors().nth(2).map(|dir| dir.join("secret")) else { return false };
-    let alive = probe::alive(tls, &url, &secret).await;
+    let alive = probe::alive(tls, &url, Some(&secret)).await;
     nodes.iter().all(|n| alive.iter().any(|a| a.id.as_str() == n.id && a.url == n.client_url()))
 }
 

@@ -48,9 +48,10 @@ async fn get_with(tls: &TlsClient, url: &str, path: &str, headers: &str) -> io::
 }
 
 /// Every node that this gateway's map has alive; empty while it has no map. The cluster's `secret`
-/// file proves that the command runs the cluster: it may have users.
-pub(crate) async fn alive(tls: &TlsClient, url: &str, secret: &Path) -> Vec<Node> {
-    let headers = authorization(secret).unwrap_or_default();
+/// file proves that the command runs the cluster. Without the file, a cluster with users refuses
+/// the request, and the result is empty.
+pub(crate) async fn alive(tls: &TlsClient, url: &str, secret: Option<&Path>) -> Vec<Node> {
+    let headers = secret.and_then(authorization).unwrap_or_default();
     let asked = get_with(tls, url, "/api/v1/map", &headers).await;
     let Ok(Answer { status: 200, body, .. }) = asked else { return Vec::new() };
     let Ok(map) = serde_json::from_slice::<MapReply>(&body) else { return Vec::new() };

@@ -221,7 +221,11 @@ async fn announce(greeting: Greeting, stop: CancellationToken) {
         }
         let gateway = &greeting.nodes[0];
         let secret = greeting.description.with_file_name("secret");
-        while !probe::alive(&tls, gateway, &secret).await.iter().any(|node| node.role == Role::Target) {
+        while !probe::alive(&tls, gateway, Some(&secret))
+            .await
+            .iter()
+            .any(|node| node.role == Role::Target)
+        {
             sleep(ASK_EVERY).await;
         }
     };

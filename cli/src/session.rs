@@ -112,7 +112,8 @@ impl Session {
             tls.ca_file = endpoint::configured_ca()?;
         }
         let (tls, token) = (Some(tls), TokenSource::of_user(&endpoint));
-        let config = ClientConfig { deadline: args.timeout, tls, token, ..ClientConfig::new(endpoint) };
+        let config =
+            ClientConfig { deadline: args.timeout, tls, token, ..ClientConfig::new(endpoint) };
         let client = Client::new(config.clone())?;
         Ok(Self {
             endpoint: client.endpoint().to_owned(),

@@ -124,7 +124,8 @@ fn from_map(
 ) -> Result<Option<Response>> {
     let map = state.maps.load();
     // A copy of the whole state, so only for answers with URLs.
-    let shown = || if viewer.is_https { Arc::new(map.as_ref().clone().over_https()) } else { map.clone() };
+    let shown =
+        || if viewer.is_https { Arc::new(map.as_ref().clone().over_https()) } else { map.clone() };
     let primary = state.maps.primary();
     let primary = primary.ok_or_else(|| Error::unavailable("this gateway knows no leader yet"))?;
     Ok(Some(match what {

@@ -63,7 +63,7 @@ const RESTART: &str = "restart";
 const TLS_FILE: &str = "restart; none for new content of the file";
 
 /// For each key: the nodes that read it, how a change takes effect, and the flags that set it.
-const NOTES: [(&str, ReadBy, &str, &str); 72] = [
+const NOTES: [(&str, ReadBy, &str, &str); 78] = [
     ("cluster.name", Both, RESTART, ""),
     ("cluster.gateways", Both, RESTART, ""),
     ("cluster.secret_file", Both, RESTART, ""),
@@ -349,7 +349,8 @@ fn table(page: &mut String, keys: &[Key], defaults: &Table) {
 fn variable(path: &str) -> Option<String> {
     let in_list = ["disk.", "s3.keys.", "etl.command.", "auth.issuer."];
     let in_list = in_list.iter().any(|list| path.starts_with(list));
-    (!in_list && path != "disk").then(|| format!("FOREBAY_{}", path.to_ascii_uppercase().replace('.', "__")))
+    (!in_list && path != "disk")
+        .then(|| format!("FOREBAY_{}", path.to_ascii_uppercase().replace('.', "__")))
 }
 
 #[test]
