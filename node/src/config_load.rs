@@ -40,6 +40,12 @@ pub fn load(file: Option<&Path>, overrides: &[(String, String)]) -> Result<Loade
         }
         None => Table::new(),
     };
+    for (key, value) in std::env::vars() {
+        if let Some(setting) = meant(&key, &value) {
+            let text = format!("environment {key}: no setting of this name");
+            return Err(Error::invalid(text).hint(format!("did you mean {setting}?")));
+        }
+    }
     let env = std::env::vars()
         .filter_map(|(key, value)| Some((env_path(&key)?, format!("environment {key}"), value)));
     let flags = overrides.iter().map(|(k, v)| (k.clone(), format!("flag for {k}"), v.clone()));
@@ -136,6 +142,26 @@ pub(crate) fn env_path(key: &str) -> Option<String> {
     rest.contains("__").then(|| rest.to_ascii_lowercase().replace("__", "."))
 }
 
+/// The variable that `key` stands for, if it would be a setting with two underscores after the
+/// section: `FOREBAY_LIMITS_BATCHES` → `FOREBAY_LIMITS__BATCHES`.
+fn meant(key: &str, value: &str) -> Option<String> {
+    let rest = key.strip_prefix(PREFIX).filter(|rest| !rest.contains("__"))?;
+    rest.match_indices('_').find_map(|(at, _)| {
+        let (section, name) = (&rest[..at], &rest[at + 1..]);
+        let path = format!("{section}.{name}").to_ascii_lowercase();
+        let mut table = Table::new();
+        set(&mut table, &path, parse_value(value)).ok()?;
+        let read = serde_path_to_error::deserialize::<_, NodeConfig>(Value::Table(table));
+        // Another error, such as a wrong type, is that of a key that exists.
+        let is_unknown = |e: &serde_path_to_error::Error<toml::de::Error>| {
+            let text = e.inner().message();
+            text.starts_with("unknown field") || e.path().to_string() != path
+        };
+        let is_setting = read.as_ref().err().is_none_or(|e| !is_unknown(e));
+        is_setting.then(|| format!("{PREFIX}{section}__{name}"))
+    })
+}
+
 /// TOML if it parses as a value that is not a bare date, otherwise a string.
 fn parse_value(text: &str) -> Value {
     match format!("v = {text}").parse::<Table>().ok().and_then(|mut t| t.remove("v")) {
@@ -216,6 +242,23 @@ mod tests {
         assert_eq!(e.hint.as_deref(), Some("did you mean `http`?"), "{e}");
         let e = load(None, &flags(&[("lisetn.http", "x")])).unwrap_err();
         assert_eq!(e.hint.as_deref(), Some("did you mean `listen`?"), "{e}");
+    }
+
+    #[test]
+    fn a_variable_with_one_underscore_after_the_section_is_recognized() {
+        for (key, value, expected) in [
+            ("FOREBAY_LIMITS_BATCHES", "512", Some("FOREBAY_LIMITS__BATCHES")),
+            ("FOREBAY_LIMITS_BATCHES", "many", Some("FOREBAY_LIMITS__BATCHES")),
+            ("FOREBAY_LISTEN_HTTP", "a:1", Some("FOREBAY_LISTEN__HTTP")),
+            ("FOREBAY_S3_DELETE_NONEMPTY_BUCKETS", "true", Some("FOREBAY_S3__DELETE_NONEMPTY_BUCKETS")),
+            ("FOREBAY_TLS_SKIP_VERIFY", "1", None),
+            ("FOREBAY_ENDPOINT", "http://a:1", None),
+            ("FOREBAY_LOG", "debug", None),
+            ("FOREBAY_LIMITS__BATCHES", "512", None),
+            ("HOME", "/", None),
+        ] {
+            assert_eq!(meant(key, value).as_deref(), expected, "{key}={value}");
+        }
     }
 
     #[test]

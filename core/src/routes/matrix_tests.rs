@@ -1,5 +1,5 @@
 //! The decisions of the whole table, for each kind of sender. The expected senders are written down
-//! here row by row, and not derived from the rights in the table.
+//! in `senders.txt`, and not derived from the rights in the table.
 
 use std::sync::Arc;
 
@@ -8,80 +8,8 @@ use crate::access::{Access, Role, Scope, UserAccess};
 use crate::name::{Bucket, Provider};
 use crate::request::{Caller, Principal, Protocol, RequestContext, RequestId, Route};
 
-/// The senders that may send a request: `v`iewer, `r`eader, `w`riter, `a`dmin, `j`obs; a node may
-/// send all of them.
-const EXPECTED: &[(&str, &str)] = &[
-    ("anyone", "healthz readyz health Preflight"),
-    // Logins, and keys that verify tokens.
-    ("anyone", "authn_login authn_revoke authn_public_key authn_discovery authn_keys auth_login"),
-    // Users ask about themselves; the handlers check the name.
-    (
-        "vrwaj",
-        "auth_whoami auth_can_i auth_user auth_set_user auth_keys auth_create_key \
-         auth_delete_key auth_create_token auth_revoke",
-    ),
-    (
-        "a",
-        "authn_users authn_add_user authn_user authn_set_user authn_delete_user \
-         authn_roles authn_add_role authn_role authn_set_role authn_delete_role \
-         authn_clusters authn_add_cluster authn_cluster authn_set_cluster \
-         authn_delete_cluster authn_tokens authn_rotate_key auth_section auth_users \
-         auth_add_user auth_delete_user auth_bind auth_unbind auth_roles auth_add_role \
-         auth_role auth_delete_role",
-    ),
-    // Requests of every user; their answers have only the buckets and jobs that the user sees.
-    (
-        "vrwaj",
-        "map leader jobs job openapi post easy_url smap bmd status status_all running_all qryxstats \
-         dsort_status ListBuckets",
-    ),
-    // Properties of the cluster.
-    ("vrwaj", "metrics cluster daemon reverse etl_list download_status"),
-    // Properties of buckets.
-    ("vrwaj", "head_bucket bill HeadBucket GetBucketLocation GetBucketVersioning"),
-    // Names and properties of objects.
-    (
-        "vrwa",
-        "head check-lock list summary-bck show-inventory bucket_info ListObjects ListObjectsV2 \
-         ListObjectVersions ListMultipartUploads HeadObject GetObjectAttributes GetObjectTagging \
-         GetObjectAcl",
-    ),
-    // Objects read.
-    ("rwa", "get moss batch shard etl_object GetObject"),
-    // Objects fetched into the cluster, not to the sender.
-    ("rwaj", "blob-download"),
-    // Objects written, deleted and copied.
-    (
-        "wa",
-        "put copy append put-part put-member delete mpt-abort patch mpt-upload mpt-complete \
-         rename-obj copy-bck copy-listrange etl-bck etl-listrange write-back archive \
-         delete-listrange download dsort ishard PostObject DeleteObjects ListParts PutObject \
-         CopyObject UploadPart UploadPartCopy PutObjectTagging CreateMultipartUpload \
-         CompleteMultipartUpload AbortMultipartUpload DeleteObject DeleteObjectTagging",
-    ),
-    // Jobs that show nothing of the data.
-    (
-        "waj",
-        "evict-listrange prefetch-listrange scrub index-shard rechunk create-inventory \
-         destroy-inventory start stop job_stop dsort_remove dsort_abort download_order",
-    ),
-    // Buckets made, changed and destroyed.
-    (
-        "a",
-        "create-bck move-bck make-n-copies ec-encode destroy-bck evict-remote-bck set-bprops \
-         reset-bprops access CreateBucket DeleteBucket PutBucketVersioning PutBucketCors \
-         PutBucketTagging PutBucketPolicy PutBucketAcl DeleteBucketCors DeleteBucketTagging \
-         DeleteBucketPolicy GetBucketCors GetBucketTagging GetBucketPolicy GetBucketPolicyStatus \
-         GetBucketAcl PutObjectAcl",
-    ),
-    // The cluster changed, files of nodes read, transforms controlled.
-    (
-        "a",
-        "promote log node_control admin set-config reset-config start-maintenance stop-maintenance \
-         shutdown-node decommission-node rotate-logs reset-stats clear-lcache reload-creds shutdown \
-         decommission etl_init etl etl_view etl_delete etl_part etl_order disks",
-    ),
-];
+/// The senders that may send each operation: `anyone`, or letters of roles.
+const SENDERS: &str = include_str!("senders.txt");
 
 /// The letter of each role.
 const ROLES: [(char, Role); 5] = [
@@ -96,11 +24,18 @@ fn expected(row: Row) -> &'static str {
     if row.who() == Who::Node {
         return "";
     }
-    let is_it = |(_, names): &&(&str, &str)| names.split(' ').any(|name| name == row.operation());
-    let mut found = EXPECTED.iter().filter(is_it);
+    let mut found = senders().filter(|(_, name)| *name == row.operation());
     let Some((senders, _)) = found.next() else { panic!("no senders for {}", row.operation()) };
     assert!(found.next().is_none(), "{} is there twice", row.operation());
     senders
+}
+
+/// Each operation with its senders.
+fn senders() -> impl Iterator<Item = (&'static str, &'static str)> {
+    let lines = SENDERS.lines().filter_map(|line| line.split_once(": "));
+    lines.filter(|(senders, _)| !senders.starts_with('#')).flat_map(|(senders, names)| {
+        names.split_whitespace().map(move |name| (senders, name))
+    })
 }
 
 /// A user with a role everywhere.
@@ -186,7 +121,7 @@ fn only_health_logins_public_keys_and_preflights_need_no_user() {
 #[test]
 fn every_expected_operation_is_in_the_table() {
     let all: Vec<_> = table().flat_map(Rule::rows).map(|row| row.operation()).collect();
-    for name in EXPECTED.iter().flat_map(|(_, names)| names.split_whitespace()) {
+    for (_, name) in senders() {
         assert!(all.contains(&name), "{name}");
     }
 }

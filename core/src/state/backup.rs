@@ -154,7 +154,7 @@ mod tests {
         for other in [&b""[..], b"{}", b"{}\n{}", b"forebay\n"] {
             assert_eq!(Backup::decode(other).unwrap_err().code, ErrorCode::InvalidArgument);
         }
-        let newer = String::from_utf8(file).unwrap().replacen("backup\":1", "backup\":2", 1);
+        let newer = String::from_utf8(file).unwrap().replacen("backup\":1", "backup\":3", 1);
         assert_eq!(Backup::decode(newer.as_bytes()).unwrap_err().code, ErrorCode::Unsupported);
     }
 

@@ -39,7 +39,8 @@ ends with a whole [gateway.toml](#a-gatewaytoml-with-every-key) and a whole
   no variable.
 - A node reads its configuration when it starts, so a change needs a restart of the node. If there is a way
   without a restart, the table names it.
-- An unknown key or a wrong type is an error: the node exits with code 2 and names the line.
+- An unknown key or a wrong type is an error, in the file and in a variable: the node exits with code 2 and names the
+  line or the variable. So is a variable of a setting with one underscore after the section.
 - A size is a string with a unit, such as `\"512KiB\"`, `\"8MiB\"`, `\"3TiB\"`, or a number of bytes. Units are
   powers of 1024; `MB` means the same as `MiB`.
 - `forebay serve` and `forebay dev` set these keys themselves and ignore other values: `cluster.gateways`,
