@@ -250,7 +250,11 @@ mod tests {
             ("FOREBAY_LIMITS_BATCHES", "512", Some("FOREBAY_LIMITS__BATCHES")),
             ("FOREBAY_LIMITS_BATCHES", "many", Some("FOREBAY_LIMITS__BATCHES")),
             ("FOREBAY_LISTEN_HTTP", "a:1", Some("FOREBAY_LISTEN__HTTP")),
-            ("FOREBAY_S3_DELETE_NONEMPTY_BUCKETS", "true", Some("FOREBAY_S3__DELETE_NONEMPTY_BUCKETS")),
+            (
+                "FOREBAY_S3_DELETE_NONEMPTY_BUCKETS",
+                "true",
+                Some("FOREBAY_S3__DELETE_NONEMPTY_BUCKETS"),
+            ),
             ("FOREBAY_TLS_SKIP_VERIFY", "1", None),
             ("FOREBAY_ENDPOINT", "http://a:1", None),
             ("FOREBAY_LOG", "debug", None),

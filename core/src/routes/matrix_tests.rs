@@ -33,9 +33,9 @@ fn expected(row: Row) -> &'static str {
 /// Each operation with its senders.
 fn senders() -> impl Iterator<Item = (&'static str, &'static str)> {
     let lines = SENDERS.lines().filter_map(|line| line.split_once(": "));
-    lines.filter(|(senders, _)| !senders.starts_with('#')).flat_map(|(senders, names)| {
-        names.split_whitespace().map(move |name| (senders, name))
-    })
+    lines
+        .filter(|(senders, _)| !senders.starts_with('#'))
+        .flat_map(|(senders, names)| names.split_whitespace().map(move |name| (senders, name)))
 }
 
 /// A user with a role everywhere.

@@ -116,14 +116,20 @@ impl S3Door {
         }
     }
 
-    /// The error for a missing bucket. A user of the cluster learns that it is missing only with
-    /// rights on a bucket of this name.
+    /// The error for a missing bucket. In a cluster with users, a user learns that it is missing only
+    /// with rights on a bucket of this name, and a sender without a key never.
     pub fn hide_missing_bucket(&self, who: &Identity, name: &str, e: S3Error) -> S3Error {
-        let Some(roles) = self.roles(who).filter(|_| e.code == S3Code::NoSuchBucket) else {
+        if e.code != S3Code::NoSuchBucket {
             return e;
+        }
+        let is_hidden = match (who, self.roles(who)) {
+            (Identity::Anonymous, _) => self.cluster_users().is_some(),
+            (Identity::Key(_), None) => false,
+            (Identity::Key(_), Some(roles)) => {
+                !Bucket::new(Provider::Ais, name).is_ok_and(|bucket| roles.sees(&bucket))
+            }
         };
-        let is_seen = Bucket::new(Provider::Ais, name).is_ok_and(|bucket| roles.sees(&bucket));
-        if is_seen { e } else { S3Code::AccessDenied.into() }
+        if is_hidden { S3Code::AccessDenied.into() } else { e }
     }
 
     fn roles(&self, who: &Identity) -> Option<rights::Access> {
