@@ -91,7 +91,7 @@ impl PeerClient {
         self.tls.connect(&self.reached_at(url), CONNECT_TIMEOUT).await
     }
 
-    /// What the client signs its requests with.
+    /// The key with which the client signs its requests.
     pub fn signer(&self) -> &Signer {
         &self.signer
     }

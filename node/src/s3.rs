@@ -145,7 +145,7 @@ impl S3Door {
             || self.cluster_users().is_some_and(|(_, state)| state.access.users.contains_key(user))
     }
 
-    /// What a user of the cluster may do; `None` for users that only the configuration has.
+    /// The permissions of a user of the cluster; `None` for users that only the configuration has.
     fn rights_of(&self, user: &str) -> Option<Access> {
         let (users, state) = self.cluster_users()?;
         let access = users.s3_user(user, &state);

@@ -6,7 +6,7 @@ use super::right::{Right, Rights};
 use crate::error::{Error, ErrorCode, Result};
 use crate::name::Bucket;
 
-/// What the sender of a request may do.
+/// The permissions of the sender of a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Access {
     /// The cluster has no users: everything is allowed to everybody. Also nodes of the cluster.
@@ -39,7 +39,7 @@ pub struct Binding {
     pub rights: Rights,
 }
 
-/// What an action applies to.
+/// The subject of an action.
 #[derive(Clone, Copy, Debug)]
 pub enum Scope<'a> {
     /// The cluster as a whole.

@@ -1,4 +1,4 @@
-//! Who may do what: users, rights, roles, tokens, and the decision on one request. No I/O.
+//! Permissions: users, rights, roles, tokens, and the decision on one request. No I/O.
 
 mod change;
 mod claims;

@@ -30,7 +30,7 @@ impl Role {
         }
     }
 
-    /// What the role allows, in one sentence.
+    /// The permissions of the role, in one sentence.
     pub fn description(self) -> &'static str {
         match self {
             Self::Viewer => "Sees the cluster, the buckets, and the names of objects",

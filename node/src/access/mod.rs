@@ -72,7 +72,7 @@ impl Authenticator {
     }
 
     /// The user of a token. An invalid token is `Unauthenticated`, always with the same text;
-    /// `Unavailable` if this node cannot tell whether it was revoked.
+    /// `Unavailable` if this node may have missed its revocation.
     pub fn token(&self, token: &str, state: &ClusterState) -> Result<Arc<TokenIdentity>> {
         self.check_lease()?;
         if token.len() > MAX_TOKEN_BYTES {
@@ -122,7 +122,7 @@ impl Authenticator {
         self.issuers.identity(&parsed, hash, state, now_s)
     }
 
-    /// What a user of the S3 API may do. Users of keys in the configuration, who are unknown to the
+    /// The permissions of a user of the S3 API. Users of keys in the configuration, who are unknown to the
     /// cluster, have the rights that S3's own rules give them.
     pub fn s3_user(&self, user: &str, state: &ClusterState) -> Access {
         match state.access.user_access(user, &state.cluster_id) {

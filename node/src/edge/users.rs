@@ -1,4 +1,4 @@
-//! What the sender of a request may do, once its proofs are checked.
+//! The permissions of the sender of a request, once its proofs are checked.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ use crate::s3::USER;
 const S3_TOKEN_HEADER: &str = "x-amz-security-token";
 
 impl Edge {
-    /// What the sender may do. A request without a valid proof of its user is `Anonymous`; the route
+    /// The permissions of the sender. A request without a valid proof of its user is `Anonymous`; the route
     /// decides what that allows. `Unavailable`: this node may have missed a revocation.
     pub(super) fn access(
         &self,
