@@ -44,7 +44,7 @@ pub(crate) struct AddArgs {
     /// A right, such as get-object; may be repeated
     #[arg(long = "right", value_name = "RIGHT", required = true)]
     rights: Vec<String>,
-    /// What the role is for
+    /// The purpose of the role
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     description: String,
 }
