@@ -27,6 +27,7 @@ pub mod proxy;
 pub mod s3;
 pub mod shared;
 pub mod skip;
+pub mod users;
 pub mod wait;
 pub mod web;
 
@@ -42,3 +43,4 @@ pub use lab_cluster::{LabCluster, Shape};
 pub use minio::Minio;
 pub use proxy::Proxy;
 pub use shared::Shared;
+pub use users::Users;

@@ -5,47 +5,19 @@ use std::time::{Duration, Instant};
 
 use forebay_tests::http::Answer;
 use forebay_tests::s3::{User, request as s3_request};
-use forebay_tests::{Cluster, Options, http, wait};
+use forebay_tests::users::{PASSWORD, login, send, token_of};
+use forebay_tests::{Cluster, Options, Users, wait};
 use serde_json::{Value, json};
 
-const PASSWORD: &str = "planted-password-of-root";
 const REVOKED_WITHIN: Duration = Duration::from_secs(2);
 
 /// A cluster with the administrator `root`.
 fn cluster(gateways: u16) -> Cluster {
-    let env = vec![
-        ("AIS_AUTHN_SU_NAME".to_owned(), "root".to_owned()),
-        ("AIS_AUTHN_SU_PASS".to_owned(), PASSWORD.to_owned()),
-    ];
-    let cluster = Cluster::start(Options { gateways, targets: 2, env, ..Options::default() });
-    let login = json!({ "password": PASSWORD });
-    wait::until("the administrator is created", Duration::from_secs(20), || {
-        send("POST", &format!("{}/v1/users/root", cluster.endpoint), None, &login).status == 200
-    });
-    cluster
-}
-
-fn send(method: &str, url: &str, token: Option<&str>, body: &Value) -> Answer {
-    let mut request = http::request(method, url);
-    if let Some(token) = token {
-        request = request.header("authorization", &format!("Bearer {token}"));
-    }
-    if *body == Value::Null { request.send() } else { request.json(body).send() }
-}
-
-fn login(cluster: &Cluster, user: &str, password: &str) -> Answer {
-    let url = format!("{}/v1/users/{user}", cluster.endpoint);
-    send("POST", &url, None, &json!({ "password": password }))
+    Users::start(Options { gateways, targets: 2, ..Options::default() }).cluster
 }
 
 fn token(cluster: &Cluster, user: &str, password: &str) -> String {
-    let answer = login(cluster, user, password);
-    assert_eq!(answer.status, 200, "{}", answer.text());
-    json_of(&answer)["token"].as_str().unwrap().to_owned()
-}
-
-fn json_of(answer: &Answer) -> Value {
-    serde_json::from_slice(&answer.body).unwrap_or_else(|e| panic!("{e}: {}", answer.text()))
+    token_of(&login(cluster, user, password))
 }
 
 /// The user of a token at one gateway.
@@ -55,13 +27,13 @@ fn whoami(gateway: &str, token: Option<&str>) -> Option<String> {
         return None;
     }
     assert_eq!(answer.status, 200, "{}", answer.text());
-    json_of(&answer)["user"].as_str().map(str::to_owned)
+    answer.json()["user"].as_str().map(str::to_owned)
 }
 
 fn can(cluster: &Cluster, token: &str, right: &str, bucket: &str, object: &str) -> bool {
     let query = format!("right={right}&bucket={bucket}&object={object}");
     let url = format!("{}/api/v1/auth/can-i?{query}", cluster.endpoint);
-    json_of(&send("GET", &url, Some(token), &Value::Null))["allowed"] == true
+    send("GET", &url, Some(token), &Value::Null).json()["allowed"] == true
 }
 
 #[test]
@@ -73,7 +45,7 @@ fn a_login_names_the_user_and_a_wrong_one_has_one_answer() {
     let wrong = login(&cluster, "root", "wrong");
     let unknown = login(&cluster, "nobody", "wrong");
     assert_eq!((wrong.status, unknown.status), (401, 401));
-    let text = |answer: &Answer| json_of(answer)["message"].as_str().unwrap().to_owned();
+    let text = |answer: &Answer| answer.json()["message"].as_str().unwrap().to_owned();
     assert_eq!(text(&wrong), text(&unknown));
     assert!(text(&wrong).contains("invalid credentials"));
     let limited = (0..20).any(|_| login(&cluster, "root", "wrong").status == 429);
@@ -137,7 +109,7 @@ fn a_key_of_a_user_signs_s3_requests_until_it_is_removed() {
     let cluster = cluster(1);
     let root = token(&cluster, "root", PASSWORD);
     let keys = format!("{}/api/v1/auth/keys", cluster.endpoint);
-    let key = json_of(&send("POST", &keys, Some(&root), &json!({"user": ""})));
+    let key = send("POST", &keys, Some(&root), &json!({"user": ""})).json();
     let text = |name: &str| key[name].as_str().unwrap().to_owned();
     let (access, secret) = (text("access"), text("secret"));
     let (a, s) = (access.clone().leak(), secret.clone().leak());
@@ -168,7 +140,7 @@ fn no_password_secret_or_token_is_stored_logged_or_returned() {
     let cluster = cluster(1);
     let root = token(&cluster, "root", PASSWORD);
     let keys = format!("{}/api/v1/auth/keys", cluster.endpoint);
-    let key = json_of(&send("POST", &keys, Some(&root), &json!({"user": ""})));
+    let key = send("POST", &keys, Some(&root), &json!({"user": ""})).json();
     let secret = key["secret"].as_str().unwrap().to_owned();
     let planted = [PASSWORD, secret.as_str(), root.as_str()];
     let mut texts = Vec::new();

@@ -51,6 +51,7 @@ mod prefetch;
 mod rebalance;
 mod remote;
 mod restart;
+mod rights;
 mod routes;
 mod s3;
 mod s3_access;

@@ -7,7 +7,7 @@ use forebay_core::routes::{By, Row, Rule, Verb, Who, table};
 use forebay_core::sign::{ClusterSecret, NO_BODY, NODE_AUTH_HEADER, Signer, body_hash};
 use forebay_tests::cluster::{Cluster, NodeHandle};
 use forebay_tests::http::{self, Answer};
-use forebay_tests::{Options, wait};
+use forebay_tests::{Options, Users};
 use serde_json::{Value, json};
 
 /// The senders of each operation, as for the test of the table itself.
@@ -27,7 +27,6 @@ const SPECIAL: [(&str, &[&str], Outcome); 6] = [
     // The key belongs to nobody.
     ("auth_delete_key", &["viewer", "reader", "writer", "jobs"], Outcome::Denied),
 ];
-const PASSWORD: &str = "planted-password-of-root";
 
 /// A sender of requests: its name, and the headers that prove it for one request.
 struct Sender<'a> {
@@ -269,46 +268,15 @@ fn without_users_only_requests_of_nodes_need_a_proof() {
     );
 }
 
-/// A cluster with the administrator `root`, and its token.
-fn cluster_with_users() -> (Cluster, String) {
-    let env = vec![
-        ("AIS_AUTHN_SU_NAME".to_owned(), "root".to_owned()),
-        ("AIS_AUTHN_SU_PASS".to_owned(), PASSWORD.to_owned()),
-    ];
-    let cluster = Cluster::start(Options { gateways: 1, targets: 3, env, ..Options::default() });
-    let mut token = None;
-    wait::until("the administrator is created", Duration::from_secs(20), || {
-        let url = format!("{}/api/v1/auth/login", cluster.endpoint);
-        let login = json!({"user": "root", "password": PASSWORD});
-        let answer = http::request("POST", &url).json(&login).send();
-        token = (answer.status == 200).then(|| token_of(&answer));
-        token.is_some()
-    });
-    (cluster, token.unwrap())
-}
-
-fn token_of(answer: &Answer) -> String {
-    assert_eq!(answer.status, 200, "{}", answer.text());
-    answer.json()["token"].as_str().unwrap().to_owned()
-}
-
 #[test]
 fn with_users_every_route_accepts_its_senders_and_no_others() {
-    let (cluster, root) = cluster_with_users();
-    let auth = format!("{}/api/v1/auth", cluster.endpoint);
-    let by_root = |method: &str, path: &str, body: Value| {
-        let request = http::request(method, &format!("{auth}/{path}")).json(&body);
-        request.header("authorization", &format!("Bearer {root}")).send()
-    };
-    let new_token = |user: &str, ttl_s: u64| {
-        token_of(&by_root("POST", "tokens", json!({"user": user, "ttl_s": ttl_s})))
-    };
+    let users = Users::start(Options { gateways: 1, targets: 3, ..Options::default() });
+    let (cluster, root) = (&users.cluster, users.root.as_str());
     for role in ["viewer", "reader", "writer", "admin", "jobs"] {
-        let user = json!({"name": role, "roles": [role]});
-        assert_eq!(by_root("POST", "users", user).status, 200, "{role}");
+        users.add(role, &[role]);
     }
-    let (expired, revoked) = (new_token("admin", 1), new_token("admin", 600));
-    assert_eq!(by_root("DELETE", "tokens", json!({"token": revoked})).status, 200);
+    let (expired, revoked) = (users.token("admin", 1), users.token("admin", 600));
+    users.auth("DELETE", "tokens", &json!({ "token": revoked }));
     std::thread::sleep(Duration::from_secs(2));
 
     let secret = std::fs::read_to_string(cluster.dir().join("secret")).unwrap();
@@ -317,7 +285,7 @@ fn with_users_every_route_accepts_its_senders_and_no_others() {
     let bearer = |token: &str| vec![("authorization".to_owned(), format!("Bearer {token}"))];
     let tokens: Vec<(&str, String)> = ["viewer", "reader", "writer", "admin", "jobs"]
         .into_iter()
-        .map(|role| (role, new_token(role, 3600)))
+        .map(|role| (role, users.token(role, 3600)))
         .chain([("expired", expired), ("revoked", revoked)])
         .collect();
     let proofs: Vec<_> =
@@ -337,7 +305,7 @@ fn with_users_every_route_accepts_its_senders_and_no_others() {
             }
         }
     };
-    walk(&cluster, table().flat_map(Rule::rows), &senders, prepare, |sender, row| {
+    walk(cluster, table().flat_map(Rule::rows), &senders, prepare, |sender, row| {
         if row.who() == Who::Node {
             return if sender == "node" { Outcome::Served } else { Outcome::Denied };
         }

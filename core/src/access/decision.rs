@@ -155,6 +155,16 @@ impl Access {
         self.has(Right::HeadBucket, &Scope::Bucket(bucket))
     }
 
+    /// Returns an error unless the sender may list buckets: those of a binding are enough.
+    pub fn require_bucket_list(&self) -> Result<()> {
+        match self {
+            Self::User(user) if user.bindings.iter().any(|b| b.rights.has(Right::ListBuckets)) => {
+                Ok(())
+            }
+            access => access.require(&[Right::ListBuckets], Scope::Cluster),
+        }
+    }
+
     /// Name of the user, if the request has one.
     pub fn user(&self) -> Option<&str> {
         match self {
@@ -218,6 +228,18 @@ mod tests {
         assert!(ann.sees(&b) && !ann.sees(&bucket("c")));
         assert!(!ann.has(Right::RunJobs, &Scope::Bucket(&b)));
         assert!(!ann.has(Right::ShowCluster, &Scope::Cluster), "a binding is to buckets");
+    }
+
+    #[test]
+    fn buckets_are_listed_with_the_right_everywhere_or_in_a_binding() {
+        let code = |access: &Access| access.require_bucket_list().map_err(|e| e.code);
+        assert_eq!(code(&bound("ais://b", "", Role::Viewer)), Ok(()));
+        let maker =
+            UserAccess { everywhere: Rights::of(&[Right::CreateBucket]), ..UserAccess::default() };
+        assert_eq!(code(&Access::User(Arc::new(maker))), Err(ErrorCode::AccessDenied));
+        let viewer = UserAccess { everywhere: Role::Viewer.rights(), ..UserAccess::default() };
+        assert_eq!(code(&Access::User(Arc::new(viewer))), Ok(()));
+        assert_eq!(code(&Access::Anonymous), Err(ErrorCode::Unauthenticated));
     }
 
     #[test]

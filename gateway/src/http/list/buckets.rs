@@ -49,6 +49,7 @@ pub(in crate::http) fn buckets(
     name: &str,
     access: &Access,
 ) -> Result<Response> {
+    access.require_bucket_list()?;
     let provider: Option<Provider> = query.get("provider").map(str::parse).transpose()?;
     let namespace = InNamespace::parse(query.get("namespace").unwrap_or(""))?;
     let mut list: Vec<&Bucket> = state
