@@ -179,9 +179,11 @@ class Object:
         """Stores the object and returns its properties; reads give the old or the new content, no mix.
 
         Args:
-            data: Its bytes; or the path of a file, or an open binary file, which are streamed.
-            num_workers: Send it in parts of 16 MiB, so many at once; for large objects. 0 is one
-                request.
+            data: Its bytes; the path of a file, which is streamed; or an open binary file. With
+                ``num_workers`` of 0 or 1, an open file is read to its end into memory before it
+                is sent: for a large file, give its path, or ``num_workers`` above 1.
+            num_workers: Above 1, send parts of 16 MiB, so many at once; for large objects. 0 and 1
+                are one request.
         """
         if num_workers < 0:
             raise ValueError(f"num_workers must not be negative: {num_workers}")
