@@ -68,9 +68,10 @@ pub(crate) struct BucketArgs {
     list_max_age_ms: age up to which a listing may be reused
 
 A native bucket has copies or ec, and none of pin, share, ttl, admission and
-cloud. A bucket with a backend has no ec, and copies have no effect there.
-Copies and ec exclude each other: copies=1 ec=4+2 changes both at once. If a
-property is refused, the exit code is 2 and nothing is changed.
+cloud. A bucket with a backend has no ec. It accepts copies=N for AIStore's
+clients, but each object keeps one copy. Copies and ec exclude each other:
+copies=1 ec=4+2 changes both at once. If a property is refused, the exit code
+is 2 and nothing is changed.
 
 Examples:
   forebay bucket set ais://results copies=2
