@@ -16,6 +16,7 @@ RECORDS = ROOT / "docs/decisions"
 RECORD_SECTIONS = ["Context", "Decision", "Alternatives", "Consequences", "Status"]
 MAX_RECORD_LINES = 60
 MAX_PERFORMANCE_LINES = 200
+MAX_MAP_LINES = 520
 
 
 def text(name: str) -> str:
@@ -170,6 +171,25 @@ def test_modules_of_forebay_torch_in_the_map_of_files_exist() -> None:
     modules = re.findall(r"`([\w/]+\.py)`", table)
     assert modules
     assert [m for m in modules if not (ROOT / "pytorch/src/forebay_torch" / m).exists()] == []
+
+
+def test_names_in_the_map_of_files_are_in_their_files() -> None:
+    page = text("docs/where.md")
+    entries = re.findall(r"`([\w./-]+\.(?:rs|py|tpl))` \(((?:[^()`]|`[^`]*`)*)\)", page)
+    assert len(entries) > 300
+    absent = []
+    for path, words in entries:
+        file = ROOT / path
+        if not file.exists():
+            file = ROOT / "pytorch/src/forebay_torch" / path
+        code = file.read_text(encoding="utf-8") if file.exists() else ""
+        names = re.findall(r"`(_?[A-Z][A-Z_0-9]+|[A-Z]\w+|forebay\.\w+)`", words)
+        absent += [f"{path}: {n}" for n in names if not re.search(rf"\b{re.escape(n)}\b", code)]
+    assert absent == []
+
+
+def test_the_map_of_files_stays_readable() -> None:
+    assert len(text("docs/where.md").splitlines()) <= MAX_MAP_LINES
 
 
 def test_every_error_code_is_in_the_table_of_errors_as_the_code_has_it() -> None:
