@@ -179,10 +179,9 @@ def test_names_in_the_map_of_files_are_in_their_files() -> None:
     assert len(entries) > 300
     absent = []
     for path, words in entries:
-        file = ROOT / path
-        if not file.exists():
-            file = ROOT / "pytorch/src/forebay_torch" / path
-        code = file.read_text(encoding="utf-8") if file.exists() else ""
+        folders = ("", "pytorch/src/forebay_torch", "deploy/helm/forebay/templates")
+        file = next((f for f in (ROOT / folder / path for folder in folders) if f.is_file()), ROOT)
+        code = file.read_text(encoding="utf-8") if file.is_file() else ""
         names = re.findall(r"`(_?[A-Z][A-Z_0-9]+|[A-Z]\w+|forebay\.\w+)`", words)
         absent += [f"{path}: {n}" for n in names if not re.search(rf"\b{re.escape(n)}\b", code)]
     assert absent == []
