@@ -10,6 +10,7 @@ use std::time::Duration;
 use forebay_core::config::NodeConfig;
 use forebay_core::state::Role;
 use forebay_core::{Error, ErrorCode};
+use forebay_node::access::requires_users;
 use forebay_node::lifecycle::Lifecycle;
 use forebay_node::{config_load, file_modes};
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -215,11 +216,15 @@ pub(crate) fn check(role: Role, config: &NodeConfig) -> Result<(), Stopped> {
     let address = http
         .parse::<std::net::SocketAddr>()
         .map_err(|e| Stopped::bad_config(format!("listen.http \"{http}\": {e}")))?;
-    if !address.ip().is_loopback() && !config.listen.insecure {
+    let has_users = requires_users(&config.auth);
+    if !address.ip().is_loopback() && !config.listen.insecure && !has_users {
         return Err(Stopped::bad_config(format!(
             "{http} can be reached from other machines and anybody there could read and write"
         ))
-        .hint("listen on 127.0.0.1, or set listen.insecure = true (serve: --insecure)"));
+        .hint(
+            "set auth.required = true (docs/auth.md), listen on 127.0.0.1, or set listen.insecure = true \
+             (serve: --insecure)",
+        ));
     }
     if !address.ip().is_loopback() && config.s3.has_published_key() {
         return Err(Stopped::bad_config(format!(
@@ -228,7 +233,7 @@ pub(crate) fn check(role: Role, config: &NodeConfig) -> Result<(), Stopped> {
         ))
         .hint("set other keys in s3.keys (openssl rand -hex 32), or listen on 127.0.0.1"));
     }
-    if !address.ip().is_loopback() {
+    if !address.ip().is_loopback() && !has_users {
         tracing::warn!(%address, "every client that reaches this address may read and write");
     }
     check_port(address)?;

@@ -10,7 +10,6 @@ use super::Accounts;
 use crate::cluster::leadership::{LeaderWatch, Leadership};
 
 /// The variables of AIStore's AuthN.
-const NAME_VARIABLE: &str = "AIS_AUTHN_SU_NAME";
 const PASSWORD_VARIABLE: &str = "AIS_AUTHN_SU_PASS";
 /// Pause after a failed try, for example because no majority of gateways runs yet.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
@@ -25,11 +24,7 @@ impl Accounts {
     /// The administrator that configuration and environment name; `None` if they name none.
     pub(crate) fn first_admin(&self) -> Result<Option<FirstAdmin>> {
         let variable = |name: &str| std::env::var(name).ok().filter(|text| !text.is_empty());
-        let name = match self.config.admin.as_str() {
-            "" => variable(NAME_VARIABLE),
-            name => Some(name.to_owned()),
-        };
-        let Some(name) = name else { return Ok(None) };
+        let Some(name) = forebay_node::access::first_admin(&self.config) else { return Ok(None) };
         check_user_name(&name)?;
         let password = match self.config.admin_password_file.as_str() {
             "" => variable(PASSWORD_VARIABLE).ok_or_else(|| {

@@ -28,6 +28,8 @@ use crate::identity::Identity;
 use crate::lifecycle::Lifecycle;
 use crate::maps::Maps;
 
+/// Names the first administrator where the configuration does not, as for AIStore's AuthN.
+const ADMIN_VARIABLE: &str = "AIS_AUTHN_SU_NAME";
 /// Longest token that is read, bytes.
 const MAX_TOKEN_BYTES: usize = 16 << 10;
 
@@ -50,7 +52,7 @@ impl Authenticator {
         Ok(Arc::new(Self {
             maps: maps.clone(),
             sealer: Sealer::new(me.signer.secret()),
-            is_required: auth.required,
+            is_required: requires_users(auth),
             issuers: Issuers::load(&auth.issuer)?,
             tokens: TokenCache::default(),
             s3: s3.clone(),
@@ -173,6 +175,20 @@ impl Keys for Authenticator {
         let key = state.access.keys.get(access_key)?;
         self.sealer.open_text(&seal::s3_key(access_key), &key.secret).map(SecretKey::new)
     }
+}
+
+/// Name of the administrator that this configuration, or the environment, creates.
+pub fn first_admin(auth: &AuthConfig) -> Option<String> {
+    match auth.admin.as_str() {
+        "" => std::env::var(ADMIN_VARIABLE).ok().filter(|name| !name.is_empty()),
+        name => Some(name.to_owned()),
+    }
+}
+
+/// Whether a node with this configuration refuses requests without a user, also before the first
+/// user exists.
+pub fn requires_users(auth: &AuthConfig) -> bool {
+    auth.required || first_admin(auth).is_some()
 }
 
 /// The token of an `Authorization: Bearer` header.

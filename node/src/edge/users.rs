@@ -21,6 +21,11 @@ use crate::s3::USER;
 const S3_TOKEN_HEADER: &str = "x-amz-security-token";
 
 impl Edge {
+    /// Whether requests need a user.
+    pub(super) fn has_users(&self, state: &ClusterState) -> bool {
+        self.users.as_ref().is_some_and(|users| users.is_enforced(state))
+    }
+
     /// The permissions of the sender. A request without a valid proof of its user is `Anonymous`; the route
     /// decides what that allows. `Unavailable`: this node may have missed a revocation.
     pub(super) fn access(
