@@ -15,6 +15,7 @@ use std::sync::Arc;
 use forebay_core::access::{Access, TokenIdentity, UserAccess, unauthenticated};
 use forebay_core::config::{AuthConfig, S3Config};
 use forebay_core::s3::auth::{Keys, SecretKey};
+use forebay_core::sign::GrantUser;
 use forebay_core::state::ClusterState;
 use forebay_core::{Error, Result};
 
@@ -30,6 +31,9 @@ use crate::maps::Maps;
 
 /// Names the first administrator where the configuration does not, as for AIStore's AuthN.
 const ADMIN_VARIABLE: &str = "AIS_AUTHN_SU_NAME";
+/// How long a checked grant is used without another check, seconds. It may be accepted for as long
+/// after its expiry.
+const GRANT_KEPT_S: u64 = 10;
 /// Longest token that is read, bytes.
 const MAX_TOKEN_BYTES: usize = 16 << 10;
 
@@ -42,6 +46,7 @@ pub struct Authenticator {
     is_required: bool,
     issuers: Issuers,
     tokens: TokenCache,
+    grants: TokenCache,
     s3: S3Config,
 }
 
@@ -55,6 +60,7 @@ impl Authenticator {
             is_required: requires_users(auth),
             issuers: Issuers::load(&auth.issuer)?,
             tokens: TokenCache::default(),
+            grants: TokenCache::default(),
             s3: s3.clone(),
         }))
     }
@@ -102,6 +108,19 @@ impl Authenticator {
         self.tokens.get(&cache::hash(token), state.access.epoch, unix_s())
     }
 
+    /// The user of a grant, for the fast path: only a grant that [`Self::granted`] accepted a short
+    /// while ago.
+    pub(crate) fn known_grant(
+        &self,
+        grant: &[u8],
+        state: &ClusterState,
+    ) -> Option<Arc<TokenIdentity>> {
+        if grant.len() > MAX_TOKEN_BYTES || !self.maps.has_lease() {
+            return None;
+        }
+        self.grants.get(&cache::hash(grant), state.access.epoch, unix_s())
+    }
+
     /// Returns an error if this node may have missed a revocation.
     pub(crate) fn check_lease(&self) -> Result<()> {
         if self.maps.has_lease() {
@@ -143,15 +162,17 @@ impl Authenticator {
         self.maps.load().access.keys.get(access_key).map(|key| key.user.clone())
     }
 
-    /// The current rights of a user of a grant that was made at `epoch` for a token.
+    /// The current rights of the user that a grant names, whose text is `grant`. `None`: the grant
+    /// was revoked with its token or user.
     pub(crate) fn granted(
         &self,
-        user: &str,
-        token: &str,
-        epoch: u64,
+        grant: &[u8],
+        named: &GrantUser,
         state: &ClusterState,
-    ) -> Result<Option<UserAccess>> {
+    ) -> Result<Option<Arc<UserAccess>>> {
         self.check_lease()?;
+        let GrantUser { user, token, epoch } = named;
+        let (user, token, epoch) = (user.as_str(), token.as_str(), *epoch);
         if epoch > state.access.epoch {
             let text = "this node does not yet have the users that the grant was made for";
             return Err(Error::unavailable(text).retry_after(1));
@@ -161,7 +182,15 @@ impl Authenticator {
         if !is_kept || state.access.is_revoked(token) {
             return Ok(None);
         }
-        Ok(state.access.user_access(user, &state.cluster_id))
+        let access = state.access.user_access(user, &state.cluster_id).map(Arc::new);
+        if let Some(access) = &access {
+            let expires_s = unix_s() + GRANT_KEPT_S;
+            let identity =
+                TokenIdentity { access: access.clone(), token: token.to_owned(), expires_s };
+            let kept = CachedToken { epoch: state.access.epoch, identity: Arc::new(identity) };
+            self.grants.put(cache::hash(grant), kept);
+        }
+        Ok(access)
     }
 }
 

@@ -61,13 +61,10 @@ impl Edge {
             }
             return token_access(users, token, &state);
         }
-        match grant.and_then(|grant| self.granted_user(grant)) {
-            Some(grant) => {
-                let user = users.granted(&grant.user, &grant.token, grant.epoch, &state)?;
-                Ok(user.map_or(Access::Anonymous, |user| Access::User(Arc::new(user))))
-            }
-            None => Ok(Access::Anonymous),
-        }
+        let Some(grant) = grant else { return Ok(Access::Anonymous) };
+        let Some(named) = self.granted_user(grant) else { return Ok(Access::Anonymous) };
+        let user = users.granted(grant, &named, &state)?;
+        Ok(user.map_or(Access::Anonymous, Access::User))
     }
 
     /// [`Self::access`] for the fast path; `None`: only [`Self::access`] can decide.
@@ -87,7 +84,10 @@ impl Edge {
                 let known = users.known_token(token.as_bytes(), &state)?;
                 Some(Access::User(known.access.clone()))
             }
-            (None, Some(_)) => None,
+            (None, Some(grant)) => {
+                let known = users.known_grant(grant, &state)?;
+                Some(Access::User(known.access.clone()))
+            }
             (None, None) => Some(Access::Anonymous),
         }
     }
