@@ -53,6 +53,11 @@ impl TlsConfig {
         if self.require_client_cert && self.client_ca.is_empty() {
             return Err(Error::invalid("tls.require_client_cert needs tls.client_ca"));
         }
+        if self.require_client_cert && self.http {
+            let text = "tls.http would serve clients without a certificate, which \
+                        tls.require_client_cert refuses";
+            return Err(Error::invalid(text).hint("set tls.http = false when the migration is over"));
+        }
         Ok(())
     }
 }
@@ -71,6 +76,7 @@ mod tests {
             TlsConfig { ca: "ca".into(), ..TlsConfig::default() },
             TlsConfig { client_ca: "ca".into(), ..TlsConfig::default() },
             TlsConfig { require_client_cert: true, ..on.clone() },
+            TlsConfig { require_client_cert: true, client_ca: "ca".into(), http: true, ..on.clone() },
         ] {
             assert!(bad.validate().is_err(), "{bad:?}");
         }

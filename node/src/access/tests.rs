@@ -150,8 +150,31 @@ fn a_node_without_a_lease_answers_503_to_every_token_and_grant() {
     let users = authenticator(Vec::new(), &stale);
     let code = |r: Result<()>| r.unwrap_err().code;
     assert_eq!(code(users.token(&token, &state).map(drop)), ErrorCode::Unavailable);
-    assert_eq!(code(users.granted("root", "t1", 1, &state).map(drop)), ErrorCode::Unavailable);
+    assert_eq!(
+        code(users.granted(b"text", &named("root", "t1", 1), &state).map(drop)),
+        ErrorCode::Unavailable
+    );
     assert!(users.known_token(token.as_bytes(), &state).is_none());
+}
+
+fn named(user: &str, token: &str, epoch: u64) -> GrantUser {
+    GrantUser { user: user.into(), token: token.into(), epoch }
+}
+
+#[test]
+fn a_grant_that_was_accepted_is_known_until_users_change() {
+    let (maps, users) = cluster();
+    let state = maps.load();
+    assert!(users.known_grant(b"text", &state).is_none(), "not checked yet");
+    let epoch = state.access.epoch;
+    users.granted(b"text", &named("root", "t1", epoch), &state).unwrap().unwrap();
+    assert!(users.known_grant(b"text", &state).is_some());
+    assert!(users.known_token(b"text", &state).is_none(), "a grant is no token");
+    let mut state = state.as_ref().clone();
+    let change = AccessChange::RevokeToken { id: "t1".into(), expires_s: u64::MAX };
+    let command = Command::Access { change: Box::new(change), now_ns: unix_ns() };
+    state.apply(state.version + 1, command).unwrap();
+    assert!(users.known_grant(b"text", &state).is_none());
 }
 
 #[test]
@@ -159,9 +182,9 @@ fn a_grant_ends_with_its_token_and_with_the_tokens_of_its_user() {
     let (maps, users) = cluster();
     let state = maps.load();
     let epoch = state.access.epoch;
-    assert!(users.granted("root", "t1", epoch, &state).unwrap().is_some());
-    assert!(users.granted("nobody", "t1", epoch, &state).unwrap().is_none());
-    let later = users.granted("root", "t1", epoch + 1, &state).unwrap_err();
+    assert!(users.granted(b"text", &named("root", "t1", epoch), &state).unwrap().is_some());
+    assert!(users.granted(b"text", &named("nobody", "t1", epoch), &state).unwrap().is_none());
+    let later = users.granted(b"text", &named("root", "t1", epoch + 1), &state).unwrap_err();
     assert_eq!(later.code, ErrorCode::Unavailable, "this node is behind");
     let mut state = state.as_ref().clone();
     for change in [
@@ -170,10 +193,15 @@ fn a_grant_ends_with_its_token_and_with_the_tokens_of_its_user() {
     ] {
         let command = Command::Access { change: Box::new(change), now_ns: unix_ns() };
         state.apply(state.version + 1, command).unwrap();
-        assert!(users.granted("root", "t1", epoch, &state).unwrap().is_none());
+        assert!(users.granted(b"text", &named("root", "t1", epoch), &state).unwrap().is_none());
     }
-    assert!(users.granted("root", "t2", epoch, &state).unwrap().is_none(), "of the user");
-    assert!(users.granted("root", "t2", state.access.epoch, &state).unwrap().is_some());
+    assert!(
+        users.granted(b"text", &named("root", "t2", epoch), &state).unwrap().is_none(),
+        "of the user"
+    );
+    assert!(
+        users.granted(b"text", &named("root", "t2", state.access.epoch), &state).unwrap().is_some()
+    );
 }
 
 /// A foreign issuer with an RSA, an EC and a secret key, each in a file.

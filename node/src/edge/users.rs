@@ -1,7 +1,5 @@
 //! The permissions of the sender of a request, once its proofs are checked.
 
-use std::sync::Arc;
-
 use axum::extract::Request;
 use axum::http::{HeaderMap, HeaderValue, header};
 use forebay_core::access::Access;
