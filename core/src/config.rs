@@ -190,8 +190,7 @@ impl S3Config {
 
     /// Whether a key has a secret that everybody can read in the documentation.
     pub fn has_published_key(&self) -> bool {
-        let is_published = |key: &S3Key| PUBLISHED_KEYS.iter().any(|(_, s)| *s == key.secret);
-        self.keys().iter().any(is_published)
+        self.keys().iter().any(S3Key::is_published)
     }
 
     /// Minimum bytes of every part of an upload except the last.
@@ -219,6 +218,11 @@ impl S3Key {
     /// The user of this key.
     pub fn user(&self) -> &str {
         self.user.as_deref().unwrap_or(&self.access)
+    }
+
+    /// Whether everybody can read the secret in the documentation.
+    pub fn is_published(&self) -> bool {
+        PUBLISHED_KEYS.iter().any(|(_, secret)| *secret == self.secret)
     }
 }
 

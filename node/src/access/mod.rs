@@ -13,7 +13,7 @@ mod tokens;
 use std::sync::Arc;
 
 use forebay_core::access::{Access, TokenIdentity, UserAccess, unauthenticated};
-use forebay_core::config::{AuthConfig, S3Config};
+use forebay_core::config::{AuthConfig, S3Config, S3Key};
 use forebay_core::s3::auth::{Keys, SecretKey};
 use forebay_core::sign::GrantUser;
 use forebay_core::state::ClusterState;
@@ -148,18 +148,25 @@ impl Authenticator {
     pub fn s3_user(&self, user: &str, state: &ClusterState) -> Access {
         match state.access.user_access(user, &state.cluster_id) {
             Some(access) => Access::User(Arc::new(access)),
-            None if self.s3.keys().iter().any(|key| key.user() == user) => Access::Open,
+            None if self.configured_keys(state).any(|key| key.user() == user) => Access::Open,
             None => Access::Anonymous,
         }
     }
 
     /// The user of an access key.
     pub fn s3_user_of(&self, access_key: &str) -> Option<String> {
-        let configured = self.s3.keys().iter().find(|key| key.access == access_key);
-        if let Some(key) = configured {
+        let state = self.maps.load();
+        let mut configured = self.configured_keys(&state);
+        if let Some(key) = configured.find(|key| key.access == access_key) {
             return Some(key.user().to_owned());
         }
-        self.maps.load().access.keys.get(access_key).map(|key| key.user.clone())
+        state.access.keys.get(access_key).map(|key| key.user.clone())
+    }
+
+    /// The keys in the configuration that count: published ones do not while requests need a user.
+    fn configured_keys(&self, state: &ClusterState) -> impl Iterator<Item = &S3Key> {
+        let is_enforced = self.is_enforced(state);
+        self.s3.keys().iter().filter(move |key| !(is_enforced && key.is_published()))
     }
 
     /// The current rights of the user that a grant names, whose text is `grant`. `None`: the grant
@@ -196,11 +203,11 @@ impl Authenticator {
 
 impl Keys for Authenticator {
     fn secret(&self, access_key: &str) -> Option<SecretKey> {
-        let configured = self.s3.keys().iter().find(|key| key.access == access_key);
-        if let Some(key) = configured {
+        let state = self.maps.load();
+        let mut configured = self.configured_keys(&state);
+        if let Some(key) = configured.find(|key| key.access == access_key) {
             return Some(SecretKey::new(key.secret.clone()));
         }
-        let state = self.maps.load();
         let key = state.access.keys.get(access_key)?;
         self.sealer.open_text(&seal::s3_key(access_key), &key.secret).map(SecretKey::new)
     }

@@ -380,3 +380,16 @@ fn the_scheme_of_a_bearer_token_is_not_case_sensitive() {
         assert_eq!(bearer(text.as_bytes()), token, "{text}");
     }
 }
+
+#[test]
+fn published_keys_count_only_while_the_cluster_has_no_users() {
+    let mut s3 = S3Config::default();
+    s3.with_trial_keys();
+    let of = |changes| {
+        let maps = maps_with(changes);
+        let users = Authenticator::new(&AuthConfig::default(), &s3, &identity(), &maps).unwrap();
+        (users.secret("forebay").is_some(), users.s3_user_of("forebay"))
+    };
+    assert_eq!(of(Vec::new()), (true, Some("forebay".to_owned())));
+    assert_eq!(of(vec![add_user("root", "admin")]), (false, None));
+}
