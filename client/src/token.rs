@@ -9,6 +9,8 @@ use forebay_core::locks::MutexExt;
 use http::HeaderValue;
 use tokio::time::Instant;
 
+use crate::local_server::LocalServer;
+
 /// How often the file of a token is looked at, at most.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// How long a token that a function makes is used.
@@ -73,9 +75,15 @@ impl TokenSource {
         Self(Kind::Made(Arc::new(MadeToken { make: Box::new(make), made: Mutex::default() })))
     }
 
-    /// The token of the environment, else of the file that the environment names, else of the login
-    /// of this user at `endpoint`.
+    /// The token of the server that the Python client started, if `endpoint` is that server. Else the
+    /// token of the environment, of the file that the environment names, or of the login of this user
+    /// at `endpoint`, the first of them that is set.
     pub fn of_user(endpoint: &str) -> Self {
+        if let Some(server) = LocalServer::running().filter(|server| server.is_at(endpoint))
+            && let Some(file) = server.token_file
+        {
+            return Self::file(file);
+        }
         let variable = |name: &str| std::env::var(name).ok().filter(|text| !text.trim().is_empty());
         if let Some(token) = TOKENS.into_iter().find_map(variable) {
             return Self::fixed(&token);
