@@ -25,7 +25,8 @@ use self::plan::{NodePlan, Schemes, Shape};
 use self::tls::DevTls;
 use crate::home::Home;
 use crate::node::{Signals, Stopped, check_port, exit, finish};
-use crate::{home, probe};
+use crate::owner::Owner;
+use crate::{home, owner, probe};
 
 /// Timeout of the start of the whole cluster.
 const READY_WITHIN: Duration = Duration::from_secs(60);
@@ -54,7 +55,10 @@ still run after 10 s are killed.
 
 A later start may have more gateways, targets or disks: new nodes join, and the
 targets get other ports if there are more gateways. Fewer of them are refused
-with exit code 2 before anything starts.")]
+with exit code 2 before anything starts.
+
+With auth.admin, dev.json has a token of this administrator too, which the file
+token in --dir has alone, and keys of the S3 API with secrets of this start.")]
 pub(crate) struct DevArgs {
     /// Folder of the cluster; a cluster that it holds is started again
     #[arg(long)]
@@ -102,7 +106,12 @@ fn start(args: DevArgs) -> Result<(), Stopped> {
         let _ = writeln!(std::io::stderr(), "warning: {warning}");
     }
     let mut base = loaded.config;
-    base.s3.with_trial_keys();
+    let admin = owner::first_admin(&base.auth);
+    if admin.is_some() || base.auth.required {
+        owner::add_private_keys(&mut base.s3, admin.as_deref());
+    } else {
+        base.s3.with_trial_keys();
+    }
     for root in &args.folder_root {
         base.folder.roots.push(folder_root(root)?);
     }
@@ -136,6 +145,7 @@ fn start(args: DevArgs) -> Result<(), Stopped> {
     plan::write(&nodes, &base, &secret, shape.size, tls.as_ref())?;
     let description = dir.join("dev.json");
     home::remove(&description)?;
+    owner::remove_token(dir)?;
     if args.node_cmd {
         let lines: Vec<String> = nodes.iter().map(NodePlan::command_line).collect();
         say(&lines.join("\n"));
@@ -145,7 +155,7 @@ fn start(args: DevArgs) -> Result<(), Stopped> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|e| home::failed(dir, &e))?;
     let result = runtime.block_on(supervise(&nodes, &base, tls.as_ref(), &description));
-    let removed = home::remove(&description);
+    let removed = home::remove(&description).and(owner::remove_token(dir));
     result.and(removed)
 }
 
@@ -189,8 +199,10 @@ async fn live(
         ready = all_ready(nodes) => ready?,
         (index, status) = children.next_end() => return Err(died(&nodes[index], status)),
     }
-    home::write(description, describe(nodes, base, tls, children).as_bytes(), 0o600)?;
-    say(&welcome(nodes, tls));
+    let owner = owner_of(nodes, base, description).await?;
+    let text = describe(nodes, base, tls, children, owner.as_ref());
+    home::write(description, text.as_bytes(), 0o600)?;
+    say(&welcome(nodes, tls, owner.as_ref()));
     loop {
         let (index, status) = children.next_end().await;
         let node = &nodes[index];
@@ -244,6 +256,17 @@ async fn is_ready(tls: &TlsClient, node: &NodePlan, nodes: &[NodePlan]) -> bool 
     nodes.iter().all(|n| alive.iter().any(|a| a.id.as_str() == n.id && a.url == n.client_url()))
 }
 
+/// A token of the administrator; `None` if the cluster has no users.
+async fn owner_of(
+    nodes: &[NodePlan],
+    base: &NodeConfig,
+    description: &Path,
+) -> Result<Option<Owner>, Stopped> {
+    let Some(dir) = description.parent() else { return Ok(None) };
+    let (tls, admin) = (TlsClient::unverified()?, owner::first_admin(&base.auth));
+    Owner::of_cluster(&tls, &nodes[0].client_url(), dir, admin.as_deref()).await
+}
+
 /// Why the cluster cannot start: the last lines in the log of the node that ended.
 fn died(node: &NodePlan, status: ExitStatus) -> Stopped {
     let log = fs::read_to_string(node.log_file()).unwrap_or_default();
@@ -261,6 +284,7 @@ fn describe(
     base: &NodeConfig,
     tls: Option<&DevTls>,
     children: &Children,
+    owner: Option<&Owner>,
 ) -> String {
     let of = |role: Role| nodes.iter().enumerate().filter(move |(_, node)| node.role == role);
     let endpoint = nodes[0].client_url();
@@ -275,23 +299,27 @@ fn describe(
         "s3": format!("{endpoint}/s3"),
         "gateways": gateways,
         "targets": targets,
-        "s3_keys": base.s3.keys(),
+        "s3_keys": owner::usable_keys(&base.s3, owner.is_some() || base.auth.required),
     });
+    if let Some(owner) = owner {
+        owner.describe(&mut description);
+    }
     if let Some(tls) = tls {
         description["ca"] = json!(tls.ca());
     }
     format!("{description:#}\n")
 }
 
-fn welcome(nodes: &[NodePlan], tls: Option<&DevTls>) -> String {
+fn welcome(nodes: &[NodePlan], tls: Option<&DevTls>, owner: Option<&Owner>) -> String {
     let endpoint = nodes[0].client_url();
     let ca = tls.map(|tls| format!("  export FOREBAY_CA_FILE={}\n", tls.ca().display()));
     let ca = ca.unwrap_or_default();
+    let token = owner.map(Owner::export).unwrap_or_default();
     let targets = nodes.iter().filter(|n| n.role == Role::Target).count();
     let gateways = nodes.len() - targets;
     format!(
         "ready: {gateways} gateway(s), {targets} target(s) at {endpoint}\n\
-         \n  export FOREBAY_ENDPOINT={endpoint}\n{ca}  forebay mb ais://first && forebay ls\n\
+         \n  export FOREBAY_ENDPOINT={endpoint}\n{ca}{token}  forebay mb ais://first && forebay ls\n\
          \nCtrl-C stops all of them."
     )
 }

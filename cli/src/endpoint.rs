@@ -1,13 +1,16 @@
 //! The cluster's endpoint from the user's settings, and a message if no node listens there.
 
 use std::io::{ErrorKind, IsTerminal, Write};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use forebay_client::Client;
+use forebay_client::{Client, DEFAULT_ENDPOINT, LocalServer};
 use forebay_core::Error;
 use tokio::time::sleep;
 
+/// Timeout of the connection that shows whether a server listens at the default endpoint.
+const CONNECT_WITHIN: Duration = Duration::from_millis(500);
 /// Time until the user gets a message about refused connections.
 const REPORT_AFTER: Duration = Duration::from_secs(1);
 
@@ -20,6 +23,20 @@ pub(crate) fn configured() -> Result<Option<String>, Error> {
 /// The file with CAs in the configuration file.
 pub(crate) fn configured_ca() -> Result<Option<PathBuf>, Error> {
     Ok(setting("ca_file", "a path")?.map(PathBuf::from))
+}
+
+/// The endpoint if none is set: the default one if a server listens there or no other is at hand, else
+/// that of the server that the Python client started for this user.
+pub(crate) fn at_hand() -> String {
+    let default = || DEFAULT_ENDPOINT.to_owned();
+    let listens = || {
+        let address = DEFAULT_ENDPOINT.trim_start_matches("http://").parse().ok()?;
+        TcpStream::connect_timeout(&address, CONNECT_WITHIN).ok()
+    };
+    match LocalServer::running() {
+        Some(server) if listens().is_none() => server.endpoint,
+        _ => default(),
+    }
 }
 
 fn setting(key: &str, form: &str) -> Result<Option<String>, Error> {

@@ -25,6 +25,7 @@ mod nodes;
 mod object;
 mod os;
 mod output;
+mod owner;
 mod part;
 mod pid_file;
 mod probe;

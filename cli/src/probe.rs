@@ -27,16 +27,27 @@ pub(crate) struct Answer {
 
 /// Sends `GET path` to the node at `url`.
 pub(crate) async fn get(tls: &TlsClient, url: &str, path: &str) -> io::Result<Answer> {
-    get_with(tls, url, path, "").await
+    send(tls, url, &format!("GET {path}"), "", b"").await
 }
 
-/// [`get`] with more headers, each with its line end.
-async fn get_with(tls: &TlsClient, url: &str, path: &str, headers: &str) -> io::Result<Answer> {
+/// Sends a request to the node at `url`. `line` is its method and path; each of the further `headers`
+/// has its line end.
+pub(crate) async fn send(
+    tls: &TlsClient,
+    url: &str,
+    line: &str,
+    headers: &str,
+    body: &[u8],
+) -> io::Result<Answer> {
     let exchange = async {
         let (mut stream, address) = tls.connect(url, WITHIN).await?;
+        let length = match body.len() {
+            0 => String::new(),
+            length => format!("content-length: {length}\r\n"),
+        };
         // HTTP/1.0 has no chunked bodies and closes the connection after the answer.
-        let request = format!("GET {path} HTTP/1.0\r\nhost: {address}\r\n{headers}\r\n");
-        stream.write_all(request.as_bytes()).await?;
+        let head = format!("{line} HTTP/1.0\r\nhost: {address}\r\n{length}{headers}\r\n");
+        stream.write_all(&[head.as_bytes(), body].concat()).await?;
         let mut answer = Vec::new();
         stream.read_to_end(&mut answer).await?;
         Ok::<_, io::Error>(answer)
@@ -52,13 +63,15 @@ async fn get_with(tls: &TlsClient, url: &str, path: &str, headers: &str) -> io::
 /// the request, and the result is empty.
 pub(crate) async fn alive(tls: &TlsClient, url: &str, secret: Option<&Path>) -> Vec<Node> {
     let headers = secret.and_then(authorization).unwrap_or_default();
-    let asked = get_with(tls, url, "/api/v1/map", &headers).await;
+    let asked = send(tls, url, "GET /api/v1/map", &headers, b"").await;
     let Ok(Answer { status: 200, body, .. }) = asked else { return Vec::new() };
     let Ok(map) = serde_json::from_slice::<MapReply>(&body) else { return Vec::new() };
     map.state.nodes.into_values().filter(|node| node.alive).collect()
 }
 
-fn authorization(secret: &Path) -> Option<String> {
+/// The header by which the command proves that it runs the cluster with this `secret` file, with its
+/// line end.
+pub(crate) fn authorization(secret: &Path) -> Option<String> {
     let secret = ClusterSecret::new(&std::fs::read_to_string(secret).ok()?).ok()?;
     let signer = Signer::new(secret, NodeId::new("forebay-command").ok()?, 1);
     let token = signer.user_grant(&GrantUser::node(), unix_s());

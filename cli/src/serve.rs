@@ -1,12 +1,13 @@
 //! `forebay serve`: a gateway and a target in one process, for one machine. While it is ready,
 //! `DIR/serve.json` has its endpoint and process id.
 
+mod announce;
+
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use forebay_client::tls::TlsClient;
 use forebay_core::config::{DiskConfig, NodeConfig};
 use forebay_core::size::{ByteSize, parse_duration};
 use forebay_core::state::Role;
@@ -14,21 +15,18 @@ use forebay_core::{Error, NodeId};
 use forebay_node::file_modes;
 use forebay_node::lifecycle::Lifecycle;
 use serde::{Deserialize, Serialize};
-use serde_json::json;
 use tokio::sync::oneshot;
-use tokio::time::sleep;
-use tokio_util::sync::CancellationToken;
 
-use crate::dev::{folder_root, say};
+use self::announce::{Greeting, announce};
+use crate::dev::folder_root;
 use crate::home::Home;
 use crate::idle::IdleStop;
 use crate::node::{Stopped, check, check_port, exit, finish, runtime, until_stopped};
-use crate::{home, os, probe};
+use crate::owner::OWNER;
+use crate::{home, os, owner};
 
 /// Maximum of the default disk budget, in bytes.
 const MAX_DEFAULT_BYTES: u64 = 20 << 30;
-/// Interval of probes of the nodes while they start.
-const ASK_EVERY: Duration = Duration::from_millis(20);
 /// Number of ports after the gateway's that are tried for the target.
 const NEARBY: u16 = 50;
 
@@ -36,11 +34,16 @@ const NEARBY: u16 = 50;
 #[command(after_help = "Examples:
   forebay serve --dir ~/cache --size 100GiB
   forebay serve --dir /data/forebay --idle-stop 15m --folder-root /data/images
+  forebay serve --dir ~/cache --private
 
 The target takes the first free port of the 50 after --port; if none is free,
 the exit code is 10. The ids of the two nodes are random words that ids.toml in
 --dir keeps. While the server is ready, serve.json in --dir has its endpoint and
-its process id. If one of the two nodes ends, the other one stops too.")]
+its process id. If one of the two nodes ends, the other one stops too.
+
+With --private, each start makes a token of an administrator, which the file
+token in --dir has, and a key of the S3 API, which serve.json has. Only this
+user can read them. Tokens of earlier starts are invalid.")]
 pub(crate) struct ServeArgs {
     /// Folder for all data; the next start uses it again
     #[arg(long)]
@@ -65,6 +68,9 @@ pub(crate) struct ServeArgs {
     /// Allow an address beyond loopback although there is no authentication
     #[arg(long)]
     insecure: bool,
+    /// Require a token for every request, also of this machine. The clients of this user find it in --dir
+    #[arg(long)]
+    private: bool,
     /// Configuration file (TOML) with more settings
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
@@ -82,7 +88,13 @@ fn start(args: ServeArgs) -> Result<(), Stopped> {
         base.folder.roots.push(folder_root(root)?);
     }
     base.listen.insecure |= args.insecure;
-    if args.host.is_loopback() {
+    let admin = owner::first_admin(&base.auth);
+    if args.private {
+        base.auth.required = true;
+        base.s3.keys.get_or_insert_default().push(owner::key_of(OWNER));
+    } else if args.host.is_loopback() && (admin.is_some() || base.auth.required) {
+        owner::add_private_keys(&mut base.s3, admin.as_deref());
+    } else if args.host.is_loopback() {
         base.s3.with_trial_keys();
     }
     let front = SocketAddr::new(args.host, args.port);
@@ -91,6 +103,7 @@ fn start(args: ServeArgs) -> Result<(), Stopped> {
     let dir = home.dir.as_path();
     let description = dir.join("serve.json");
     home::remove(&description)?;
+    owner::remove_token(dir)?;
     let idle = args.idle_stop.map(|after| IdleStop::new(dir, after)).transpose()?;
     let ids = Ids::of(dir)?;
     let secret = home::secret(dir)?;
@@ -129,9 +142,14 @@ fn start(args: ServeArgs) -> Result<(), Stopped> {
     check(Role::Target, &target)?;
     let greeting = Greeting {
         nodes: [local_url(&gateway), local_url(&target)],
-        text: welcome(&url(front), &path, size),
+        disk: path,
+        size,
         description: description.clone(),
         endpoint: url(front),
+        is_private: args.private,
+        admin,
+        s3: base.s3.clone(),
+        is_required: base.auth.required,
     };
     let runtime = runtime()?;
     let result = runtime.block_on(async {
@@ -140,7 +158,8 @@ fn start(args: ServeArgs) -> Result<(), Stopped> {
         let stop = lifecycle.token();
         let gone = tokio::spawn(async move {
             stop.cancelled().await;
-            home::remove(&description)
+            let dir = description.parent().unwrap_or(Path::new("."));
+            home::remove(&description).and(owner::remove_token(dir))
         });
         let result = serve(gateway, target, greeting, lifecycle).await;
         // Held until the process ends, so that the next server finds the folder free.
@@ -164,19 +183,17 @@ async fn serve(
 ) -> Result<(), Stopped> {
     let (gateway_up, gateway_is_up) = oneshot::channel();
     let (gateway_life, target_life) = (lifecycle.clone(), lifecycle.clone());
+    let announcing = lifecycle.clone();
     let front = forebay_gateway::run(gateway, gateway_life, move |_: &str| {
         let _ = gateway_up.send(());
+        announcing.spawn(announce(greeting, announcing.token()));
     });
     let back = async {
         // No gateway, no target: its error is the one to report.
         if gateway_is_up.await.is_err() {
             return Ok(());
         }
-        let life = target_life.clone();
-        forebay_target::run(target, target_life, move |_: &str| {
-            life.spawn(announce(greeting, life.token()));
-        })
-        .await
+        forebay_target::run(target, target_life, |_: &str| {}).await
     };
     let stop = lifecycle.token();
     until_stopped(lifecycle, async move {
@@ -197,54 +214,6 @@ async fn serve(
     .await
 }
 
-/// The message when the server is ready.
-struct Greeting {
-    /// URLs of both nodes, the gateway first.
-    nodes: [String; 2],
-    /// Text for people.
-    text: String,
-    /// For programs: the endpoint, written to `description`.
-    endpoint: String,
-    description: PathBuf,
-}
-
-/// Prints the message once both nodes reply and the gateway has a target: from then on requests
-/// work.
-async fn announce(greeting: Greeting, stop: CancellationToken) {
-    let Ok(tls) = TlsClient::unverified() else { return };
-    let up = async {
-        for node in &greeting.nodes {
-            while !matches!(probe::get(&tls, node, "/readyz").await, Ok(answer) if answer.status == 200)
-            {
-                sleep(ASK_EVERY).await;
-            }
-        }
-        let gateway = &greeting.nodes[0];
-        let secret = greeting.description.with_file_name("secret");
-        while !probe::alive(&tls, gateway, Some(&secret))
-            .await
-            .iter()
-            .any(|node| node.role == Role::Target)
-        {
-            sleep(ASK_EVERY).await;
-        }
-    };
-    tokio::select! {
-        () = stop.cancelled() => return,
-        () = up => {}
-    }
-    let described = json!({ "endpoint": greeting.endpoint, "pid": std::process::id() });
-    match home::write(&greeting.description, described.to_string().as_bytes(), 0o600) {
-        // If the server is stopping meanwhile, the file must not say that it is ready.
-        Ok(()) if stop.is_cancelled() => drop(home::remove(&greeting.description)),
-        Ok(()) => say(&greeting.text),
-        Err(stopped) => {
-            stopped.report();
-            stop.cancel();
-        }
-    }
-}
-
 /// URL of one of this process's listeners.
 fn local_url(config: &NodeConfig) -> String {
     let scheme = if config.tls.is_on() { "https" } else { "http" };
@@ -263,15 +232,6 @@ fn local(http: &str) -> String {
         }
         _ => http.to_owned(),
     }
-}
-
-fn welcome(endpoint: &str, disk: &str, size: ByteSize) -> String {
-    format!(
-        "ready at {endpoint}\n\
-         \n  disk budget   {size} in {disk} (--size changes it)\n\
-         \n  export FOREBAY_ENDPOINT={endpoint}\n  forebay mb ais://first && forebay ls\n\
-         \nCtrl-C stops it; the data stays."
-    )
 }
 
 /// Ids of the two nodes, kept because placement depends on them.

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use forebay_client::tls::{TlsClient, TlsOptions};
-use forebay_client::{Client, ClientConfig, DEFAULT_ENDPOINT, TokenSource, login_file};
+use forebay_client::{Client, ClientConfig, TokenSource, login_file};
 use forebay_core::Error;
 use forebay_core::cloud_rules::FRESH_LISTING;
 use forebay_core::size::parse_duration;
@@ -23,7 +23,8 @@ pub(crate) struct ClientArgs {
     /// URL of a gateway, or several separated by commas. For https://, FOREBAY_CA_FILE, or `ca_file` in
     /// the configuration file, names a PEM file with CAs to trust beside those of the system [default:
     /// FOREBAY_ENDPOINT, else AIS_ENDPOINT, else `endpoint` in ~/.config/forebay/config.toml (or the
-    /// file that FOREBAY_CONFIG names), else http://127.0.0.1:7400]
+    /// file that FOREBAY_CONFIG names), else http://127.0.0.1:7400, or, if nothing listens there, the
+    /// server that the Python client started for this user]
     #[arg(long, global = true, value_name = "URL")]
     pub(crate) endpoint: Option<String>,
     /// How long to retry after errors that may be temporary, for example 30s; a bare number is
@@ -105,7 +106,7 @@ impl Session {
         let endpoint = endpoint.or_else(|| variable("AIS_ENDPOINT"));
         let endpoint = match endpoint {
             Some(endpoint) => endpoint,
-            None => endpoint::configured()?.unwrap_or_else(|| DEFAULT_ENDPOINT.to_owned()),
+            None => endpoint::configured()?.unwrap_or_else(endpoint::at_hand),
         };
         let mut tls = TlsOptions::from_env();
         if tls.ca_file.is_none() {
