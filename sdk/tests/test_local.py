@@ -121,7 +121,10 @@ def test_client_without_an_endpoint_starts_one_server_and_uses_it(home: Path) ->
     )
     assert (folder / "log").stat().st_size > 0
     (target,) = [n for n in client.cluster().info()["nodes"] if n["role"] == "target"]
-    budget = [v for n, has, v in metrics_of(target["url"]) if n == "forebay_store_budget_bytes"]
+    running = server().running()
+    assert running is not None
+    figures = metrics_of(target["url"], running.token)
+    budget = [v for n, has, v in figures if n == "forebay_store_budget_bytes"]
     assert budget == [1 << 30], "the folder is limited in size"
 
 

@@ -13,6 +13,7 @@ import random
 import re
 import signal
 import socket
+import ssl
 import subprocess
 import time
 import urllib.request
@@ -62,9 +63,14 @@ def free_ports(count: int) -> int:
     pytest.fail(f"found no {count} free ports in a row")
 
 
-def metrics_of(url: str) -> list[tuple[str, dict[str, str], float]]:
+def metrics_of(
+    url: str, token: str | None = None, ca: str | None = None
+) -> list[tuple[str, dict[str, str], float]]:
     """Every figure of a node's /metrics: name, labels, value."""
-    with urllib.request.urlopen(f"{url}/metrics", timeout=10) as answer:
+    headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+    request = urllib.request.Request(f"{url}/metrics", headers=headers)
+    context = None if ca is None else ssl.create_default_context(cafile=ca)
+    with urllib.request.urlopen(request, timeout=10, context=context) as answer:
         text = answer.read().decode()
     return [
         (name, dict(_LABEL.findall(labels or "")), float(value))

@@ -55,6 +55,10 @@ class Client:
         ca_file: PEM file with CAs that an endpoint with ``https://`` may have its certificate of,
             beside those of the system; by default ``FOREBAY_CA_FILE``, then ``AIS_CLIENT_CA``, then
             ``ca_file`` in the configuration file.
+        token: The token of a user that every request carries. By default ``FOREBAY_TOKEN``, then
+            ``AIS_AUTHN_TOKEN``, then the file that ``FOREBAY_TOKEN_FILE`` or ``AIS_AUTHN_TOKEN_FILE``
+            names, then that of ``forebay auth login``; a file is read again when it changes. A pickled
+            client contains the token that is given here, and none of the others.
 
     Example:
         >>> Client("http://127.0.0.1:7400").bucket("images").uri
@@ -326,7 +330,7 @@ class Client:
         if not isinstance(other, Client):
             return NotImplemented
         mine, others = (self.endpoint, self.timeout), (other.endpoint, other.timeout)
-        return (*mine, self.retry) == (*others, other.retry)
+        return (*mine, self.retry, self._token) == (*others, other.retry, other._token)
 
     def __hash__(self) -> int:
         return hash((self.endpoint, self.timeout, self.retry))

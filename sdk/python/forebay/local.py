@@ -5,7 +5,10 @@ all processes of a user on a machine. Its data lie in ``$XDG_CACHE_HOME/forebay`
 it stops by itself when no process uses it any more. It reads from clouds with the credentials
 in the environment of the process that started it.
 
-    $ export FOREBAY_ENDPOINT=$(python -m forebay.local)     # for other programs
+It requires a token, which it wrote for this user: other users of the machine get nothing from it.
+
+    $ export FOREBAY_ENDPOINT=$(python -m forebay.local)     # for Forebay's other clients
+    $ eval "$(python -m forebay.local env)"                  # for those of AIStore and S3 too
     $ python -m forebay.local stop
 """
 
@@ -25,7 +28,7 @@ import sys
 import time
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 
 from forebay._platform import needs_endpoint
@@ -34,6 +37,7 @@ from forebay.errors import ClusterUnavailable
 from forebay.file_lock import exclusive
 from forebay.local_environment import default_folder, find_binary, hosts_of_job
 from forebay.local_http import get, is_ready
+from forebay.local_running import Running, read_description
 from forebay.notices import format_size, print_notice
 
 __all__ = ["LocalServer", "Running", "default_folder", "find_binary", "has_our_clouds", "join"]
@@ -49,21 +53,6 @@ _MAX_LOG_BYTES = 4 << 20
 _SIZE = re.compile(r"(?m)^forebay_store_budget_bytes(?:\{[^}]*\})? (\S+)$")
 # Variables that decide which clouds a server reaches, and with which credentials.
 _CLOUD_PREFIXES = ("AWS_", "GOOGLE_", "AZURE_", "S3_ENDPOINT", "STORAGE_EMULATOR_HOST")
-
-
-@dataclass(frozen=True)
-class Running:
-    """A server that runs.
-
-    Attributes:
-        endpoint: Its URL.
-        pid: Its process.
-        was_started: Whether it was started now, rather than found.
-    """
-
-    endpoint: str
-    pid: int
-    was_started: bool = field(default=False, compare=False)
 
 
 def join(notices: bool | None = None) -> Running:
@@ -91,7 +80,7 @@ def join(notices: bool | None = None) -> Running:
             stacklevel=4,
         )
     server = LocalServer(default_folder(), settings)
-    running = server.join()
+    running = server.join(["--private"])
     _print_notice(server, running, notices)
     return running
 
@@ -185,9 +174,9 @@ class LocalServer:
     def size(self, running: Running) -> int | None:
         """Most bytes of disk that the server uses; None if it does not answer at once."""
         with contextlib.suppress(OSError, ValueError, KeyError):
-            nodes = json.loads(get(running.endpoint, "/api/v1/cluster"))["nodes"]
+            nodes = json.loads(get(running.endpoint, "/api/v1/cluster", running.token))["nodes"]
             urls = [node["url"] for node in nodes if node["role"] == "target"]
-            sizes = [_SIZE.search(get(url, "/metrics")) for url in urls]
+            sizes = [_SIZE.search(get(url, "/metrics", running.token)) for url in urls]
             found = [int(float(size[1])) for size in sizes if size]
             return sum(found) if found and len(found) == len(sizes) else None
         return None
@@ -245,12 +234,7 @@ class LocalServer:
                 return
 
     def _described(self) -> Running | None:
-        """Reads the description that the server wrote when it was ready; the server may have ended since."""
-        try:
-            found = json.loads((self.folder / "serve.json").read_text())
-            return Running(str(found["endpoint"]), int(found["pid"]))
-        except (OSError, ValueError, KeyError):
-            return None
+        return read_description(self.folder / "serve.json")
 
     def _lives(self) -> bool:
         """Whether a server has the folder. Asked only where none can be starting: to ask is to
@@ -364,13 +348,15 @@ def _main(arguments: Sequence[str]) -> int:
     match list(arguments):
         case []:
             print(join().endpoint)
+        case ["env"]:
+            print(join().exports())
         case ["stop"]:
             print("stopped" if server.stop() else "there is none")
         case ["status"]:
             running = server.running()
             print(f"{running.endpoint} (process {running.pid})" if running else "there is none")
         case _:
-            print("usage: python -m forebay.local [stop | status]", file=sys.stderr)
+            print("usage: python -m forebay.local [env | stop | status]", file=sys.stderr)
             return 2
     return 0
 
