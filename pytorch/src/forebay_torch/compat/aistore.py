@@ -182,7 +182,12 @@ def _source(source: Any) -> Any:
 
 
 def _client(client: Any) -> Client:
-    """A client of the gateway that a client of AIStore's SDK speaks to."""
+    """A client with the gateway, the token and the CA that a client of AIStore's SDK has."""
     # aistore.sdk.Client holds the RequestClient that its buckets have.
     requests = getattr(client, "_request_client", client)
-    return Client(str(requests.base_url).removesuffix("/").removesuffix("/v1"))
+    sessions = getattr(requests, "session_manager", None)
+    return Client(
+        str(requests.base_url).removesuffix("/").removesuffix("/v1"),
+        ca_file=getattr(sessions, "ca_cert", None),
+        token=getattr(requests, "token", None) or None,
+    )

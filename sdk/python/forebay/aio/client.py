@@ -29,8 +29,8 @@ class AsyncClient(Wrapped[Client]):
     """As :class:`forebay.Client`; also an asynchronous context manager.
 
     Args:
-        endpoint, timeout, retry, notices, ca_file: As there. Without an endpoint the local server is found or
-            started here and now, which may take a second.
+        endpoint, timeout, retry, notices, ca_file, token: As there. Without an endpoint the local server is
+            found or started here and now, which may take a second.
         max_concurrency: Most calls that wait at once; further ones wait for their turn.
     """
 
@@ -45,11 +45,12 @@ class AsyncClient(Wrapped[Client]):
         max_concurrency: int = 64,
         notices: bool | None = None,
         ca_file: str | os.PathLike[str] | None = None,
+        token: str | None = None,
     ) -> None:
         if max_concurrency < 1:
             raise ValueError(f"max_concurrency must be at least 1, not {max_concurrency}")
         client = Client(
-            endpoint, timeout=timeout, retry=retry, notices=notices, ca_file=ca_file
+            endpoint, timeout=timeout, retry=retry, notices=notices, ca_file=ca_file, token=token
         )
         super().__init__(client, Threads(max_concurrency))
 

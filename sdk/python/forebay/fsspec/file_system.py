@@ -65,7 +65,8 @@ class ForebayFileSystem(Names):
     loop of one's own, by the methods with an underscore.
 
     Args:
-        endpoint, timeout: As of :class:`forebay.Client`.
+        endpoint, timeout, ca_file, token: As of :class:`forebay.Client`. fsspec writes them into
+            ``to_json``; a token in the environment or in a file is not written.
         provider: The provider of the buckets: ``ais``, ``s3``, ``gs``, ``az``.
         block_size: Bytes of a part of what is written, and most bytes that are read ahead.
         num_workers: Ranges and parts that one file has on their way at once.

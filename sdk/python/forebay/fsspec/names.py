@@ -48,10 +48,12 @@ class Names(AsyncFileSystem):  # type: ignore[misc]
         asynchronous: bool = False,
         loop: Any = None,
         batch_size: int | None = None,
+        ca_file: str | os.PathLike[str] | None = None,
+        token: str | None = None,
         **options: Any,
     ) -> None:
         super().__init__(asynchronous=asynchronous, loop=loop, batch_size=batch_size, **options)
-        self.client = Client(endpoint, timeout=timeout)
+        self.client = Client(endpoint, timeout=timeout, ca_file=ca_file, token=token)
         self.provider = provider
         self.blocksize = block_size
         self.num_workers = num_workers
