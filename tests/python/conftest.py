@@ -18,12 +18,14 @@ from forebay_clouds import FakeGcs, Minio, fake_gcs, minio, stop
 from forebay_cluster import REPOSITORY, Cluster, binary, free_ports, wait_until
 from forebay_s3 import client
 from forebay_skips import pytest_collectreport, pytest_runtest_logreport
+from forebay_users import UsersCluster, users_cluster
 
 __all__ = [
     "REPOSITORY",
     "Cluster",
     "FakeGcs",
     "Minio",
+    "UsersCluster",
     "fake_gcs",
     "free_ports",
     "minio",
@@ -77,6 +79,21 @@ def s3_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         running.stop()
         # A gigabyte by now.
         shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def users(tmp_path_factory: pytest.TempPathFactory) -> Iterator[UsersCluster]:
+    """One gateway and two targets with users and TLS: the administrator `root`, a `writer`, a `reader`,
+    and a `stranger` without a role, each named after its role."""
+    with users_cluster(tmp_path_factory.mktemp("users-cluster"), ["--tls"]) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def users_without_tls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[UsersCluster]:
+    """As `users`, over plain HTTP."""
+    with users_cluster(tmp_path_factory.mktemp("users-cluster"), []) as running:
+        yield running
 
 
 @pytest.fixture(scope="session")
