@@ -151,7 +151,8 @@ impl Default for PromoteConfig {
 pub struct S3Config {
     /// Keys of the users. With an empty list there is no authentication: every request is allowed,
     /// with any signature or none. Absent: as with an empty list, but `forebay dev`, and `forebay
-    /// serve` on loopback, then have two users with published keys.
+    /// serve` on loopback, then have two users with published keys. Published keys are invalid while the
+    /// cluster has users.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub keys: Option<Vec<S3Key>>,
     /// Lets DeleteBucket delete a bucket together with its objects, as AIStore does.
