@@ -13,13 +13,15 @@ dir = "/var/lib/forebay/gateway"
 [listen]
 http = {{ include "forebay.listen" (dict "root" . "role" "gateway") | quote }}
 hosts = {{ include "forebay.hosts" . }}
-# Pods must be reachable, and there is no login yet. The NetworkPolicy is what keeps others out.
+# Pods must be reachable by their addresses. Users ([auth]) decide who may do what; without them, only the
+# NetworkPolicy keeps others out.
 insecure = true
 
 [log]
 level = {{ .Values.log.level | quote }}
 format = {{ .Values.log.format | quote }}
 {{- include "forebay.audit" . }}
+{{- include "forebay.auth" (dict "root" . "role" "gateway") }}
 {{ end -}}
 
 {{- define "forebay.gateway.mounts" -}}

@@ -81,6 +81,11 @@ spec:
               {{- end }}
             {{- include "forebay.tlsEnv" $ | nindent 12 }}
             {{- include "forebay.s3Env" $ | nindent 12 }}
+            {{- if eq $role "gateway" }}
+            # Where `forebay auth login` keeps its token.
+            - name: XDG_CONFIG_HOME
+              value: /run/forebay
+            {{- end }}
             {{- if eq $role "target" }}
             {{- include "forebay.backendEnv" $ | nindent 12 }}
             {{- end }}
@@ -127,6 +132,7 @@ spec:
               readOnly: true
             {{- end }}
             {{- include (printf "forebay.%s.mounts" $role) $ | nindent 12 }}
+            {{- include "forebay.authMounts" . | nindent 12 }}
             {{- with $v.extraVolumeMounts }}
             {{- toYaml . | nindent 12 }}
             {{- end }}
@@ -148,6 +154,7 @@ spec:
             defaultMode: 0440
         {{- end }}
         {{- include (printf "forebay.%s.volumes" $role) $ | nindent 8 }}
+        {{- include "forebay.authVolumes" . | nindent 8 }}
         {{- with $v.extraVolumes }}
         {{- toYaml . | nindent 8 }}
         {{- end }}

@@ -13,7 +13,8 @@ dir = "/var/lib/forebay/disk0/node"
 [listen]
 http = {{ include "forebay.listen" (dict "root" . "role" "target") | quote }}
 hosts = {{ include "forebay.hosts" . }}
-# Pods must be reachable, and there is no login yet. The NetworkPolicy is what keeps others out.
+# Pods must be reachable by their addresses. Users ([auth]) decide who may do what; without them, only the
+# NetworkPolicy keeps others out.
 insecure = true
 {{ range $i, $disk := .Values.target.disks }}
 [[disk]]
@@ -40,6 +41,7 @@ cold_gets = {{ .Values.limits.coldGets }}
 level = {{ .Values.log.level | quote }}
 format = {{ .Values.log.format | quote }}
 {{- include "forebay.audit" . }}
+{{- include "forebay.auth" (dict "root" . "role" "target") }}
 {{ end -}}
 
 {{- define "forebay.target.mounts" -}}

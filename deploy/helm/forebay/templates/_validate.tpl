@@ -4,6 +4,7 @@
 {{- fail "gateway.persistence.enabled=false needs gateway.replicas=1: a gateway that forgets how it voted may vote twice" -}}
 {{- end -}}
 {{- include "forebay.keepsGateways" . -}}
+{{- include "forebay.validateAuth" . -}}
 {{- if ge (int .Values.cache.low) (int .Values.cache.high) -}}
 {{- fail (printf "cache.low (%d) must be below cache.high (%d)" (int .Values.cache.low) (int .Values.cache.high)) -}}
 {{- end -}}
