@@ -96,6 +96,22 @@ def expand(text: str, environment: Mapping[str, str]) -> str:
     return re.sub(r"\$\((\w+)\)", lambda name: environment.get(name[1], name[0]), text)
 
 
+def mounted(template: Manifest) -> Iterator[tuple[str, str]]:
+    """The files that Secrets, ConfigMaps and tokens become in the first container of a pod, each with
+    its source: `SECRET/KEY`, `CONFIGMAP/KEY` or `token of AUDIENCE`."""
+    spec = template["spec"]
+    folders = {m["name"]: m["mountPath"] for m in spec["containers"][0]["volumeMounts"]}
+    for volume in spec["volumes"]:
+        folder = folders.get(volume["name"])
+        sources = volume.get("projected", {}).get("sources") or [volume]
+        for source in sources if folder else []:
+            for kind, field_of_name in (("secret", "secretName"), ("configMap", "name")):
+                for item in source.get(kind, {}).get("items", []):
+                    yield f"{folder}/{item['path']}", f"{source[kind][field_of_name]}/{item['key']}"
+            if token := source.get("serviceAccountToken"):
+                yield f"{folder}/{token['path']}", f"token of {token.get('audience', 'the API')}"
+
+
 @dataclass
 class Pod:
     """A container of the chart, as a process: its URL inside the cluster, and the one here."""
@@ -134,6 +150,8 @@ class Release:
 
     documents: list[Manifest]
     folder: Path
+    # Texts of Secrets that the chart does not make, by `SECRET/KEY`.
+    secrets: Mapping[str, str] = field(default_factory=dict)
     pods: list[Pod] = field(default_factory=list)
 
     def plan(self) -> None:
@@ -171,6 +189,12 @@ class Release:
             (folder / name).write_text(self._moved(text, folder))
         secret = self.folder / "cluster-secret"
         secret.write_text("a text that all nodes share\n")
+        stateful = one(self.documents, "StatefulSet", pod.name.rsplit("-", 1)[0])
+        for path, source in mounted(stateful["spec"]["template"]):
+            if source in self.secrets:
+                file = Path(self._moved(path, folder))
+                file.parent.mkdir(parents=True)
+                file.write_text(self.secrets[source])
         pod.command = [self._moved(word, folder) for word in pod.command]
         pod.env = {key: self._moved(value, folder) for key, value in pod.env.items()}
         pod.env["FOREBAY_LISTEN__HTTP"] = f"127.0.0.1:{pod.port}"
@@ -180,6 +204,8 @@ class Release:
             text = text.replace(pod.inside, pod.here)
         text = text.replace("/var/lib/forebay", str(folder))
         text = text.replace("/run/secrets/forebay/cluster", str(self.folder / "cluster-secret"))
+        text = text.replace("/run/secrets/", f"{folder}/secrets/")
+        text = text.replace("/run/forebay", f"{folder}/run")
         return text.replace("/etc/forebay/", f"{folder}/")
 
     def start(self) -> None:
@@ -227,9 +253,11 @@ class Release:
         for step in [*pod["spec"]["initContainers"], *pod["spec"]["containers"]]:
             env = environment_of(step, fields)
             env["FOREBAY_ENDPOINT"] = env["FOREBAY_ENDPOINT"].replace(inside, gateway.here)
+            env = {key: value.replace("/work/", f"{folder}/") for key, value in env.items()}
             words = [expand(word, env) for word in step["args"]]
             words = [w.replace("/etc/forebay-test/", f"{folder}/") for w in words]
             words = [w.replace("/work/", f"{folder}/") for w in words]
+            words = [w.replace("/run/secrets/", f"{self.folder / gateway.name}/secrets/") for w in words]
             done[step["name"]] = subprocess.run(
                 [binary(), *words], env={**os.environ, **env}, capture_output=True, text=True
             )
@@ -239,9 +267,11 @@ class Release:
 
 
 @contextlib.contextmanager
-def running(documents: list[Manifest], folder: Path) -> Iterator[Release]:
+def running(
+    documents: list[Manifest], folder: Path, secrets: Mapping[str, str] | None = None
+) -> Iterator[Release]:
     """A release whose pods are all ready."""
-    release = Release(documents, folder)
+    release = Release(documents, folder, secrets or {})
     release.plan()
     try:
         release.start()
