@@ -27,6 +27,7 @@ use crate::home::Home;
 use crate::node::{Signals, Stopped, check_port, exit, finish};
 use crate::owner::Owner;
 use crate::{home, owner, probe};
+use crate::probe::OwnNode;
 
 /// Timeout of the start of the whole cluster.
 const READY_WITHIN: Duration = Duration::from_secs(60);
@@ -252,7 +253,8 @@ async fn is_ready(tls: &TlsClient, node: &NodePlan, nodes: &[NodePlan]) -> bool 
     // The log is in the folder of the node, which is in that of the cluster.
     let log = node.log_file();
     let Some(secret) = log.ancestors().nth(2).map(|dir| dir.join("secret")) else { return false };
-    let alive = probe::alive(tls, &url, Some(&secret)).await;
+    let own = OwnNode { id: &node.id, dir: &node.state_dir(), secret: &secret };
+    let alive = probe::alive(tls, &url, Some(own)).await;
     nodes.iter().all(|n| alive.iter().any(|a| a.id.as_str() == n.id && a.url == n.client_url()))
 }
 
@@ -264,7 +266,9 @@ async fn owner_of(
 ) -> Result<Option<Owner>, Stopped> {
     let Some(dir) = description.parent() else { return Ok(None) };
     let (tls, admin) = (TlsClient::unverified()?, owner::first_admin(&base.auth));
-    Owner::of_cluster(&tls, &nodes[0].client_url(), dir, admin.as_deref()).await
+    let (first, secret) = (&nodes[0], dir.join("secret"));
+    let own = OwnNode { id: &first.id, dir: &first.state_dir(), secret: &secret };
+    Owner::of_cluster(&tls, &first.client_url(), own, dir, admin.as_deref()).await
 }
 
 /// Why the cluster cannot start: the last lines in the log of the node that ended.

@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 use tokio::time::sleep;
 
 use crate::node::{Stopped, exit};
+use crate::probe::OwnNode;
 use crate::{home, probe};
 
 /// Name of the administrator of `serve --private`.
@@ -169,9 +170,10 @@ impl Owner {
     pub(crate) async fn of_private(
         tls: &TlsClient,
         gateway: &str,
+        own: OwnNode<'_>,
         dir: &Path,
     ) -> Result<Self, Stopped> {
-        let gateway = gateway_of(tls, gateway, dir)?;
+        let gateway = gateway_of(tls, gateway, own)?;
         let (user, token) = retried(|| gateway.private_token()).await?;
         Self::keep(user, token, dir)
     }
@@ -181,10 +183,11 @@ impl Owner {
     pub(crate) async fn of_cluster(
         tls: &TlsClient,
         gateway: &str,
+        own: OwnNode<'_>,
         dir: &Path,
         expected: Option<&str>,
     ) -> Result<Option<Self>, Stopped> {
-        let gateway = gateway_of(tls, gateway, dir)?;
+        let gateway = gateway_of(tls, gateway, own)?;
         let found = retried(|| gateway.admin_token(expected)).await?;
         found.map(|(user, token)| Self::keep(user, token, dir)).transpose()
     }
@@ -208,10 +211,13 @@ impl Owner {
     }
 }
 
-fn gateway_of<'a>(tls: &'a TlsClient, url: &'a str, dir: &Path) -> Result<Gateway<'a>, Stopped> {
-    let secret = dir.join("secret");
-    let headers = probe::authorization(&secret).ok_or_else(|| {
-        let text = format!("cannot read the cluster's secret in {}", secret.display());
+fn gateway_of<'a>(
+    tls: &'a TlsClient,
+    url: &'a str,
+    own: OwnNode<'_>,
+) -> Result<Gateway<'a>, Stopped> {
+    let headers = probe::authorization(own).ok_or_else(|| {
+        let text = format!("cannot read the cluster's secret in {}", own.secret.display());
         Stopped::new(exit::FAILED, Error::internal(text))
     })?;
     Ok(Gateway { tls, url, headers })

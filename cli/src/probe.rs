@@ -11,6 +11,7 @@ use forebay_core::intra::MapReply;
 use forebay_core::sign::{ClusterSecret, GrantUser, Signer};
 use forebay_core::state::Node;
 use forebay_node::clock::unix_s;
+use forebay_node::node_key;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 /// Timeout of a request; a node that is up replies much faster.
@@ -58,22 +59,35 @@ pub(crate) async fn send(
     parse(&answer).ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "not an HTTP answer"))
 }
 
-/// Every node that this gateway's map has alive; empty while it has no map. The cluster's `secret`
-/// file proves that the command runs the cluster. Without the file, a cluster with users refuses
-/// the request, and the result is empty.
-pub(crate) async fn alive(tls: &TlsClient, url: &str, secret: Option<&Path>) -> Vec<Node> {
-    let headers = secret.and_then(authorization).unwrap_or_default();
+/// The node that a command runs, in whose name the command asks.
+#[derive(Clone, Copy)]
+pub(crate) struct OwnNode<'a> {
+    pub(crate) id: &'a str,
+    /// Folder of the node's own state, with its key.
+    pub(crate) dir: &'a Path,
+    /// File with the cluster's secret, which counts as long as the nodes have no keys.
+    pub(crate) secret: &'a Path,
+}
+
+/// Every node that this gateway's map has alive; empty while it has no map. The key of a node proves
+/// that the command runs the cluster. Without one, a cluster with users refuses the request, and the
+/// result is empty.
+pub(crate) async fn alive(tls: &TlsClient, url: &str, node: Option<OwnNode<'_>>) -> Vec<Node> {
+    let headers = node.and_then(authorization).unwrap_or_default();
     let asked = send(tls, url, "GET /api/v1/map", &headers, b"").await;
     let Ok(Answer { status: 200, body, .. }) = asked else { return Vec::new() };
     let Ok(map) = serde_json::from_slice::<MapReply>(&body) else { return Vec::new() };
     map.state.nodes.into_values().filter(|node| node.alive).collect()
 }
 
-/// The header by which the command proves that it runs the cluster with this `secret` file, with its
-/// line end.
-pub(crate) fn authorization(secret: &Path) -> Option<String> {
-    let secret = ClusterSecret::new(&std::fs::read_to_string(secret).ok()?).ok()?;
-    let signer = Signer::new(secret, NodeId::new("forebay-command").ok()?, 1);
+/// The header by which the command proves that it runs the cluster of this node, with its line end.
+pub(crate) fn authorization(node: OwnNode<'_>) -> Option<String> {
+    let secret = ClusterSecret::new(&std::fs::read_to_string(node.secret).ok()?).ok()?;
+    let signer = Signer::new(secret, NodeId::new(node.id).ok()?, 1);
+    let signer = match node_key::load(node.dir).ok()? {
+        Some(key) => signer.with_key(key).as_member(),
+        None => signer,
+    };
     let token = signer.user_grant(&GrantUser::node(), unix_s());
     Some(format!("authorization: Bearer {token}\r\n"))
 }

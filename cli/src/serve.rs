@@ -150,6 +150,7 @@ fn start(args: ServeArgs) -> Result<(), Stopped> {
         admin,
         s3: base.s3.clone(),
         is_required: base.auth.required,
+        gateway: ids.gateway.clone(),
     };
     let runtime = runtime()?;
     let result = runtime.block_on(async {

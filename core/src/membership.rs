@@ -106,14 +106,14 @@ pub fn check_instance(node: &Node, instance: u64) -> Result<()> {
         .hint(format!("stop one of them, or give this one another node.id; {url} goes on")))
 }
 
-/// Rejects a node whose program cannot read the cluster's state: it would drop users and their rights.
+/// Rejects a node whose program cannot read the cluster's state: it would drop parts of it.
 pub fn check_format(state: &ClusterState, id: &NodeId, format: u32) -> Result<()> {
     if format >= state.format() {
         return Ok(());
     }
     let text = format!(
         "{id} runs a version of forebay that reads format {format} of the cluster's state; this cluster \
-         has users, and format {}",
+         has format {}",
         state.format()
     );
     Err(Error::new(ErrorCode::Unsupported, text)
@@ -199,6 +199,7 @@ mod tests {
             empty: false,
             https: String::new(),
             state_format: 0,
+            key: None,
         }
     }
 

@@ -1,26 +1,34 @@
-//! Proofs between nodes and for clients: HMAC-SHA-256 with the cluster's secret, with an expiry.
+//! Proofs between nodes and for clients, with an expiry.
 //!
 //! Everything that nodes sign has one format, [`Claims`]. A proof is valid for one purpose only:
 //! the relay of an S3 request never counts as a call of a node. Times are unix seconds, passed in.
+//!
+//! A proof is made with the sender's own key, with a key that only sender and receiver have
+//! ([`NodeKey`]), or with the secret of the cluster, which then proves no more than that: [`Signer`]
+//! chooses, and [`Trust`] decides what counts.
 
 mod claims;
 mod grant_user;
+mod node_key;
+mod proven;
 mod signer;
 #[cfg(test)]
 mod tests;
-
-use std::cell::RefCell;
+mod trust;
 
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 
+#[cfg(test)]
+use self::claims::GRANT;
 pub use self::claims::{
-    ANY, BodyHasher, Claims, FORMAT, NO_BODY, Proof, Purpose, UNSIGNED_BODY, body_hash,
+    ANY, BodyHasher, Claims, FORMAT, MadeWith, NO_BODY, Proof, Purpose, UNSIGNED_BODY, body_hash,
     redirect_target, relay_subject,
 };
-use self::claims::{GRANT, NOTHING, SEPARATOR, is_same};
 pub use self::grant_user::GrantUser;
+pub use self::node_key::{NodeKey, PAIR_KEY_S, PublicKey, SEED_BYTES};
 pub use self::signer::Signer;
+pub use self::trust::Trust;
 use crate::error::{Error, ErrorCode, Result};
 
 /// Header by which a node proves that it belongs to the cluster.
@@ -38,6 +46,19 @@ pub const GRANT_TTL_S: u64 = 3600;
 /// Lifetime of a node's proof of one request, seconds (clocks of nodes may differ by this much).
 pub const NODE_AUTH_TTL_S: u64 = 300;
 
+/// Paths whose requests are proven by the cluster's secret: the sender or the receiver may not have
+/// the other one's key yet.
+const BEFORE_KEYS: [&str; 3] = ["/internal/v1/join", "/internal/v1/instance", "/internal/v1/raft/"];
+
+/// Whether requests for this path are proven by the cluster's secret.
+fn is_before_keys(target: &str) -> bool {
+    let path = target.split('?').next().unwrap_or(target);
+    BEFORE_KEYS.iter().any(|known| match known.ends_with('/') {
+        true => path.starts_with(known),
+        false => path == *known,
+    })
+}
+
 /// Path at which a node reports which format of proofs it reads; nodes of the first version do not
 /// serve it.
 pub const PROOF_FORMAT_PATH: &str = "/internal/v1/proof-format";
@@ -46,7 +67,7 @@ pub const PROOF_FORMAT_PATH: &str = "/internal/v1/proof-format";
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Held<'a> {
     Yes,
-    /// It was made with the cluster's secret for this very request, by node `signer` at `signed_s`
+    /// It was made by the cluster for this very request, by node `signer` at `signed_s`
     /// by that node's clock, and has expired by the clock of the reader.
     Late {
         signer: &'a str,
@@ -58,17 +79,6 @@ pub enum Held<'a> {
 /// The time of signing of a proof with a lifetime of `ttl_s`.
 fn signed_s(expiry: u64, ttl_s: u64) -> u64 {
     expiry.saturating_sub(ttl_s)
-}
-
-/// A grant, and the secret that it was made with.
-struct Proven {
-    secret: Vec<u8>,
-    grant: String,
-}
-
-thread_local! {
-    /// The last grant that was valid, apart from its expiry.
-    static PROVEN: RefCell<Option<Proven>> = const { RefCell::new(None) };
 }
 
 /// The cluster's secret. Never printed.
@@ -107,26 +117,11 @@ impl ClusterSecret {
         Hmac::<Sha256>::new_from_slice(&self.0).expect("HMAC takes any key length")
     }
 
-    /// The code over all claims, each preceded by its length: different claims never have the same
-    /// bytes.
+    /// The code over all claims.
     fn mac(&self, claims: &Claims<'_>) -> Hmac<Sha256> {
         let mut mac = self.hmac();
         mac.update(b"forebay-proof-2");
-        let texts = [
-            claims.purpose.as_str(),
-            claims.method,
-            claims.target,
-            claims.subject,
-            claims.body,
-            claims.sender,
-            claims.receiver,
-        ];
-        for text in texts {
-            mac.update(&(text.len() as u64).to_le_bytes());
-            mac.update(text.as_bytes());
-        }
-        mac.update(&claims.nonce.to_le_bytes());
-        mac.update(&claims.expiry.to_le_bytes());
+        claims.feed(|bytes| mac.update(bytes));
         mac
     }
 
@@ -138,13 +133,34 @@ impl ClusterSecret {
 
     /// [`Self::prove`], with another text in place of the receiver.
     fn written(&self, claims: &Claims<'_>, receiver: &str) -> String {
-        let Claims { sender, nonce, expiry, body, .. } = claims;
-        let tag = hex::encode(self.mac(claims).finalize().into_bytes());
-        let s = SEPARATOR;
-        format!("{FORMAT}{s}{sender}{s}{receiver}{s}{nonce:x}{s}{expiry}{s}{body}{s}{tag}")
+        claims.written(MadeWith::ClusterSecret, receiver, &self.tag(claims))
     }
 
-    /// Whether the redirect proof `text` allows `method path?query` at the node `me`.
+    fn tag(&self, claims: &Claims<'_>) -> String {
+        hex::encode(self.mac(claims).finalize().into_bytes())
+    }
+
+    /// Whether the proof was made with this secret for these claims, with sender, receiver, nonce,
+    /// expiry and body taken from the proof. Does not check the time.
+    pub fn verify(&self, proof: &Proof<'_>, claims: &Claims<'_>) -> bool {
+        let is_ours = proof.made_with == MadeWith::ClusterSecret;
+        is_ours && self.has_tag(&proof.completing(claims), proof.tag)
+    }
+
+    /// A key of one pair of nodes, used like the secret of a cluster.
+    fn of_key(key: &[u8; 32]) -> Self {
+        Self(key.to_vec())
+    }
+
+    fn bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    fn has_tag(&self, claims: &Claims<'_>, tag: &str) -> bool {
+        hex::decode(tag).is_ok_and(|tag| self.mac(claims).verify_slice(&tag).is_ok())
+    }
+
+    /// [`Trust::verify_redirect`] where no node has a key.
     pub fn verify_redirect<'a>(
         &self,
         method: &str,
@@ -154,76 +170,23 @@ impl ClusterSecret {
         me: &str,
         now: u64,
     ) -> Held<'a> {
-        let (Some(sent), Ok(target)) = (Proof::parse(text), redirect_target(path, query)) else {
-            return Held::No;
-        };
-        let proof = Proof { receiver: me, ..sent };
-        let (purpose, body) = (Purpose::Redirect, UNSIGNED_BODY);
-        let claims = Claims { purpose, method, target: &target, body, ..NOTHING };
-        match self.verify(&proof, &claims) {
-            true if now <= sent.expiry => Held::Yes,
-            true => {
-                Held::Late { signer: sent.sender, signed_s: signed_s(sent.expiry, REDIRECT_TTL_S) }
-            }
-            false => Held::No,
-        }
+        Trust::by_secret(self).verify_redirect(method, path, query, text, me, now)
     }
 
-    /// Whether the proof was made with this secret for these claims, with sender, receiver, nonce,
-    /// expiry and body taken from the proof. Does not check the time.
-    pub fn verify(&self, proof: &Proof<'_>, claims: &Claims<'_>) -> bool {
-        let Proof { sender, receiver, nonce, expiry, body, tag } = *proof;
-        let claims = Claims { sender, receiver, nonce, expiry, body, ..*claims };
-        hex::decode(tag).is_ok_and(|tag| self.mac(&claims).verify_slice(&tag).is_ok())
+    /// [`Trust::verify_grant`] where no node has a key.
+    pub fn verify_grant<'a>(&self, grant: &'a str, now: u64) -> Held<'a> {
+        Trust::by_secret(self).verify_grant(grant, now)
+    }
+
+    /// [`Trust::verify_user_grant`] where no node has a key.
+    pub fn verify_user_grant(&self, grant: &str, now: u64) -> Option<GrantUser> {
+        Trust::by_secret(self).verify_user_grant(grant, now)
     }
 
     /// A grant for direct access to targets, valid for [`GRANT_TTL_S`].
-    pub fn grant(&self, sender: &str, nonce: u64, now: u64) -> String {
+    #[cfg(test)]
+    fn grant(&self, sender: &str, nonce: u64, now: u64) -> String {
         self.prove(&Claims { sender, nonce, expiry: now + GRANT_TTL_S, ..GRANT })
-    }
-
-    /// Whether a grant is valid, also one of the first format, which a client may have from a
-    /// gateway of an earlier version.
-    pub fn verify_grant<'a>(&self, grant: &'a str, now: u64) -> Held<'a> {
-        let proof = Proof::parse(grant);
-        let first = || grant.split_once('.').and_then(|(expiry, _)| expiry.parse().ok());
-        let expiry = proof.as_ref().map(|proof| proof.expiry).or_else(first);
-        let Some(expiry) = expiry else { return Held::No };
-        if now > expiry {
-            return match proof {
-                Some(proof) if self.verify(&proof, &GRANT) => {
-                    let signed_s = signed_s(expiry, GRANT_TTL_S);
-                    Held::Late { signer: proof.sender, signed_s }
-                }
-                _ => Held::No,
-            };
-        }
-        // A client sends the same grant for an hour, with every request.
-        PROVEN.with_borrow_mut(|proven| {
-            let is_known = |known: &Proven| known.secret == self.0 && is_same(&known.grant, grant);
-            if proven.as_ref().is_some_and(is_known) {
-                return Held::Yes;
-            }
-            let holds = match proof {
-                Some(proof) => self.verify(&proof, &GRANT),
-                None => grant.split_once('.').is_some_and(|(expiry, tag)| {
-                    self.check_first("grant", &[], expiry, tag, now, GRANT_TTL_S)
-                }),
-            };
-            if holds {
-                *proven = Some(Proven { secret: self.0.clone(), grant: grant.to_owned() });
-                return Held::Yes;
-            }
-            Held::No
-        })
-    }
-
-    /// The user of a grant that is bound to one; `None` for other texts and expired grants.
-    pub fn verify_user_grant(&self, grant: &str, now: u64) -> Option<GrantUser> {
-        let (user, proof) = GrantUser::parse(grant)?;
-        let proof = Proof::parse(proof).filter(|proof| now <= proof.expiry)?;
-        let subject = user.subject();
-        self.verify(&proof, &Claims { subject: &subject, ..GRANT }).then_some(user)
     }
 
     fn mac_first(&self, purpose: &str, parts: &[&str], expiry: u64) -> Hmac<Sha256> {
@@ -259,7 +222,7 @@ impl ClusterSecret {
         hex::encode(self.mac_first(purpose, parts, expiry).finalize().into_bytes())
     }
 
-    /// Whether a gateway of an earlier version made this redirect: it covers method and path only.
+    /// [`Trust::verify_first_redirect`] where no node has a key.
     pub fn verify_first_redirect(
         &self,
         method: &str,
@@ -268,26 +231,17 @@ impl ClusterSecret {
         tag: &str,
         now: u64,
     ) -> bool {
-        self.check_first("redirect", &[method, path], expiry, tag, now, REDIRECT_TTL_S)
+        Trust::by_secret(self).verify_first_redirect(method, path, expiry, tag, now)
     }
 
-    /// Whether a node of an earlier version sent this request: its proof covers method, path and
-    /// query only. Nodes of this version make no such proofs.
-    pub fn verify_first_node(
-        &self,
-        method: &str,
-        path_and_query: &str,
-        value: &str,
-        now: u64,
-    ) -> bool {
-        value.split_once('.').is_some_and(|(expiry, tag)| {
-            self.check_first("node", &[method, path_and_query], expiry, tag, now, NODE_AUTH_TTL_S)
-        })
+    /// [`Trust::verify_first_node`] where no node has a key.
+    pub fn verify_first_node(&self, method: &str, target: &str, value: &str, now: u64) -> bool {
+        Trust::by_secret(self).verify_first_node(method, target, value, now)
     }
 }
 
 /// The error for a request that only nodes may send.
 pub fn not_a_node() -> Error {
     Error::new(ErrorCode::AccessDenied, "not signed by a node of this cluster")
-        .hint("nodes of one cluster need the same secret file and clocks within 5 minutes")
+        .hint("nodes of one cluster need the same secret file, their keys in the cluster's state, and clocks within 5 minutes")
 }

@@ -197,6 +197,7 @@ fn nodes_enter_report_and_leave_in_the_words_of_the_first_version() {
         empty: false,
         https: String::new(),
         state_format: 0,
+        key: None,
     };
     message("join.json", &request);
     let usage = NodeUsage {
@@ -224,7 +225,14 @@ fn nodes_enter_report_and_leave_in_the_words_of_the_first_version() {
     };
     message(
         "heartbeat.json",
-        &Heartbeat { id: id("target-1"), version: 26, usage, instance: 0, state_format: 0 },
+        &Heartbeat {
+            id: id("target-1"),
+            version: 26,
+            usage,
+            instance: 0,
+            state_format: 0,
+            key: None,
+        },
     );
     let state = Some(applied(commands()));
     let reply = HeartbeatReply {

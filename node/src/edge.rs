@@ -4,6 +4,7 @@
 mod body;
 mod boundary;
 mod replay;
+mod signers;
 mod users;
 
 use std::sync::Arc;
@@ -214,6 +215,9 @@ impl Edge {
         if protocol.route(path) != Route::Objects {
             return None;
         }
+        if self.is_unknown_client(query, grant) {
+            return None;
+        }
         let principal = self.client(method, path, query, grant);
         let access = self.quick_access(principal.caller, grant, authorization)?;
         let principal = Principal { access, ..principal };
@@ -244,13 +248,14 @@ impl Edge {
         query: Option<&str>,
         grant: Option<&[u8]>,
     ) -> Principal {
-        let secret = self.identity.signer.secret();
+        let state = self.maps.load();
+        let trust = self.trust(&state);
         let grant = grant.and_then(|grant| std::str::from_utf8(grant).ok());
         let mut refusal = None;
-        if grant.is_some_and(|grant| secret.verify_user_grant(grant, unix_s()).is_some()) {
+        if grant.is_some_and(|grant| trust.verify_user_grant(grant, unix_s()).is_some()) {
             return Principal::new(Caller::Client);
         }
-        match grant.map_or(Held::No, |grant| secret.verify_grant(grant, unix_s())) {
+        match grant.map_or(Held::No, |grant| trust.verify_grant(grant, unix_s())) {
             Held::Yes => return Principal::new(Caller::Client),
             Held::Late { signer, signed_s } => {
                 refusal =
@@ -272,15 +277,16 @@ impl Edge {
         if !query.contains(REDIRECT_PROOF) {
             return Ok(false);
         }
-        let (secret, method) = (self.identity.signer.secret(), method.as_str());
+        let (state, method) = (self.maps.load(), method.as_str());
+        let trust = self.trust(&state);
         let parsed = Query::parse(Some(query));
         let Some(proof) = parsed.get(REDIRECT_PROOF) else { return Ok(false) };
         if let Some(expiry) = parsed.get(REDIRECT_EXPIRY) {
             return Ok(decode_path(path).is_ok_and(|path| {
-                secret.verify_first_redirect(method, &path, expiry, proof, unix_s())
+                trust.verify_first_redirect(method, &path, expiry, proof, unix_s())
             }));
         }
-        match secret.verify_redirect(method, path, query, proof, &self.identity.url, unix_s()) {
+        match trust.verify_redirect(method, path, query, proof, &self.identity.url, unix_s()) {
             Held::Yes => Ok(true),
             Held::Late { signer, signed_s } => {
                 Err(self.out_of_time("the redirect", signer, signed_s, REDIRECT_TTL_S))
@@ -306,10 +312,11 @@ impl Edge {
     ) -> Result<Proven, Refusal> {
         let text = proof.to_str().map_err(|_| not_a_node())?;
         let target = uri.path_and_query().map_or(uri.path(), |p| p.as_str());
-        let (secret, now) = (self.identity.signer.secret(), unix_s());
+        let (state, now) = (self.maps.load(), unix_s());
+        let trust = self.trust(&state);
         let Some(proof) = Proof::parse(text) else {
             // A node of an earlier version, whose proof does not name its receiver.
-            if !secret.verify_first_node(method.as_str(), target, text, now) {
+            if !trust.verify_first_node(method.as_str(), target, text, now) {
                 return Err(not_a_node().into());
             }
             let relayed = headers.contains_key(&FRONT);
@@ -331,11 +338,13 @@ impl Edge {
             expiry: proof.expiry,
         };
         let relay = Claims { purpose: Purpose::S3Relay, subject: &subject, ..call };
-        let caller = if secret.verify(&proof, &call) {
-            Caller::Node
-        } else if secret.verify(&proof, &relay) {
-            Caller::S3Relay
-        } else {
+        let mut cases = [(call, Caller::Node), (relay, Caller::S3Relay)];
+        if headers.contains_key(&FRONT) {
+            cases.reverse();
+        }
+        let found = cases.iter().find(|(claims, _)| trust.verify(&proof, claims));
+        let Some((_, caller)) = found else {
+            tracing::warn!(sender = proof.sender, %method, path = uri.path(), "proof refused");
             return Err(not_a_node().into());
         };
         let node = NodeId::new(proof.sender).map_err(|_| not_a_node())?;
@@ -348,7 +357,7 @@ impl Edge {
                 .hint("every request of a node needs a signature of its own")
                 .into());
         }
-        let principal = Principal { node: Some(node), ..Principal::new(caller) };
+        let principal = Principal { node: Some(node), ..Principal::new(*caller) };
         Ok(Proven { principal, body: proof.body.to_owned() })
     }
 

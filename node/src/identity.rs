@@ -7,6 +7,8 @@ use forebay_core::sign::{ClusterSecret, Signer};
 use forebay_core::state::Role;
 use forebay_core::{Error, NodeId, Result};
 
+use crate::node_key;
+
 /// A node's id, addresses and keys; cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Identity {
@@ -28,7 +30,8 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// Reads the id and the cluster's secret that the configuration names.
+    /// Reads the id and the cluster's secret that the configuration names, and the node's own key,
+    /// which is made at the first start.
     pub fn load(config: &NodeConfig, role: Role) -> Result<Self> {
         let path = &config.cluster.secret_file;
         if path.is_empty() {
@@ -39,7 +42,9 @@ impl Identity {
             .map_err(|e| Error::invalid(format!("cannot read the secret file {path}: {e}")))?;
         let (url, https) = urls(config);
         let id = NodeId::new(&config.node.id)?;
-        let signer = Signer::new(ClusterSecret::new(&text)?, id.clone(), rand::random());
+        let key = node_key::load_or_make(&config.node.dir)?;
+        let secret = ClusterSecret::new(&text)?;
+        let signer = Signer::new(secret, id.clone(), rand::random()).with_key(key);
         Ok(Self {
             id,
             role,

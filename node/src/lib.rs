@@ -38,6 +38,7 @@ pub mod maps;
 pub mod membership;
 pub mod metric_families;
 pub mod metrics;
+pub mod node_key;
 mod off_worker;
 mod outgoing;
 pub mod piece;

@@ -1,16 +1,22 @@
 //! The node's snapshot of the cluster's state: a request reads it once and acts by that version.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 use forebay_core::lease::{LEASE_BACK_WITHIN_MS, LEASE_MS};
+use forebay_core::sign::Signer;
 use forebay_core::state::ClusterState;
 use forebay_core::{Error, NodeId, Result};
 use tokio::sync::{Notify, watch};
 
 use crate::clock::{Clock, SystemClock};
+
+/// How long a request of a node that this one does not know waits for its key.
+const KEY_WITHIN: Duration = Duration::from_millis(700);
+/// Pause between two states that such requests cause.
+const REFRESH_PAUSE_MS: u64 = 50;
 
 /// Shared snapshot; cheap to clone and to read.
 #[derive(Clone, Debug)]
@@ -25,6 +31,12 @@ struct Inner {
     lease: AtomicU64,
     leased: Notify,
     clock: SystemClock,
+    /// The keys of this node.
+    signer: OnceLock<Signer>,
+    /// Requests the newest state ahead of the next heartbeat.
+    refresh: Arc<Notify>,
+    /// When a sender that this node does not know last caused that, milliseconds of `clock`.
+    refreshed: AtomicU64,
 }
 
 impl Default for Maps {
@@ -36,6 +48,9 @@ impl Default for Maps {
             lease: AtomicU64::new(0),
             leased: Notify::new(),
             clock: SystemClock::default(),
+            signer: OnceLock::new(),
+            refresh: Arc::default(),
+            refreshed: AtomicU64::new(0),
         }))
     }
 }
@@ -58,11 +73,37 @@ impl Maps {
         self.0.version.send_if_modified(|current| {
             let newer = version > *current;
             if newer && let Some(state) = state.take() {
+                if let Some(signer) = self.0.signer.get() {
+                    signer.follow(&state);
+                }
                 self.0.state.store(state);
                 *current = version;
             }
             newer
         })
+    }
+
+    /// Makes this node sign for the members of its state. Only the first call has an effect.
+    pub fn signed_by(&self, signer: &Signer) {
+        let signer = self.0.signer.get_or_init(|| signer.clone());
+        signer.follow(&self.load());
+    }
+
+    /// Wakes the task that reports to a gateway.
+    pub(crate) fn refresh(&self) -> Arc<Notify> {
+        self.0.refresh.clone()
+    }
+
+    /// Waits a moment for a state with the key of this node, which signed a request.
+    pub(crate) async fn learn_key(&self, sender: &str) {
+        let mut seen = self.subscribe();
+        let now = self.0.clock.now_ms();
+        // Anybody can name a sender that does not exist.
+        if now.saturating_sub(self.0.refreshed.swap(now, Ordering::Relaxed)) >= REFRESH_PAUSE_MS {
+            self.0.refresh.notify_one();
+        }
+        let known = seen.wait_for(|_| self.load().node_keys.get(sender).is_some());
+        let _ = tokio::time::timeout(KEY_WITHIN, known).await;
     }
 
     /// A receiver that sees every change of version.
@@ -123,6 +164,9 @@ impl Maps {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use forebay_core::sign::NodeKey;
+    use forebay_core::state::{Command, Role};
+
     use super::*;
 
     #[test]
@@ -148,6 +192,27 @@ mod tests {
         tokio::time::sleep(Duration::from_millis(LEASE_BACK_WITHIN_MS / 2)).await;
         maps.renew_lease(Duration::ZERO);
         waiting.await.unwrap().unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_request_of_a_new_member_waits_until_its_key_is_here() {
+        let maps = Maps::default();
+        let mut state = ClusterState::default();
+        state.version = 1;
+        maps.offer(state.clone());
+        let waiting = tokio::spawn({
+            let maps = maps.clone();
+            async move { maps.learn_key("target-01").await }
+        });
+        maps.refresh().notified().await;
+        assert!(!waiting.is_finished());
+        let id = NodeId::new("target-01").unwrap();
+        let key = NodeKey::of_seed(&[1; 32]).unwrap().public().clone();
+        state.apply(2, Command::NodeKey { id, role: Role::Target, key, now_s: 1 }).unwrap();
+        assert!(maps.offer(state));
+        tokio::time::timeout(KEY_WITHIN / 2, waiting).await.unwrap().unwrap();
+        maps.learn_key("target-01").await;
+        assert!(maps.load().node_keys.get("target-01").is_some());
     }
 
     #[test]

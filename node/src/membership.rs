@@ -110,7 +110,8 @@ pub fn follow_through(
     lifecycle: &Lifecycle,
 ) -> (Refresher, impl Future<Output = ()> + Send + 'static) {
     let (stop, going, farewell) = (lifecycle.token(), lifecycle.going(), lifecycle.farewell());
-    let wake = Arc::new(Notify::new());
+    maps.signed_by(&identity.signer);
+    let wake = maps.refresh();
     let refresher = Refresher { maps: maps.clone(), wake: wake.clone() };
     let life = lifecycle.clone();
     let follower = Follower { identity, maps, door, usage, wake, life };
@@ -254,6 +255,11 @@ impl Follower {
                         return std::future::pending().await;
                     }
                 }
+                // The gateway does not know this node's key.
+                Err(e) if joined && e.code == ErrorCode::AccessDenied => {
+                    tracing::warn!(gateway = self.door.name(), error = %e, "joins again");
+                    joined = false;
+                }
                 Err(e) => {
                     // Logged rarely, so that a long outage stays readable. A cluster that is
                     // starting is not an outage.
@@ -286,6 +292,7 @@ impl Follower {
             empty: me.empty,
             https: me.https.clone(),
             state_format: STATE_FORMAT,
+            key: me.signer.public_key(),
         };
         within(ANSWER_WITHIN, self.door.join(&request)).await
     }
@@ -297,6 +304,7 @@ impl Follower {
             usage: NodeUsage { clock, ..(self.usage)() },
             instance: self.identity.instance,
             state_format: STATE_FORMAT,
+            key: self.identity.signer.public_key(),
         };
         within(ANSWER_WITHIN, self.door.heartbeat(&beat)).await
     }

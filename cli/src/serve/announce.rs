@@ -14,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 use crate::dev::say;
 use crate::node::Stopped;
 use crate::owner::Owner;
+use crate::probe::OwnNode;
 use crate::{home, owner, probe};
 
 /// Interval of probes of the nodes while they start.
@@ -35,16 +36,22 @@ pub(super) struct Greeting {
     pub(super) admin: Option<String>,
     pub(super) s3: S3Config,
     pub(super) is_required: bool,
+    /// Id of the gateway, which is also the name of its folder.
+    pub(super) gateway: String,
 }
 
 impl Greeting {
     /// For programs: the endpoint, the process, and the token and keys of a cluster with users.
-    async fn describe(&self, tls: &TlsClient) -> Result<(String, Option<Owner>), Stopped> {
+    async fn describe(
+        &self,
+        tls: &TlsClient,
+        own: OwnNode<'_>,
+    ) -> Result<(String, Option<Owner>), Stopped> {
         let (gateway, dir) = (&self.nodes[0], self.description.parent());
         let dir = dir.unwrap_or(Path::new("."));
         let owner = match self.is_private {
-            true => Some(Owner::of_private(tls, gateway, dir).await?),
-            false => Owner::of_cluster(tls, gateway, dir, self.admin.as_deref()).await?,
+            true => Some(Owner::of_private(tls, gateway, own, dir).await?),
+            false => Owner::of_cluster(tls, gateway, own, dir, self.admin.as_deref()).await?,
         };
         let mut described = json!({ "endpoint": self.endpoint, "pid": std::process::id() });
         if let Some(owner) = &owner {
@@ -73,6 +80,9 @@ impl Greeting {
 /// from then on requests work. Starts when the gateway listens.
 pub(super) async fn announce(greeting: Greeting, stop: CancellationToken) {
     let Ok(tls) = TlsClient::unverified() else { return };
+    let secret = greeting.description.with_file_name("secret");
+    let dir = greeting.description.with_file_name(&greeting.gateway);
+    let own = OwnNode { id: &greeting.gateway, dir: &dir, secret: &secret };
     let up = async {
         for node in &greeting.nodes {
             while !matches!(probe::get(&tls, node, "/readyz").await, Ok(answer) if answer.status == 200)
@@ -81,8 +91,7 @@ pub(super) async fn announce(greeting: Greeting, stop: CancellationToken) {
             }
         }
         let gateway = &greeting.nodes[0];
-        let secret = greeting.description.with_file_name("secret");
-        while !probe::alive(&tls, gateway, Some(&secret))
+        while !probe::alive(&tls, gateway, Some(own))
             .await
             .iter()
             .any(|node| node.role == Role::Target)
@@ -93,7 +102,7 @@ pub(super) async fn announce(greeting: Greeting, stop: CancellationToken) {
     // The gateway makes the token while the target starts, which takes longer.
     let described = tokio::select! {
         () = stop.cancelled() => return,
-        ((), described) = futures::future::join(up, greeting.describe(&tls)) => described,
+        ((), described) = futures::future::join(up, greeting.describe(&tls, own)) => described,
     };
     let written = described.and_then(|(text, owner)| {
         home::write(&greeting.description, text.as_bytes(), 0o600)?;

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{NodeUsage, is_first, is_zero};
 use crate::name::NodeId;
+use crate::sign::PublicKey;
 use crate::state::{ClusterState, Role};
 
 /// `POST /internal/v1/join`.
@@ -29,6 +30,9 @@ pub struct JoinRequest {
     /// The newest format of the cluster's state that the node reads; 0 from older nodes.
     #[serde(default, skip_serializing_if = "is_first")]
     pub state_format: u32,
+    /// The node's own key; `None` from older nodes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<PublicKey>,
 }
 
 /// `POST /internal/v1/heartbeat`.
@@ -44,6 +48,9 @@ pub struct Heartbeat {
     /// As in [`JoinRequest::state_format`].
     #[serde(default, skip_serializing_if = "is_first")]
     pub state_format: u32,
+    /// As in [`JoinRequest::key`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<PublicKey>,
 }
 
 /// Answer to a join or a heartbeat.

@@ -9,6 +9,10 @@ use crate::v1::query::{Query, decode_path, encode_path, encode_query};
 
 /// Prefix of a proof of this format; proofs of the first format begin with their expiry.
 pub const FORMAT: &str = "2";
+/// Prefix of a proof that is signed with the sender's own key.
+pub(super) const SIGNED: &str = "3";
+/// Prefix of a proof with a key that only its sender and its receiver have.
+pub(super) const PAIRED: &str = "4";
 /// Separates the fields of a proof. Node ids, numbers and hashes do not contain it.
 pub(super) const SEPARATOR: char = '~';
 /// A field of a proof that is not bound to one value.
@@ -63,9 +67,37 @@ pub struct Claims<'a> {
     pub expiry: u64,
 }
 
-/// A proof as received. It must not be trusted before [`ClusterSecret::verify`] succeeds.
+/// The kind of key of a proof.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MadeWith {
+    ClusterSecret,
+    /// The sender's own key; every node of the cluster can verify it.
+    OwnKey,
+    /// A key that sender and receiver have.
+    PairKey,
+}
+
+impl MadeWith {
+    pub(super) fn prefix(self) -> &'static str {
+        match self {
+            Self::ClusterSecret => FORMAT,
+            Self::OwnKey => SIGNED,
+            Self::PairKey => PAIRED,
+        }
+    }
+
+    fn of(prefix: &str) -> Option<Self> {
+        [Self::ClusterSecret, Self::OwnKey, Self::PairKey]
+            .into_iter()
+            .find(|m| m.prefix() == prefix)
+    }
+}
+
+/// A proof as received. It must not be trusted before [`Trust::verify`](super::Trust::verify)
+/// succeeds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Proof<'a> {
+    pub made_with: MadeWith,
     pub sender: &'a str,
     pub receiver: &'a str,
     pub nonce: u64,
@@ -75,6 +107,15 @@ pub struct Proof<'a> {
 }
 
 impl<'a> Proof<'a> {
+    /// These claims with sender, receiver, nonce, expiry and body of the proof.
+    pub(super) fn completing<'b>(&self, claims: &Claims<'b>) -> Claims<'b>
+    where
+        'a: 'b,
+    {
+        let Self { sender, receiver, nonce, expiry, body, .. } = *self;
+        Claims { sender, receiver, nonce, expiry, body, ..*claims }
+    }
+
     /// Parses the output of [`ClusterSecret::prove`]; `None` for any other text.
     pub fn parse(text: &'a str) -> Option<Self> {
         let (format, rest) = text.split_once(SEPARATOR)?;
@@ -85,7 +126,43 @@ impl<'a> Proof<'a> {
         let expiry = fields.next()?.parse().ok()?;
         let nonce = u64::from_str_radix(fields.next()?, 16).ok()?;
         let receiver = fields.next()?;
-        (format == FORMAT).then_some(Self { sender, receiver, nonce, expiry, body, tag })
+        let made_with = MadeWith::of(format)?;
+        Some(Self { made_with, sender, receiver, nonce, expiry, body, tag })
+    }
+}
+
+impl Claims<'_> {
+    /// All claims, each preceded by its length: different claims never have the same bytes.
+    pub(super) fn feed(&self, mut update: impl FnMut(&[u8])) {
+        let texts = [
+            self.purpose.as_str(),
+            self.method,
+            self.target,
+            self.subject,
+            self.body,
+            self.sender,
+            self.receiver,
+        ];
+        for text in texts {
+            update(&(text.len() as u64).to_le_bytes());
+            update(text.as_bytes());
+        }
+        update(&self.nonce.to_le_bytes());
+        update(&self.expiry.to_le_bytes());
+    }
+
+    /// The message that a node signs with its own key.
+    pub(super) fn message(&self) -> Vec<u8> {
+        let mut message = b"forebay-proof-3".to_vec();
+        self.feed(|bytes| message.extend_from_slice(bytes));
+        message
+    }
+
+    /// The proof with this tag, and another text in place of the receiver.
+    pub(super) fn written(&self, made_with: MadeWith, receiver: &str, tag: &str) -> String {
+        let Claims { sender, nonce, expiry, body, .. } = self;
+        let (prefix, s) = (made_with.prefix(), SEPARATOR);
+        format!("{prefix}{s}{sender}{s}{receiver}{s}{nonce:x}{s}{expiry}{s}{body}{s}{tag}")
     }
 }
 
@@ -125,7 +202,7 @@ pub fn relay_subject(user: Option<&str>, peer: &str) -> String {
 }
 
 /// Whether two texts are equal, compared in constant time; their lengths are no secret.
-pub(super) fn is_same(a: &str, b: &str) -> bool {
+fn is_same(a: &str, b: &str) -> bool {
     a.as_bytes().ct_eq(b.as_bytes()).into()
 }
 

@@ -1,28 +1,35 @@
-//! How a node signs, and its record of the proof formats that other nodes read.
+//! How a node signs: with what, and which format of proofs other nodes read.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, RwLock};
 
-use super::claims::{GRANT, NOTHING};
+use super::claims::{GRANT, MadeWith, NOTHING};
 use super::{
-    ANY, Claims, ClusterSecret, GRANT_TTL_S, GrantUser, NODE_AUTH_TTL_S, Purpose, REDIRECT_EXPIRY,
-    REDIRECT_PROOF, REDIRECT_TTL_S, UNSIGNED_BODY, redirect_target,
+    ANY, Claims, ClusterSecret, GRANT_TTL_S, GrantUser, NODE_AUTH_TTL_S, NodeKey, PublicKey,
+    Purpose, REDIRECT_EXPIRY, REDIRECT_PROOF, REDIRECT_TTL_S, UNSIGNED_BODY, is_before_keys,
+    redirect_target,
 };
 use crate::error::Result;
 use crate::locks::RwLockExt;
 use crate::name::NodeId;
+use crate::state::ClusterState;
 use crate::v1::query::decode_path;
 
 /// A node that reads only the first format is asked again after this time: it may have been
 /// upgraded.
 const FORMAT_CHECK_S: u64 = 10;
 
-/// Signs for a node: has the cluster's secret, its own id, a counter of its proofs, and the formats
-/// that other nodes read. Cheap to clone; clones share the mutable state.
+/// Signs for a node: has the cluster's secret, the node's own key and id, a counter of its proofs, and
+/// the keys and formats of other nodes. Cheap to clone; clones share the mutable state.
 #[derive(Clone, Debug)]
 pub struct Signer {
     secret: ClusterSecret,
+    key: Option<NodeKey>,
+    /// Whether all members have keys, this node's among them.
+    has_keys: Arc<AtomicBool>,
+    /// The keys of the other nodes, by base URL.
+    peers: Arc<RwLock<HashMap<String, PublicKey>>>,
     sender: NodeId,
     nonces: Arc<AtomicU64>,
     /// By base URL.
@@ -40,7 +47,68 @@ impl Signer {
     /// `first_nonce` is a random number, so that a node that restarts does not repeat its nonces.
     pub fn new(secret: ClusterSecret, sender: NodeId, first_nonce: u64) -> Self {
         let nonces = Arc::new(AtomicU64::new(first_nonce));
-        Self { secret, sender, nonces, formats: Arc::default() }
+        let (has_keys, peers, formats) = Default::default();
+        Self { secret, key: None, has_keys, peers, sender, nonces, formats }
+    }
+
+    /// Signs with this key as soon as all members of the cluster have keys.
+    #[must_use]
+    pub fn with_key(self, key: NodeKey) -> Self {
+        Self { key: Some(key), ..self }
+    }
+
+    /// Signs with its key without a state: the cluster's state has this key.
+    #[must_use]
+    pub fn as_member(self) -> Self {
+        self.has_keys.store(self.key.is_some(), Ordering::Release);
+        self
+    }
+
+    /// Signs for the members of this state, also with a key that it does not have.
+    #[cfg(test)]
+    pub(super) fn peers_for_tests(&self, state: &ClusterState) {
+        self.has_keys.store(true, Ordering::Release);
+        *self.peers.write_locked() = peers(state, &self.sender);
+    }
+
+    /// The node's own key.
+    pub fn key(&self) -> Option<&NodeKey> {
+        self.key.as_ref()
+    }
+
+    /// The public half of [`Self::key`], for the cluster's state.
+    pub fn public_key(&self) -> Option<PublicKey> {
+        self.key.as_ref().map(|key| key.public().clone())
+    }
+
+    /// Signs for the members of this state from now on.
+    pub fn follow(&self, state: &ClusterState) {
+        let keys = &state.node_keys;
+        let ours = keys.keys.get(&self.sender).map(|ours| &ours.key);
+        let has_keys = keys.are_required() && ours.is_some() && ours == self.public_key().as_ref();
+        if has_keys {
+            *self.peers.write_locked() = peers(state, &self.sender);
+        }
+        self.has_keys.store(has_keys, Ordering::Release);
+    }
+
+    /// The node's own key, if others verify proofs with it.
+    fn used_key(&self) -> Option<&NodeKey> {
+        self.key.as_ref().filter(|_| self.has_keys.load(Ordering::Acquire))
+    }
+
+    /// A proof of these claims, with another text in place of the receiver, that every node of the
+    /// cluster can verify, or the receiver alone.
+    fn proof(&self, claims: &Claims<'_>, receiver: &str) -> String {
+        let Some(key) = self.used_key() else { return self.secret.written(claims, receiver) };
+        let peer = self.peers.read_locked().get(claims.receiver).cloned();
+        match peer.and_then(|peer| key.pair_key(&peer, claims.expiry)) {
+            Some(pair) => {
+                let tag = ClusterSecret::of_key(&pair).tag(claims);
+                claims.written(MadeWith::PairKey, receiver, &tag)
+            }
+            None => claims.written(MadeWith::OwnKey, receiver, &key.sign(&claims.message())),
+        }
     }
 
     fn format(&self, url: &str) -> Option<ProofFormat> {
@@ -48,15 +116,17 @@ impl Signer {
     }
 
     fn reads_first_only(&self, url: &str) -> bool {
-        self.format(url).is_some_and(|format| format.is_first)
+        self.used_key().is_none() && self.format(url).is_some_and(|format| format.is_first)
     }
 
     /// Whether the node at `url` should be asked for its format. Until then, it gets proofs of this
     /// version's format.
     pub fn should_ask_format(&self, url: &str, now: u64) -> bool {
-        self.format(url).is_none_or(|format| {
-            format.is_first && now.saturating_sub(format.noted_s) >= FORMAT_CHECK_S
-        })
+        // Every node that has a key reads proofs that are made with keys.
+        self.used_key().is_none()
+            && self.format(url).is_none_or(|format| {
+                format.is_first && now.saturating_sub(format.noted_s) >= FORMAT_CHECK_S
+            })
     }
 
     /// Records whether the node at `url` reads only the first format.
@@ -105,7 +175,11 @@ impl Signer {
         }
         let purpose = Purpose::NodeCall;
         let claims = Claims { purpose, method, target, body, receiver, ..NOTHING };
-        self.secret.prove(&self.own(claims, NODE_AUTH_TTL_S, now))
+        let claims = self.own(claims, NODE_AUTH_TTL_S, now);
+        match is_before_keys(target) {
+            true => self.secret.prove(&claims),
+            false => self.proof(&claims, receiver),
+        }
     }
 
     /// Value of [`NODE_AUTH_HEADER`] for an S3 request that this node forwards to `receiver`;
@@ -123,7 +197,7 @@ impl Signer {
         }
         let (purpose, body) = (Purpose::S3Relay, UNSIGNED_BODY);
         let claims = Claims { purpose, method, target, subject, body, receiver, ..NOTHING };
-        self.secret.prove(&self.own(claims, NODE_AUTH_TTL_S, now))
+        self.proof(&self.own(claims, NODE_AUTH_TTL_S, now), receiver)
     }
 
     /// Query to append to a redirect of `method path?query` to the node at `receiver`.
@@ -144,7 +218,7 @@ impl Signer {
         let target = redirect_target(path, query)?;
         let claims = Claims { purpose, method, target: &target, body, receiver, ..NOTHING };
         // The receiver's URL precedes the proof in the redirect already.
-        let proof = self.secret.written(&self.own(claims, REDIRECT_TTL_S, now), ANY);
+        let proof = self.proof(&self.own(claims, REDIRECT_TTL_S, now), ANY);
         Ok(format!("{REDIRECT_PROOF}={proof}"))
     }
 
@@ -152,17 +226,24 @@ impl Signer {
     pub fn user_grant(&self, user: &GrantUser, now: u64) -> String {
         let subject = user.subject();
         let claims = Claims { subject: &subject, ..GRANT };
-        user.text(&self.secret.prove(&self.own(claims, GRANT_TTL_S, now)))
+        user.text(&self.proof(&self.own(claims, GRANT_TTL_S, now), ANY))
     }
 
     /// A grant for Forebay's clients, in a format that all known nodes can read.
     pub fn grant(&self, now: u64) -> String {
         let formats = self.formats.read_locked();
-        if formats.values().any(|format| format.is_first) {
+        if self.used_key().is_none() && formats.values().any(|format| format.is_first) {
             let expiry = now + GRANT_TTL_S;
             return format!("{expiry}.{}", self.secret.prove_first("grant", &[], expiry));
         }
         drop(formats);
-        self.secret.grant(self.sender.as_str(), self.nonce(), now)
+        self.proof(&self.own(GRANT, GRANT_TTL_S, now), ANY)
     }
+}
+
+/// The keys of the nodes other than `me`, by base URL.
+fn peers(state: &ClusterState, me: &NodeId) -> HashMap<String, PublicKey> {
+    let key = |id: &NodeId| state.node_keys.keys.get(id).map(|record| record.key.clone());
+    let others = state.nodes.values().filter(|node| node.id != *me);
+    others.filter_map(|node| Some((node.url.clone(), key(&node.id)?))).collect()
 }

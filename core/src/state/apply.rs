@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{ClusterState, Command, Leaving, Node, Role};
+use super::{ClusterState, Command, Leaving, Node, NodeKeyRecord, Role};
 use crate::bucket::BucketInfo;
 use crate::error::{Error, ErrorCode, Result};
 use crate::etl::{etl_exists, unknown_etl};
@@ -72,6 +72,9 @@ impl ClusterState {
             }
             Command::Remove { id } => {
                 let node = self.nodes.remove(&id).ok_or_else(|| unknown_node(&id))?;
+                if self.node_keys.get(id.as_str()).is_some() {
+                    Arc::make_mut(&mut self.node_keys).keys.remove(&id);
+                }
                 if node.role == Role::Target && !node.maintenance {
                     self.places_changed(index);
                 }
@@ -161,11 +164,24 @@ impl ClusterState {
                 self.attach(alias, url, endpoint_trust)?;
             }
             Command::DetachCluster { alias } => self.detach(&alias)?,
+            Command::NodeKey { id, role, key, now_s } => {
+                self.record_key(id, NodeKeyRecord { role, key }, now_s);
+            }
             Command::Access { change, now_ns } => {
                 Arc::make_mut(&mut self.access).apply(index, *change, now_ns)?;
             }
         }
         Ok(())
+    }
+
+    /// Records a node's key. Once all members have one, they are required from then on.
+    fn record_key(&mut self, id: NodeId, record: NodeKeyRecord, now_s: u64) {
+        let keys = Arc::make_mut(&mut self.node_keys);
+        keys.record(id, record);
+        let all = self.nodes.keys().all(|id| keys.keys.contains_key(id));
+        if all && !keys.are_required() {
+            keys.since_s = now_s.max(1);
+        }
     }
 
     /// Starts or ends a node's maintenance. The last target that owns objects cannot enter it.

@@ -7,6 +7,8 @@
 //! {"cluster_id":"…","version":12,…}
 //! ```
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 
 use super::{ClusterState, Role};
@@ -46,9 +48,11 @@ impl Backup {
     /// The bytes of the file.
     pub fn encode(&self) -> Result<Vec<u8>> {
         let failed = |e| Error::internal(format!("the state does not serialize: {e}"));
-        let state = serde_json::to_vec(&self.state).map_err(failed)?;
+        // The nodes that start from the backup record their keys again.
+        let kept = ClusterState { node_keys: Arc::default(), ..self.state.clone() };
+        let state = serde_json::to_vec(&kept).map_err(failed)?;
         let header = Header {
-            forebay_backup: if self.state.format() == 0 { FORMAT } else { FORMAT_WITH_USERS },
+            forebay_backup: if kept.format() == 0 { FORMAT } else { FORMAT_WITH_USERS },
             cluster_id: self.state.cluster_id.clone(),
             version: self.state.version,
             taken_ns: self.taken_ns,
@@ -104,7 +108,7 @@ impl Backup {
             (node.alive, node.lagging) = (false, lagging);
         }
         for info in state.buckets.values_mut() {
-            std::sync::Arc::make_mut(info).created_version = 0;
+            Arc::make_mut(info).created_version = 0;
         }
         let version = state.version;
         state.places_changed(version);

@@ -2,13 +2,14 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Leaving, Role, STATE_FORMAT, is_zero};
+use super::{FORMAT_OF_USERS, Leaving, Role, STATE_FORMAT, is_zero};
 use crate::access::AccessChange;
 use crate::bucket::BucketInfo;
 use crate::egress::EndpointTrust;
 use crate::etl::Etl;
 use crate::name::{Bucket, NodeId};
 use crate::settings::Change;
+use crate::sign::PublicKey;
 
 /// A change of the cluster's state, as logged. Append only: stored logs contain these.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -108,13 +109,21 @@ pub enum Command {
         change: Box<AccessChange>,
         now_ns: u64,
     },
+    /// Records the public key of a node that joins, or that joined with an earlier version.
+    NodeKey {
+        id: NodeId,
+        role: Role,
+        key: PublicKey,
+        now_s: u64,
+    },
 }
 
 impl Command {
     /// The format that a program has to read to apply this command; see [`STATE_FORMAT`].
     pub fn format(&self) -> u32 {
         match self {
-            Self::Access { .. } => STATE_FORMAT,
+            Self::Access { .. } => FORMAT_OF_USERS,
+            Self::NodeKey { .. } => STATE_FORMAT,
             _ => 0,
         }
     }

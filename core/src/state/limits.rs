@@ -46,6 +46,11 @@ impl Command {
                 let is_known = state.nodes.contains_key(id);
                 check_count("nodes", state.nodes.len(), is_known, MAX_NODES)
             }
+            Self::NodeKey { id, key, .. } => {
+                key.check()?;
+                let known = &state.node_keys.keys;
+                check_count("keys of nodes", known.len(), known.contains_key(id), MAX_NODES)
+            }
             Self::CreateBucket { info, .. } => {
                 check_new_name(&info.bucket)?;
                 check_bucket(info)?;

@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 pub use self::command::Command;
 pub use self::limits::check_bucket;
 pub use self::node::{Leaving, Node, NodeStatus, Role};
+pub use self::node_keys::{NO_NODE_KEYS, NodeKeyRecord, NodeKeys, check_key};
 pub use self::summary::Summary;
 use crate::access::{AccessState, Quotas};
 use crate::bucket::{BackendSpec, BucketInfo};
@@ -29,12 +30,15 @@ pub mod backup;
 mod command;
 mod limits;
 mod node;
+mod node_keys;
 mod remotes;
 mod summary;
 
 /// The newest format of state and commands that this program reads. 0: before sections of users and
-/// quotas existed. A node announces it with every heartbeat.
-pub const STATE_FORMAT: u32 = 1;
+/// quotas existed; 1: before that of the nodes' keys. A node announces it with every heartbeat.
+pub const STATE_FORMAT: u32 = 2;
+/// The format of users and quotas, without keys of nodes.
+const FORMAT_OF_USERS: u32 = 1;
 
 /// The complete state that the gateways agree on.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -75,6 +79,9 @@ pub struct ClusterState {
     /// Reserved.
     #[serde(default, skip_serializing_if = "Quotas::is_untouched")]
     pub quotas: Quotas,
+    /// The public keys of the nodes. Clients do not get this section.
+    #[serde(default, skip_serializing_if = "have_none")]
+    pub node_keys: Arc<NodeKeys>,
 }
 
 impl ClusterState {
@@ -167,19 +174,29 @@ impl ClusterState {
         self.nodes.get(id)
     }
 
-    /// The state as clients get it: without users, roles, keys and tokens.
+    /// The state as clients get it: without users, roles, keys and tokens,
+    /// and without the keys of nodes.
     pub fn for_clients(&self) -> Self {
-        Self { access: Arc::default(), ..self.clone() }
+        Self { access: Arc::default(), node_keys: Arc::default(), ..self.clone() }
     }
 
     /// The format that a program has to read to use this state; see [`STATE_FORMAT`].
     pub fn format(&self) -> u32 {
-        if self.access.is_untouched() && self.quotas.is_untouched() { 0 } else { STATE_FORMAT }
+        let has_users = !self.access.is_untouched() || !self.quotas.is_untouched();
+        match (self.node_keys.is_untouched(), has_users) {
+            (true, false) => 0,
+            (true, true) => FORMAT_OF_USERS,
+            (false, _) => STATE_FORMAT,
+        }
     }
 }
 
 fn is_unused(access: &Arc<AccessState>) -> bool {
     access.is_untouched()
+}
+
+fn have_none(keys: &Arc<NodeKeys>) -> bool {
+    keys.is_untouched()
 }
 
 fn is_zero(number: &u64) -> bool {

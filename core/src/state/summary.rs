@@ -41,6 +41,7 @@ impl Command {
             Self::Init { .. }
             | Self::Join { .. }
             | Self::SetAlive { .. }
+            | Self::NodeKey { .. }
             | Self::RebalanceComplete { .. } => {
                 return None;
             }

@@ -10,8 +10,9 @@ use forebay_core::intra::{
 };
 use forebay_core::lease::{DEAD_AFTER_MS, LEASE_MS, Leases};
 use forebay_core::locks::MutexExt;
-use forebay_core::state::{Command, Role};
-use forebay_core::{Error, NodeId, Result, membership};
+use forebay_core::sign::PublicKey;
+use forebay_core::state::{Command, Role, check_key};
+use forebay_core::{Error, ErrorCode, NodeId, Result, membership};
 use forebay_node::clock::{Clock, unix_ns};
 
 use super::port_probe;
@@ -104,6 +105,7 @@ impl Members {
         let request = JoinRequest { url, ..request };
         membership::check_cluster(&self.meta.state(), &request)?;
         membership::check_format(&self.meta.state(), &id, request.state_format)?;
+        check_key(&self.meta.state().node_keys, &id, request.key.as_ref(), false)?;
         let replaced = self.check_predecessor(&request).await?;
         membership::check_disks(&self.meta.state(), &request)?;
         let _turn = self.turn.lock().await;
@@ -112,6 +114,12 @@ impl Members {
             return Err(Error::unavailable(text).retry_after(1));
         }
         self.publisher.forget(&id);
+        self.table().formats.insert(id.clone(), request.state_format);
+        let state = self.meta.state();
+        // Another process counts as gone only where it was looked for.
+        let was_replaced = membership::predecessor(&state, &request).is_some();
+        let lives = !was_replaced && state.node(&id).is_some_and(|node| node.alive);
+        self.record_key(&id, request.role, request.key.as_ref(), lives).await?;
         for command in membership::join(&self.meta.state(), &request) {
             let version = self.meta.propose(command).await?;
             tracing::info!(node = %id, url = request.url, version, "node joined");
@@ -120,7 +128,6 @@ impl Members {
         table.leases.joined(&id, self.clock.now_ms());
         // Reports of an earlier process do not apply to this one.
         table.usage.remove(&id);
-        table.formats.insert(id.clone(), request.state_format);
         drop(table);
         self.reply(&id, 0)
     }
@@ -176,6 +183,9 @@ impl Members {
             table.formats.insert(id.clone(), beat.state_format);
             table.leases.record_heartbeat(&id, self.clock.now_ms())
         };
+        if let Some(node) = known.node(&id) {
+            self.record_key(&id, node.role, beat.key.as_ref(), true).await?;
+        }
         self.publisher.note(&id, beat.version);
         if !was_alive && may_live {
             let version = self.meta.propose(set_alive(&id, true)).await?;
@@ -184,6 +194,41 @@ impl Members {
         let mut reply = self.reply(&id, beat.version)?;
         reply.lease &= self.table().leases.may_lease(&id);
         Ok(reply)
+    }
+
+    /// Records the node's key, unless a member of the cluster could not read that yet. `lives`: the
+    /// process that the recorded key belongs to may still act.
+    async fn record_key(
+        &self,
+        id: &NodeId,
+        role: Role,
+        key: Option<&PublicKey>,
+        lives: bool,
+    ) -> Result<()> {
+        let state = self.meta.state();
+        if state.node(id).is_some_and(|node| node.role != role) {
+            return Err(Error::new(
+                ErrorCode::Conflict,
+                format!("node {id} is known with another role"),
+            ));
+        }
+        let keys = state.node_keys.clone();
+        check_key(&keys, id, key, lives)
+            .inspect_err(|e| tracing::warn!(node = %id, "key refused: {e}"))?;
+        let Some(key) = key else { return Ok(()) };
+        let known = keys.get(id.as_str());
+        if known.is_some_and(|known| known.key == *key && known.role == role) {
+            return Ok(());
+        }
+        let now_s = unix_ns() / 1_000_000_000;
+        let command = Command::NodeKey { id: id.clone(), role, key: key.clone(), now_s };
+        if let Err(e) = self.check_readable(&command) {
+            tracing::debug!(node = %id, error = %e, "the key of this node is not recorded yet");
+            return Ok(());
+        }
+        let version = self.meta.propose(command).await?;
+        tracing::info!(node = %id, version, "key of this node recorded");
+        Ok(())
     }
 
     fn reply(&self, id: &NodeId, has: u64) -> Result<HeartbeatReply> {
@@ -299,6 +344,9 @@ fn set_alive(id: &NodeId, alive: bool) -> Command {
     Command::SetAlive { id: id.clone(), alive, yields: false }
 }
 
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod key_tests;
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests;

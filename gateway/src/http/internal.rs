@@ -4,9 +4,11 @@
 use axum::extract::{Request, State};
 use axum::response::Response;
 use bytes::Bytes;
+use forebay_core::intra::{Heartbeat, JoinRequest, LeaveRequest};
+use forebay_core::request::RequestContext;
 use forebay_core::routes::internal as rules;
-use forebay_core::state::{ClusterState, Command};
-use forebay_core::{Error, Result};
+use forebay_core::state::{ClusterState, Command, Role};
+use forebay_core::{Error, ErrorCode, NodeId, Result};
 use forebay_node::maps::Maps;
 use forebay_node::membership::{HEARTBEAT_PATH, JOIN_PATH, LEAVE_PATH};
 use forebay_node::reply::{Failure, json};
@@ -52,14 +54,29 @@ pub(crate) fn routes() -> RouteSet<Internal> {
 }
 
 async fn handle(State(state): State<Internal>, request: Request) -> Result<Response, Failure> {
+    let sender =
+        request.extensions().get::<RequestContext>().and_then(|c| c.principal.node.clone());
+    let own = |id: &NodeId| check_own(&state.maps.load(), sender.as_ref(), id);
     let (parts, body) = request.into_parts();
     let body = read_message(body).await?;
     let passed_on = parts.uri.query() == Some(FORWARDED_MARK);
     let membership = &state.membership;
     Ok(match parts.uri.path() {
-        JOIN_PATH => json(&membership.join(parse(&body)?, passed_on).await?),
-        HEARTBEAT_PATH => json(&membership.heartbeat(parse(&body)?, passed_on).await?),
-        LEAVE_PATH => json(&membership.leave(parse(&body)?, passed_on).await?),
+        JOIN_PATH => {
+            let request: JoinRequest = parse(&body)?;
+            own(&request.id)?;
+            json(&membership.join(request, passed_on).await?)
+        }
+        HEARTBEAT_PATH => {
+            let beat: Heartbeat = parse(&body)?;
+            own(&beat.id)?;
+            json(&membership.heartbeat(beat, passed_on).await?)
+        }
+        LEAVE_PATH => {
+            let request: LeaveRequest = parse(&body)?;
+            own(&request.id)?;
+            json(&membership.leave(request, passed_on).await?)
+        }
         ENTER_PATH => json(&state.group.enter(parse(&body)?).await?),
         REMOVE_PATH => json(&state.group.remove(parse(&body)?).await?),
         REMOVED_PATH => json(&state.group.was_removed(parse(&body)?).await?),
@@ -70,6 +87,22 @@ async fn handle(State(state): State<Internal>, request: Request) -> Result<Respo
             json(&state.maps.version())
         }
     })
+}
+
+/// Refuses the report of a node in the name of another one. Gateways forward reports.
+fn check_own(state: &ClusterState, sender: Option<&NodeId>, id: &NodeId) -> Result<()> {
+    let role = |sender: &NodeId| state.node_keys.get(sender.as_str()).map(|sender| sender.role);
+    match sender {
+        Some(sender) if sender != id && state.node_keys.are_required() => {
+            if role(sender) == Some(Role::Gateway) {
+                return Ok(());
+            }
+            tracing::warn!(%sender, node = %id, "report in the name of another node refused");
+            let text = format!("{sender} reports in the name of {id}");
+            Err(Error::new(ErrorCode::AccessDenied, text).hint("a node reports for itself only"))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// The members of the group, as far as this gateway knows.
@@ -92,4 +125,29 @@ async fn raft(State(state): State<Internal>, request: Request) -> Result<Respons
 fn parse<T: DeserializeOwned>(body: &Bytes) -> Result<T> {
     serde_json::from_slice(body)
         .map_err(|e| Error::invalid(format!("unreadable message of a node: {e}")))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use forebay_core::sign::NodeKey;
+
+    use super::*;
+
+    #[test]
+    fn a_node_reports_for_itself_and_a_gateway_forwards() {
+        let id = |id: &str| NodeId::new(id).unwrap();
+        let mut state = ClusterState::default();
+        let may = |state: &ClusterState, sender: &str| {
+            check_own(state, Some(&id(sender)), &id("target-01")).is_ok()
+        };
+        assert!(may(&state, "target-02"), "without keys nothing proves an id");
+        for (n, role) in [("gateway-1", Role::Gateway), ("target-02", Role::Target)] {
+            let key = NodeKey::of_seed(&[n.len() as u8; 32]).unwrap().public().clone();
+            state.apply(1, Command::NodeKey { id: id(n), role, key, now_s: 1 }).unwrap();
+        }
+        assert!(may(&state, "target-01") && may(&state, "gateway-1"));
+        assert!(!may(&state, "target-02") && !may(&state, "target-03"));
+        assert!(check_own(&state, None, &id("target-01")).is_ok());
+    }
 }

@@ -17,7 +17,7 @@ use forebay_core::job::{JobSpec, JobState, JobStatus};
 use forebay_core::object::ListEntry;
 use forebay_core::routes::internal as rules;
 use forebay_core::routes::operations::METRICS;
-use forebay_core::sign::{ClusterSecret, Signer};
+use forebay_core::sign::{ClusterSecret, NodeKey, Signer};
 use forebay_core::state::Role;
 use forebay_node::edge::Edge;
 use forebay_node::identity::Identity;
@@ -58,7 +58,8 @@ impl StandIn {
             id: NodeId::new(id).unwrap(),
             role: Role::Target,
             url: url.clone(),
-            signer: Signer::new(ClusterSecret::new(secret).unwrap(), NodeId::new(id).unwrap(), 1),
+            signer: Signer::new(ClusterSecret::new(secret).unwrap(), NodeId::new(id).unwrap(), 1)
+                .with_key(NodeKey::of_seed(&seed_of(id)).unwrap()),
             zone: String::new(),
             started: std::time::Instant::now(),
             instance: 1,
@@ -83,6 +84,13 @@ impl StandIn {
     pub(crate) async fn stop(&self) {
         self.lifecycle.shutdown(std::time::Duration::from_secs(5)).await;
     }
+}
+
+/// A seed of its own for each id.
+fn seed_of(id: &str) -> [u8; 32] {
+    let mut seed = [0; 32];
+    id.bytes().zip(&mut seed).for_each(|(byte, into)| *into = byte);
+    seed
 }
 
 fn page(

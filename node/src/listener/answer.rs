@@ -51,6 +51,9 @@ impl<H: Handler> Server<H> {
             if let Some(refusal) = unserved(&request, refusal) {
                 return refusal;
             }
+            if let Some(sender) = self.edge.unknown_sender(&request) {
+                self.edge.maps().learn_key(&sender).await;
+            }
             let about = match self.edge.admit(&mut request) {
                 Ok(about) if says_format(&about, &request) => return reply::text(FORMAT),
                 Ok(about) => about,

@@ -307,6 +307,7 @@ pub(crate) fn join_of(at: At) -> JoinRequest {
         empty: false,
         https: String::new(),
         state_format: 0,
+        key: None,
     }
 }
 

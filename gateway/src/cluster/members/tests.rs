@@ -19,15 +19,15 @@ impl Clock for TestClock {
     }
 }
 
-struct World {
-    members: Members,
+pub(super) struct World {
+    pub(super) members: Members,
     clock: Arc<TestClock>,
-    meta: Arc<dyn MetaLog>,
+    pub(super) meta: Arc<dyn MetaLog>,
     _alone: Alone,
     _dir: tempfile::TempDir,
 }
 
-async fn world() -> World {
+pub(super) async fn world() -> World {
     let dir = tempfile::tempdir().unwrap();
     let alone = Alone::start(&dir.path().join("meta.redb")).await;
     let maps = alone.maps.clone();
@@ -54,11 +54,11 @@ async fn world() -> World {
 }
 
 impl World {
-    fn state(&self) -> Arc<ClusterState> {
+    pub(super) fn state(&self) -> Arc<ClusterState> {
         self.meta.state()
     }
 
-    async fn pass(&self, ms: u64) {
+    pub(super) async fn pass(&self, ms: u64) {
         // In steps of the check interval: one long step would mean that the gateway itself was
         // paused.
         for _ in 0..ms / 250 {
@@ -74,16 +74,17 @@ impl World {
             usage: NodeUsage { objects: 3, ..Default::default() },
             instance: 0,
             state_format: 0,
+            key: None,
         };
         self.members.heartbeat(beat).await.unwrap()
     }
 }
 
-fn id() -> NodeId {
+pub(super) fn id() -> NodeId {
     NodeId::new("target-01").unwrap()
 }
 
-fn join() -> JoinRequest {
+pub(super) fn join() -> JoinRequest {
     JoinRequest {
         id: id(),
         role: Role::Target,
@@ -95,6 +96,7 @@ fn join() -> JoinRequest {
         empty: false,
         https: String::new(),
         state_format: 0,
+        key: None,
     }
 }
 
@@ -251,7 +253,14 @@ async fn a_second_process_waits_until_the_first_has_no_lease_and_replaces_it_the
     assert_eq!((node.url, node.instance, node.alive), (second.url, 8, true));
     let beat = |instance| {
         let usage = NodeUsage::default();
-        w.members.heartbeat(Heartbeat { id: id(), version: 0, usage, instance, state_format: 0 })
+        w.members.heartbeat(Heartbeat {
+            id: id(),
+            version: 0,
+            usage,
+            instance,
+            state_format: 0,
+            key: None,
+        })
     };
     assert_eq!(beat(7).await.unwrap_err().code, ErrorCode::Conflict, "it was replaced");
     assert!(beat(8).await.is_ok());

@@ -1,0 +1,53 @@
+//! Senders whose keys this node does not have yet: new members, which others learned of earlier.
+
+use axum::extract::Request;
+use axum::http::{HeaderValue, header};
+use forebay_core::sign::{REDIRECT_PROOF, Trust};
+use forebay_core::state::ClusterState;
+use forebay_core::v1::query::Query;
+
+use super::{Edge, GRANT, NODE_AUTH};
+use crate::access::bearer;
+
+impl Edge {
+    /// Which proofs count by this state.
+    pub(super) fn trust<'a>(&'a self, state: &'a ClusterState) -> Trust<'a> {
+        Trust::new(&self.identity.signer, &state.node_keys)
+    }
+
+    /// The node that signed the request, a redirect or a grant with a key that this node does not
+    /// have.
+    pub(crate) fn unknown_sender(&self, request: &Request) -> Option<String> {
+        let headers = request.headers();
+        let text = |value: Option<&HeaderValue>| {
+            value.and_then(|v| self.unknown(std::str::from_utf8(v.as_bytes()).ok()?))
+        };
+        text(headers.get(&NODE_AUTH))
+            .or_else(|| text(headers.get(&GRANT)))
+            .or_else(|| {
+                let token = headers.get(header::AUTHORIZATION).and_then(|v| bearer(v.as_bytes()));
+                token.and_then(|token| self.unknown(token))
+            })
+            .or_else(|| self.unknown_redirect(request.uri().query()))
+    }
+
+    /// [`Self::unknown_sender`] for the fast path.
+    pub(super) fn is_unknown_client(&self, query: Option<&str>, grant: Option<&[u8]>) -> bool {
+        let grant = grant.and_then(|grant| std::str::from_utf8(grant).ok());
+        grant.is_some_and(|grant| self.unknown(grant).is_some())
+            || self.unknown_redirect(query).is_some()
+    }
+
+    fn unknown_redirect(&self, query: Option<&str>) -> Option<String> {
+        let query = query.filter(|query| query.contains(REDIRECT_PROOF))?;
+        let parsed = Query::parse(Some(query));
+        parsed.get(REDIRECT_PROOF).and_then(|proof| self.unknown(proof))
+    }
+
+    fn unknown(&self, text: &str) -> Option<String> {
+        let state = self.maps.load();
+        // Without a state, no key will come before the node joins.
+        let sender = self.trust(&state).unknown_sender(text)?;
+        (state.version > 0).then(|| sender.to_owned())
+    }
+}
