@@ -42,6 +42,7 @@ mod list;
 mod lost_disks;
 mod membership;
 mod moss;
+mod node_keys;
 mod object_ops;
 mod operator;
 mod origin;

@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use forebay_core::NodeId;
 use forebay_core::routes::{By, Row, Rule, Verb, Who, table};
-use forebay_core::sign::{ClusterSecret, NO_BODY, NODE_AUTH_HEADER, Signer, body_hash};
+use forebay_core::sign::{ClusterSecret, NO_BODY, NODE_AUTH_HEADER, NodeKey, Signer, body_hash};
 use forebay_tests::cluster::{Cluster, NodeHandle};
 use forebay_tests::http::{self, Answer};
 use forebay_tests::{Options, Users};
@@ -246,6 +248,16 @@ fn node_proof(signer: &Signer, message: &Message<'_>) -> Vec<(String, String)> {
     vec![(NODE_AUTH_HEADER.into(), proof)]
 }
 
+/// Signs as a target of the cluster, with its key.
+fn member(cluster: &Cluster, secret: ClusterSecret) -> Signer {
+    let id = &cluster.targets[0].id;
+    let file = cluster.dir().join(id).join("state").join("node.key");
+    let seed = std::fs::read_to_string(file).unwrap();
+    let seed = URL_SAFE_NO_PAD.decode(seed.trim()).unwrap().try_into().unwrap();
+    let key = NodeKey::of_seed(&seed).unwrap();
+    Signer::new(secret, NodeId::new(id).unwrap(), 1 << 40).with_key(key).as_member()
+}
+
 #[test]
 fn without_users_only_requests_of_nodes_need_a_proof() {
     let cluster = Cluster::plain();
@@ -281,7 +293,7 @@ fn with_users_every_route_accepts_its_senders_and_no_others() {
 
     let secret = std::fs::read_to_string(cluster.dir().join("secret")).unwrap();
     let secret = ClusterSecret::new(secret.trim()).unwrap();
-    let signer = Signer::new(secret, NodeId::new("walking-node").unwrap(), 1);
+    let signer = member(cluster, secret);
     let bearer = |token: &str| vec![("authorization".to_owned(), format!("Bearer {token}"))];
     let tokens: Vec<(&str, String)> = ["viewer", "reader", "writer", "admin", "jobs"]
         .into_iter()
