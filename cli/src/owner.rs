@@ -106,14 +106,12 @@ impl Gateway<'_> {
         }
     }
 
-    /// Adds the owner; returns whether it is new.
-    async fn add_owner(&self) -> io::Result<bool> {
+    async fn add_owner(&self) -> io::Result<()> {
         let line = "POST /api/v1/auth/users";
         let roles = Some(vec![Role::Admin.name().to_owned()]);
         let owner = UserRequest { name: OWNER.to_owned(), password: None, roles };
         match self.call(line, &owner).await? {
-            (200, _) => Ok(true),
-            (409, _) => Ok(false),
+            (200, _) => Ok(()),
             (status, body) => Err(refused(line, status, &body)),
         }
     }
@@ -139,8 +137,10 @@ impl Gateway<'_> {
     }
 
     async fn private_token(&self) -> io::Result<(String, String)> {
-        if !self.add_owner().await? {
+        if self.users().await?.iter().any(|user| user.name == OWNER) {
             self.revoke(OWNER).await?;
+        } else {
+            self.add_owner().await?;
         }
         Ok((OWNER.to_owned(), self.token(OWNER).await?))
     }

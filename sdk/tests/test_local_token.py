@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import stat
 import subprocess
 import sys
@@ -43,6 +44,11 @@ def status(url: str, token: str | None = None) -> int:
             return int(answer.status)
     except urllib.error.HTTPError as error:
         return error.code
+
+
+def is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) != 0
 
 
 def description() -> dict[str, Any]:
@@ -95,6 +101,8 @@ def test_the_command_line_finds_server_and_token(
     env = {name: value for name, value in os.environ.items() if name != "FOREBAY_ENDPOINT"}
     if names_endpoint:
         env["FOREBAY_ENDPOINT"] = bucket.client.endpoint
+    elif not is_free(7400):
+        pytest.skip("a server listens at the default endpoint")
     command = [str(binary()), "cat", "ais://b/o"]
     done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=60)
     assert done.stdout == "here", done.stderr
