@@ -26,8 +26,8 @@ use self::tls::DevTls;
 use crate::home::Home;
 use crate::node::{Signals, Stopped, check_port, exit, finish};
 use crate::owner::Owner;
-use crate::{home, owner, probe};
 use crate::probe::OwnNode;
+use crate::{home, owner, probe};
 
 /// Timeout of the start of the whole cluster.
 const READY_WITHIN: Duration = Duration::from_secs(60);

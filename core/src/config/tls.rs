@@ -56,7 +56,9 @@ impl TlsConfig {
         if self.require_client_cert && self.http {
             let text = "tls.http would serve clients without a certificate, which \
                         tls.require_client_cert refuses";
-            return Err(Error::invalid(text).hint("set tls.http = false when the migration is over"));
+            return Err(
+                Error::invalid(text).hint("set tls.http = false when the migration is over")
+            );
         }
         Ok(())
     }
@@ -76,7 +78,12 @@ mod tests {
             TlsConfig { ca: "ca".into(), ..TlsConfig::default() },
             TlsConfig { client_ca: "ca".into(), ..TlsConfig::default() },
             TlsConfig { require_client_cert: true, ..on.clone() },
-            TlsConfig { require_client_cert: true, client_ca: "ca".into(), http: true, ..on.clone() },
+            TlsConfig {
+                require_client_cert: true,
+                client_ca: "ca".into(),
+                http: true,
+                ..on.clone()
+            },
         ] {
             assert!(bad.validate().is_err(), "{bad:?}");
         }

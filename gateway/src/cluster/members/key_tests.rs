@@ -1,9 +1,10 @@
 //! Tests of the keys of nodes that join and report.
 
+use forebay_core::access::{AccessChange, Role as RoleName, User};
 use forebay_core::sign::NodeKey;
 use forebay_core::state::STATE_FORMAT;
 
-use super::tests::{id, join, world};
+use super::tests::{World, id, join, world};
 use super::*;
 
 fn key(seed: u8) -> Option<PublicKey> {
@@ -19,9 +20,25 @@ fn beat(key: Option<PublicKey>, state_format: u32) -> Heartbeat {
     Heartbeat { id: id(), version, usage, instance: 1, state_format, key }
 }
 
+/// A cluster with an administrator: keys are recorded.
+async fn world_with_users() -> World {
+    let w = world().await;
+    let user = User { roles: vec![RoleName::Admin.name().to_owned()], ..User::default() };
+    let change = Box::new(AccessChange::AddUser { name: "root".into(), user: Box::new(user) });
+    w.meta.propose(Command::Access { change, now_ns: 1 }).await.unwrap();
+    w
+}
+
+#[tokio::test]
+async fn a_cluster_without_users_records_no_keys() {
+    let w = world().await;
+    w.members.join(keyed(1)).await.unwrap();
+    assert!(w.state().node_keys.is_untouched(), "it can go back to an earlier version");
+}
+
 #[tokio::test]
 async fn a_live_node_keeps_its_key_and_a_new_process_of_a_dead_one_brings_its_own() {
-    let w = world().await;
+    let w = world_with_users().await;
     w.members.join(keyed(1)).await.unwrap();
     let state = w.state();
     assert_eq!(Some(&state.node_keys.get("target-01").unwrap().key), key(1).as_ref());
@@ -48,7 +65,7 @@ async fn a_live_node_keeps_its_key_and_a_new_process_of_a_dead_one_brings_its_ow
 
 #[tokio::test]
 async fn a_node_without_a_key_cannot_join_where_all_have_keys() {
-    let w = world().await;
+    let w = world_with_users().await;
     w.members.join(keyed(1)).await.unwrap();
     let other = NodeId::new("target-02").unwrap();
     let earlier = JoinRequest { id: other, key: None, ..keyed(1) };
@@ -58,7 +75,7 @@ async fn a_node_without_a_key_cannot_join_where_all_have_keys() {
 
 #[tokio::test]
 async fn keys_are_recorded_when_the_last_member_can_read_them() {
-    let w = world().await;
+    let w = world_with_users().await;
     let other = NodeId::new("target-02").unwrap();
     let earlier =
         JoinRequest { id: other.clone(), url: "http://nowhere.invalid:3".into(), ..join() };
