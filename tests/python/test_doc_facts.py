@@ -16,7 +16,7 @@ RECORDS = ROOT / "docs/decisions"
 RECORD_SECTIONS = ["Context", "Decision", "Alternatives", "Consequences", "Status"]
 MAX_RECORD_LINES = 60
 MAX_PERFORMANCE_LINES = 200
-MAX_MAP_LINES = 520
+MAX_MAP_LINES = 540
 
 
 def text(name: str) -> str:
