@@ -182,7 +182,7 @@ impl Edge {
         request: &mut Request,
     ) -> Result<()> {
         let state = self.maps.load();
-        if self.has_users(&state) { Ok(()) } else { self.boundary.check(about, request, &state) }
+        if self.needs_user(&state) { Ok(()) } else { self.boundary.check(about, request, &state) }
     }
 
     /// Builds the context of a v1 object request that may be answered before `hyper` sees it.
@@ -208,7 +208,7 @@ impl Edge {
                 return None;
             }
         }
-        if !self.boundary.is_surely_own(host) && !self.has_users(&self.maps.load()) {
+        if !self.boundary.is_surely_own(host) && !self.needs_user(&self.maps.load()) {
             return None;
         }
         let protocol = self.protocol(path, host, false);

@@ -105,6 +105,19 @@ fn a_revoked_token_is_refused_by_every_gateway_within_two_seconds() {
 }
 
 #[test]
+fn while_users_are_optional_only_requests_with_a_token_are_checked() {
+    let env = vec![("FOREBAY_AUTH__OPTIONAL".to_owned(), "true".to_owned())];
+    let users = Users::start(Options { gateways: 1, targets: 2, env, ..Options::default() });
+    users.add("ann", &["viewer"]);
+    let (token, endpoint) = (users.token("ann", 600), users.cluster.endpoint.as_str());
+    let bucket = |name: &str| format!("{endpoint}/v1/buckets/{name}");
+    let make = json!({"action": "create-bck"});
+    assert_eq!(send("POST", &bucket("open"), None, &make).status, 200, "as before");
+    assert_eq!(send("POST", &bucket("more"), Some(&token), &make).status, 403, "a viewer");
+    assert_eq!(send("POST", &bucket("more"), Some("a.b.c"), &make).status, 401, "no token of ours");
+}
+
+#[test]
 fn a_key_of_a_user_signs_s3_requests_until_it_is_removed() {
     let cluster = cluster(1);
     let root = token(&cluster, "root", PASSWORD);

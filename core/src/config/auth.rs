@@ -11,6 +11,9 @@ pub struct AuthConfig {
     /// Requires a user for every request, also while the cluster has none. Without it, a cluster
     /// without users is open to everybody who reaches it.
     pub required: bool,
+    /// Serves requests without a token as before, while the cluster has users: for a migration. A token
+    /// that a request has is checked. Not for S3, which has keys of its own.
+    pub optional: bool,
     /// Name of the first administrator. The leading gateway creates the user if the cluster has no
     /// users. Empty: the variable `AIS_AUTHN_SU_NAME`, if it is set.
     pub admin: String,
@@ -26,6 +29,7 @@ impl Default for AuthConfig {
     fn default() -> Self {
         Self {
             required: false,
+            optional: false,
             admin: String::new(),
             admin_password_file: String::new(),
             token_ttl_s: 24 * 3600,
@@ -39,6 +43,9 @@ impl AuthConfig {
     pub(super) fn validate(&self) -> Result<()> {
         if self.token_ttl_s == 0 {
             return Err(Error::invalid("auth.token_ttl_s must be at least 1"));
+        }
+        if self.required && self.optional {
+            return Err(Error::invalid("auth.required and auth.optional exclude each other"));
         }
         for (i, issuer) in self.issuer.iter().enumerate() {
             let is_taken = self.issuer[..i].iter().any(|other| other.name == issuer.name);

@@ -44,6 +44,8 @@ pub struct Authenticator {
     sealer: Sealer,
     /// Whether requests need a user even while the cluster has none.
     is_required: bool,
+    /// Whether requests without a token are served as in a cluster without users.
+    is_optional: bool,
     issuers: Issuers,
     tokens: TokenCache,
     grants: TokenCache,
@@ -58,6 +60,7 @@ impl Authenticator {
             maps: maps.clone(),
             sealer: Sealer::new(me.signer.secret()),
             is_required: requires_users(auth),
+            is_optional: auth.optional,
             issuers: Issuers::load(&auth.issuer)?,
             tokens: TokenCache::default(),
             grants: TokenCache::default(),
@@ -73,6 +76,16 @@ impl Authenticator {
     /// Whether requests need a user.
     pub fn is_enforced(&self, state: &ClusterState) -> bool {
         self.is_required || state.access.has_users()
+    }
+
+    /// The permissions of a request without a token.
+    pub(crate) fn without_token(&self) -> Access {
+        if self.is_optional { Access::Open } else { Access::Anonymous }
+    }
+
+    /// Whether requests without a token are refused.
+    pub(crate) fn is_closed(&self, state: &ClusterState) -> bool {
+        self.is_enforced(state) && !self.is_optional
     }
 
     pub fn sealer(&self) -> &Sealer {
@@ -224,7 +237,7 @@ pub fn first_admin(auth: &AuthConfig) -> Option<String> {
 /// Whether a node with this configuration refuses requests without a user, also before the first
 /// user exists.
 pub fn requires_users(auth: &AuthConfig) -> bool {
-    auth.required || first_admin(auth).is_some()
+    auth.required || (!auth.optional && first_admin(auth).is_some())
 }
 
 /// The token of an `Authorization: Bearer` header.

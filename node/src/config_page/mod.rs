@@ -64,7 +64,7 @@ const RESTART: &str = "restart";
 const TLS_FILE: &str = "restart; none for new content of the file";
 
 /// For each key: the nodes that read it, how a change takes effect, and the flags that set it.
-const NOTES: [(&str, ReadBy, &str, &str); 78] = [
+const NOTES: [(&str, ReadBy, &str, &str); 79] = [
     ("cluster.name", Both, RESTART, ""),
     ("cluster.gateways", Both, RESTART, ""),
     ("cluster.secret_file", Both, RESTART, ""),
@@ -131,6 +131,7 @@ const NOTES: [(&str, ReadBy, &str, &str); 78] = [
     ("audit.keep", Both, RESTART, ""),
     ("audit.url", Both, RESTART, ""),
     ("auth.required", Both, RESTART, ""),
+    ("auth.optional", Both, RESTART, ""),
     ("auth.admin", Gateway, RESTART, ""),
     ("auth.admin_password_file", Gateway, RESTART, ""),
     ("auth.token_ttl_s", Gateway, RESTART, ""),

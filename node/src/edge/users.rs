@@ -20,8 +20,8 @@ const S3_TOKEN_HEADER: &str = "x-amz-security-token";
 
 impl Edge {
     /// Whether requests need a user.
-    pub(super) fn has_users(&self, state: &ClusterState) -> bool {
-        self.users.as_ref().is_some_and(|users| users.is_enforced(state))
+    pub(super) fn needs_user(&self, state: &ClusterState) -> bool {
+        self.users.as_ref().is_some_and(|users| users.is_closed(state))
     }
 
     /// The permissions of the sender. A request without a valid proof of its user is `Anonymous`; the route
@@ -59,8 +59,8 @@ impl Edge {
             }
             return token_access(users, token, &state);
         }
-        let Some(grant) = grant else { return Ok(Access::Anonymous) };
-        let Some(named) = self.granted_user(grant) else { return Ok(Access::Anonymous) };
+        let named = grant.and_then(|grant| Some((grant, self.granted_user(grant)?)));
+        let Some((grant, named)) = named else { return Ok(users.without_token()) };
         let user = users.granted(grant, &named, &state)?;
         Ok(user.map_or(Access::Anonymous, Access::User))
     }
@@ -86,7 +86,7 @@ impl Edge {
                 let known = users.known_grant(grant, &state)?;
                 Some(Access::User(known.access.clone()))
             }
-            (None, None) => Some(Access::Anonymous),
+            (None, None) => Some(users.without_token()),
         }
     }
 

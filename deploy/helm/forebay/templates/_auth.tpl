@@ -8,10 +8,13 @@
 {{/* Settings: dict "root" $ "role" "gateway" */}}
 {{- define "forebay.auth" -}}
 {{- $auth := .root.Values.auth -}}
-{{- if or $auth.admin $auth.required $auth.issuers }}
+{{- if or $auth.admin $auth.required $auth.optional $auth.issuers }}
 
 [auth]
 required = {{ $auth.required }}
+{{- if $auth.optional }}
+optional = true
+{{- end }}
 {{- if and $auth.admin (eq .role "gateway") }}
 admin = {{ toJson $auth.admin }}
 admin_password_file = "/run/secrets/admin/password"
