@@ -1,12 +1,15 @@
 //! Promotion: makes objects of files on this node, below the one folder that the configuration
 //! allows.
 //!
-//! Symbolic links are not followed, because they may point to any file.
+//! Symbolic links are not followed, because they may point to any file. Files are opened and removed
+//! from folder to folder below the root, because a folder may become a link after it was listed.
 
-use std::fs::OpenOptions;
+use std::ffi::OsStr;
+use std::io;
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
 use forebay_core::bucket::BucketInfo;
@@ -16,6 +19,7 @@ use forebay_core::v1::object::PromoteArgs;
 use forebay_core::{Error, ErrorCode, ObjectName, Result, placement};
 use forebay_node::lifecycle::Lifecycle;
 use futures::{StreamExt, TryStreamExt};
+use rustix::fs::{AtFlags, Mode, OFlags};
 use tokio::sync::mpsc;
 use tokio_util::io::ReaderStream;
 use walkdir::WalkDir;
@@ -54,6 +58,8 @@ struct Work {
 /// A source that was found.
 #[derive(Clone)]
 struct Files {
+    /// The folder of the configuration, without links.
+    root: PathBuf,
     source: PathBuf,
     is_folder: bool,
     recursive: bool,
@@ -153,8 +159,8 @@ impl Promotions {
             }
         }
         let file = {
-            let path = path.to_owned();
-            blocking(move || open(&path)).await?
+            let (root, path) = (work.files.root.clone(), path.to_owned());
+            blocking(move || open(&root, &path)).await?
         };
         // Removed since it was listed.
         let Some((file, len)) = file else { return Ok(None) };
@@ -170,14 +176,8 @@ impl Promotions {
         };
         let written = objects.deliver(&work.info, name.as_str(), delivery).await?;
         if written.is_some() && work.args.delete_source {
-            match tokio::fs::remove_file(path).await {
-                Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
-                    let shown = path.display();
-                    let text = format!("promote: {shown} is an object now but stays: {e}");
-                    return Err(Error::invalid(text));
-                }
-                _ => {}
-            }
+            let (root, path) = (work.files.root.clone(), path.to_owned());
+            blocking(move || remove(&root, &path)).await?;
         }
         Ok(written)
     }
@@ -205,7 +205,8 @@ impl Files {
         if !seen.is_dir() && !seen.is_file() {
             return Err(refuse("it is neither a file nor a folder".into()));
         }
-        Ok(Self { source: real, is_folder: seen.is_dir(), recursive: args.recursive })
+        let (is_folder, recursive) = (seen.is_dir(), args.recursive);
+        Ok(Self { root: real_root, source: real, is_folder, recursive })
     }
 
     /// All files, in the order of their names.
@@ -215,9 +216,7 @@ impl Files {
         walk.into_iter().filter_map(|entry| match entry {
             Ok(entry) if entry.file_type().is_file() => Some(Ok(entry.into_path())),
             Ok(_) => None,
-            Err(e) if e.io_error().is_some_and(|e| e.kind() == std::io::ErrorKind::NotFound) => {
-                None
-            }
+            Err(e) if e.io_error().is_some_and(|e| e.kind() == io::ErrorKind::NotFound) => None,
             Err(e) => Some(Err(Error::invalid(format!("promote: {e}")))),
         })
     }
@@ -256,19 +255,50 @@ impl Files {
     }
 }
 
+/// Opens the folder of a file below `root`, without following a link below `root`. Returns it and
+/// the name of the file in it.
+fn folder_of<'a>(root: &Path, path: &'a Path) -> io::Result<(OwnedFd, &'a OsStr)> {
+    let outside = || io::Error::from(io::ErrorKind::PermissionDenied);
+    let within = path.strip_prefix(root).map_err(|_| outside())?;
+    let name = within.file_name().ok_or_else(outside)?;
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let mut folder = rustix::fs::open(root, flags, Mode::empty())?;
+    for part in within.parent().into_iter().flat_map(Path::components) {
+        let Component::Normal(part) = part else { return Err(outside()) };
+        folder = rustix::fs::openat(&folder, part, flags | OFlags::NOFOLLOW, Mode::empty())?;
+    }
+    Ok((folder, name))
+}
+
 /// The file and its size; `None` when it is gone, or no longer a file.
-fn open(path: &Path) -> Result<Option<(std::fs::File, u64)>> {
-    let opened =
-        OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path);
+fn open(root: &Path, path: &Path) -> Result<Option<(std::fs::File, u64)>> {
+    let opened = folder_of(root, path).and_then(|(folder, name)| {
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        Ok(rustix::fs::openat(&folder, name, flags, Mode::empty())?)
+    });
     let cannot =
-        |e: std::io::Error| Error::invalid(format!("promote: cannot open {}: {e}", path.display()));
+        |e: io::Error| Error::invalid(format!("promote: cannot open {}: {e}", path.display()));
     let file = match opened {
-        Ok(file) => file,
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Ok(file) => std::fs::File::from(file),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(e) => return Err(cannot(e)),
     };
     let meta = file.metadata().map_err(cannot)?;
     Ok(meta.is_file().then_some((file, meta.len())))
+}
+
+/// Removes a file that became an object; it is no error if the file does not exist.
+fn remove(root: &Path, path: &Path) -> Result<()> {
+    let removed = folder_of(root, path)
+        .and_then(|(folder, name)| Ok(rustix::fs::unlinkat(&folder, name, AtFlags::empty())?));
+    match removed {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => {
+            let shown = path.display();
+            let text = format!("promote: {shown} is an object now but stays: {e}");
+            Err(Error::invalid(text))
+        }
+        _ => Ok(()),
+    }
 }
 
 async fn blocking<T: Send + 'static>(
@@ -327,6 +357,27 @@ mod tests {
         }
         let all = Files::find(root.path(), &args(root.path(), true)).unwrap();
         assert!(names(&all).is_empty());
-        assert!(open(&to_file).is_err(), "a link that took the place of a file");
+        let opened = open(root.path(), &to_file);
+        assert!(opened.is_err(), "a link that took the place of a file");
+    }
+
+    #[test]
+    fn a_folder_that_became_a_link_after_it_was_listed_is_not_followed() {
+        let (root, outside) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let folder = root.path().join("d/in");
+        std::fs::create_dir_all(&folder).unwrap();
+        std::fs::write(folder.join("f"), "mine").unwrap();
+        let secret = outside.path().join("in/f");
+        std::fs::create_dir(outside.path().join("in")).unwrap();
+        std::fs::write(&secret, "of another").unwrap();
+        let files = Files::find(root.path(), &args(&root.path().join("d"), true)).unwrap();
+        let listed: Vec<_> = files.walk().map(Result::unwrap).collect();
+        assert!(open(&files.root, &listed[0]).unwrap().is_some());
+        std::fs::rename(root.path().join("d"), root.path().join("moved")).unwrap();
+        std::os::unix::fs::symlink(outside.path(), root.path().join("d")).unwrap();
+        assert!(open(&files.root, &listed[0]).is_err());
+        assert!(remove(&files.root, &listed[0]).is_err());
+        assert!(secret.exists());
+        assert!(open(&files.root, &secret).is_err(), "not below the root");
     }
 }
