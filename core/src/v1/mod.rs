@@ -9,6 +9,7 @@ pub mod authn;
 pub mod batch;
 pub mod bucket;
 pub mod cluster;
+pub mod custom;
 pub mod download;
 pub mod dsort;
 pub mod error;

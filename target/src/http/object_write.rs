@@ -7,6 +7,7 @@ use axum::response::Response;
 use bytes::Bytes;
 use forebay_core::object::{SYSTEM_PREFIX, is_system_key};
 use forebay_core::routes::v1_objects as rules;
+use forebay_core::v1::custom::check_custom;
 use forebay_core::v1::headers as v1;
 use forebay_core::v1::object::CopyArgs;
 use forebay_core::v1::uploads::{self as actions, AppendQuery, MemberQuery, PartQuery};
@@ -108,13 +109,7 @@ pub(super) async fn patch(
         return Err(Error::invalid(format!("custom metadata \"{key}\" cannot be set"))
             .hint(format!("keys that begin with \"{SYSTEM_PREFIX}\" are the S3 front's own")));
     }
-    // Every pair is a header of answers.
-    let is_line = |text: &str| !text.chars().any(char::is_control);
-    if let Some((key, _)) = pairs.iter().find(|(key, value)| !is_line(key) || !is_line(value)) {
-        let key = key.escape_debug();
-        return Err(Error::invalid(format!("custom metadata \"{key}\" has control characters"))
-            .hint("encode texts of several lines, for example in base64"));
-    }
+    check_custom(&pairs)?;
     let replace = request.query.flag("set-new-custom");
     let name = request.name.as_str();
     match context.objects.set_custom(&request.info, name, pairs, replace).await {

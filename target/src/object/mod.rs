@@ -45,6 +45,7 @@ mod version_moves;
 mod versions;
 mod write_back;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
@@ -53,6 +54,7 @@ use forebay_core::bucket::BucketInfo;
 use forebay_core::bucket_access::BucketChange;
 use forebay_core::object::{ObjectMeta, is_system_key};
 use forebay_core::state::ClusterState;
+use forebay_core::v1::custom::check_custom;
 use forebay_core::{Error, ErrorCode, NodeId, Result};
 use forebay_node::bill::Bill;
 use forebay_node::clock::unix_s;
@@ -395,7 +397,7 @@ impl ObjectService {
         &self,
         info: &BucketInfo,
         name: &str,
-        pairs: std::collections::BTreeMap<String, String>,
+        pairs: BTreeMap<String, String>,
         replace: bool,
     ) -> Result<()> {
         info.check_access(BucketChange::Put)?;
@@ -404,6 +406,12 @@ impl ObjectService {
         self.may_write(info, name).await?;
         let record: Option<Record> = self.store().get(info.id, name).await?;
         let record = record.ok_or_else(|| self.missing(info, name))?;
+        let is_user = |key: &str| !is_system_key(key);
+        if pairs.keys().any(|key| is_user(key)) {
+            let kept = record.meta.custom.iter().filter(|_| !replace);
+            let all = kept.chain(&pairs).filter(|(key, _)| is_user(key));
+            check_custom(&all.map(|(key, value)| (key.clone(), value.clone())).collect())?;
+        }
         // Copies are compared by their stamps, so a change of metadata needs a new version, too.
         let stamp = info.has_copies().then(|| record.stamp().next(self.state().version));
         self.unsettle(info, name, None);
