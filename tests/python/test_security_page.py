@@ -1,0 +1,35 @@
+"""docs/security-tests.md: each row has its tests, and each test that it names exists."""
+
+from __future__ import annotations
+
+import re
+import sys
+
+import pytest
+from conftest import REPOSITORY
+
+sys.path.insert(0, str(REPOSITORY / "ci"))
+import check_house  # noqa: E402
+
+PAGE = (REPOSITORY / "docs/security-tests.md").read_text(encoding="utf-8")
+ROWS = [line for line in PAGE.splitlines() if re.match(r"\| [A-Z]", line)]
+GOALS = [f"S{n}" for n in range(1, 11)]
+
+
+def test_every_test_that_the_page_names_exists() -> None:
+    cited = check_house.CITED.findall(PAGE)
+    assert len(cited) > 100
+    files = {name for name, _ in cited}
+    known = {name: check_house.tests_in(REPOSITORY, name) for name in files}
+    assert sorted({f"{name}::{test}" for name, test in cited if test not in known[name]}) == []
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.split("|")[1].strip()[:40])
+def test_every_row_names_a_test(row: str) -> None:
+    cells = [cell.strip() for cell in row.strip("|").split("|")]
+    assert len(cells) == 4 and all(cells)
+    assert check_house.CITED.search(cells[3])
+
+
+def test_every_goal_has_one_row() -> None:
+    assert [row.split("|")[1].strip() for row in ROWS if re.match(r"\| S\d+ ", row)] == GOALS
