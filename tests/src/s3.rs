@@ -39,6 +39,7 @@ pub struct S3Request {
     body: Vec<u8>,
     at: u64,
     payload: Option<String>,
+    region: String,
 }
 
 /// Unix seconds.
@@ -57,6 +58,7 @@ pub fn request(method: &str, node: &str, what: &str) -> S3Request {
         body: Vec::new(),
         at: now(),
         payload: None,
+        region: "us-east-1".into(),
     }
 }
 
@@ -78,6 +80,27 @@ pub struct Signature {
 impl Signature {
     /// The body of `chunks`, each signed after the one before it, and an empty one.
     pub fn chunked(&self, chunks: &[&[u8]]) -> Vec<u8> {
+        self.chunks(chunks).0
+    }
+
+    /// The body of `chunks` and a signed trailer, `name:value`.
+    pub fn chunked_with_trailer(&self, chunks: &[&[u8]], trailer: &str) -> Vec<u8> {
+        let (mut body, before) = self.chunks(chunks);
+        // The trailer follows the line of the empty chunk.
+        body.truncate(body.len() - 2);
+        let text = format!(
+            "AWS4-HMAC-SHA256-TRAILER\n{}\n{}\n{before}\n{}",
+            self.time,
+            self.scope,
+            sha256(format!("{trailer}\n").as_bytes())
+        );
+        let signature = self.key.sign(&text);
+        body.extend(format!("{trailer}\r\nx-amz-trailer-signature:{signature}\r\n\r\n").bytes());
+        body
+    }
+
+    /// Signed chunks, and the signature of the last one.
+    fn chunks(&self, chunks: &[&[u8]]) -> (Vec<u8>, String) {
         let mut before = self.value.clone();
         let mut body = Vec::new();
         for chunk in chunks.iter().copied().chain([&b""[..]]) {
@@ -93,7 +116,7 @@ impl Signature {
             body.extend(chunk);
             body.extend(b"\r\n");
         }
-        body
+        (body, before)
     }
 }
 
@@ -127,6 +150,13 @@ impl S3Request {
     #[must_use]
     pub fn payload(mut self, word: &str) -> Self {
         self.payload = Some(word.into());
+        self
+    }
+
+    /// Signed for this region.
+    #[must_use]
+    pub fn region(mut self, region: &str) -> Self {
+        self.region = region.into();
         self
     }
 
@@ -170,7 +200,7 @@ impl S3Request {
     }
 
     fn scope(&self) -> String {
-        format!("{}/us-east-1/s3/aws4_request", &format_amz(self.at)[..8])
+        format!("{}/{}/s3/aws4_request", &format_amz(self.at)[..8], self.region)
     }
 
     fn signature(&self, user: User, signed: &[(String, String)], hash: &str) -> Signature {
@@ -187,11 +217,12 @@ impl S3Request {
         );
         let (time, scope) = (format_amz(self.at), self.scope());
         let text = format!("AWS4-HMAC-SHA256\n{time}\n{scope}\n{}", sha256(canonical.as_bytes()));
-        let key = SigningKey::derive(&SecretKey::new(user.secret), &time[..8], "us-east-1", "s3");
+        let key = SigningKey::derive(&SecretKey::new(user.secret), &time[..8], &self.region, "s3");
         Signature { value: key.sign(&text), time, scope, key }
     }
 
-    fn url(&self) -> String {
+    /// Its URL, with the query as it is now.
+    pub fn url(&self) -> String {
         let query = encoded(&self.query);
         let mark = if query.is_empty() { "" } else { "?" };
         format!("{}{}{mark}{query}", self.node, self.path)

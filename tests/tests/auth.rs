@@ -3,11 +3,14 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use forebay_tests::http::Answer;
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64;
+use forebay_tests::http::{self, Answer};
 use forebay_tests::s3::{User, request as s3_request};
 use forebay_tests::users::{PASSWORD, login, send, token_of};
 use forebay_tests::{Cluster, Options, Users, wait};
 use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
 
 const REVOKED_WITHIN: Duration = Duration::from_secs(2);
 
@@ -228,4 +231,108 @@ fn the_command_line_logs_in_and_manages_users() {
     assert_eq!(whoami(&cluster.endpoint, Some(token.trim())), None);
     assert_eq!(run(&["auth", "logout"]).1, 0);
     assert_eq!(run(&["auth", "user", "list"]).1, 5);
+}
+
+/// HMAC-SHA-256 as RFC 2104 defines it.
+fn hmac(key: &[u8], text: &[u8]) -> Vec<u8> {
+    let mut block = [0; 64];
+    let key = if key.len() > 64 { Sha256::digest(key).to_vec() } else { key.to_vec() };
+    block[..key.len()].copy_from_slice(&key);
+    let pad = |with: u8| block.map(|byte| byte ^ with);
+    let inner = Sha256::new().chain_update(pad(0x36)).chain_update(text).finalize();
+    Sha256::new().chain_update(pad(0x5c)).chain_update(inner).finalize().to_vec()
+}
+
+/// The public keys of a cluster.
+fn public_keys(endpoint: &str) -> Value {
+    let answer = http::get(&format!("{endpoint}/.well-known/jwks.json"));
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    answer.json()["keys"].clone()
+}
+
+#[test]
+fn no_node_accepts_a_token_with_another_algorithm_or_key_than_the_cluster_has() {
+    let cluster = cluster(1);
+    let root = token(&cluster, "root", PASSWORD);
+    let part = |json: &Value| BASE64.encode(json.to_string());
+    let parts: Vec<&str> = root.split('.').collect();
+    let header: Value = serde_json::from_slice(&BASE64.decode(parts[0]).unwrap()).unwrap();
+    let claims: Value = serde_json::from_slice(&BASE64.decode(parts[1]).unwrap()).unwrap();
+    let key = public_keys(&cluster.endpoint)[0].clone();
+    let kid = header["kid"].clone();
+    assert_eq!((&header["alg"], &key["kid"]), (&json!("EdDSA"), &kid));
+    let public = BASE64.decode(key["x"].as_str().unwrap()).unwrap();
+
+    let mut forged = Vec::new();
+    let with = |header: &Value, claims: &Value, signature: &str| {
+        format!("{}.{}.{signature}", part(header), part(claims))
+    };
+    for algorithm in ["none", "None", "NONE", ""] {
+        let header = json!({"alg": algorithm, "kid": kid});
+        forged.push((format!("alg {algorithm:?}"), with(&header, &claims, "")));
+        forged.push((format!("alg {algorithm:?}, signed"), with(&header, &claims, parts[2])));
+    }
+    let texts = [key["x"].as_str().unwrap().to_owned(), key.to_string(), String::new()];
+    let secrets = texts.iter().map(|text| text.as_bytes()).chain([public.as_slice()]);
+    for (n, secret) in secrets.enumerate() {
+        let signed = format!("{}.{}", part(&json!({"alg": "HS256", "kid": kid})), parts[1]);
+        let signature = BASE64.encode(hmac(secret, signed.as_bytes()));
+        forged.push((format!("HS256 with public key {n}"), format!("{signed}.{signature}")));
+    }
+    for kid in [
+        json!("/dev/null"),
+        json!("../../../../dev/null"),
+        json!("http://127.0.0.1:9/jwks.json"),
+        json!("' OR '1'='1"),
+        json!(""),
+        json!("x".repeat(10_000)),
+        json!([kid]),
+        json!({"kid": kid}),
+        Value::Null,
+    ] {
+        let signed = format!("{}.{}", part(&json!({"alg": "EdDSA", "kid": kid})), parts[1]);
+        forged.push((format!("kid {kid}"), format!("{signed}.{}", parts[2])));
+        let signed = format!("{}.{}", part(&json!({"alg": "HS256", "kid": kid})), parts[1]);
+        let signature = BASE64.encode(hmac(b"", signed.as_bytes()));
+        forged.push((format!("HS256, kid {kid}"), format!("{signed}.{signature}")));
+    }
+    for more in [
+        json!({"jwk": key}),
+        json!({"jku": "http://127.0.0.1:9/jwks.json"}),
+        json!({"x5u": "http://127.0.0.1:9/cert.pem"}),
+        json!({"crit": ["exp"], "exp": 0}),
+    ] {
+        let mut header = json!({"alg": "EdDSA", "kid": kid});
+        header.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        forged.push((format!("header with {more}"), with(&header, &claims, parts[2])));
+    }
+    let mut other = claims.clone();
+    other["sub"] = json!("admin");
+    forged.push(("other claims".to_owned(), with(&header, &other, parts[2])));
+    for node in cluster.gateways.iter().chain(&cluster.targets) {
+        let url = format!("{}/metrics", node.url);
+        assert_eq!(send("GET", &url, Some(&root), &Value::Null).status, 200, "{url}");
+        for (what, token) in &forged {
+            let answer = send("GET", &url, Some(token), &Value::Null);
+            assert_eq!(answer.status, 401, "{what} at {url}: {}", answer.text());
+        }
+    }
+}
+
+#[test]
+fn two_clusters_have_different_keys_and_neither_accepts_a_token_of_the_other() {
+    let start = || Users::start(Options { targets: 1, ..Options::default() });
+    let (one, other) = (start(), start());
+    let secret = |users: &Users| std::fs::read(users.cluster.dir().join("secret")).unwrap();
+    assert_ne!(secret(&one), secret(&other));
+    let (keys, others) = (public_keys(&one.cluster.endpoint), public_keys(&other.cluster.endpoint));
+    assert!(keys[0]["x"].is_string());
+    assert_ne!((&keys[0]["x"], &keys[0]["kid"]), (&others[0]["x"], &others[0]["kid"]));
+    assert_ne!(keys[0]["x"], others[0]["x"]);
+    let (key, another) = (one.key("root"), other.key("root"));
+    assert!(key.access != another.access && key.secret != another.secret);
+    for (users, foreign) in [(&one, &other), (&other, &one)] {
+        assert_eq!(whoami(&users.cluster.endpoint, Some(&users.root)).as_deref(), Some("root"));
+        assert_eq!(whoami(&users.cluster.endpoint, Some(&foreign.root)), None);
+    }
 }

@@ -141,6 +141,33 @@ fn settings_that_are_wrong_are_exit_code_2() {
 }
 
 #[test]
+fn a_node_without_a_secret_of_its_cluster_does_not_start() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = target_config(dir.path(), ports::free(1), "");
+    let text = std::fs::read_to_string(&config).unwrap();
+    let secret = text.lines().find(|line| line.starts_with("secret_file")).unwrap();
+    let file = dir.path().join("secret");
+    for role in ["target", "gateway"] {
+        for host in ["127.0.0.1:", "0.0.0.0:"] {
+            let refused = |setting: &str, content: &str, words: &[&str]| {
+                std::fs::write(&file, content).unwrap();
+                let text = text.replace(secret, setting).replace("127.0.0.1:", host);
+                std::fs::write(&config, text).unwrap();
+                let output = cluster::command([role, "--config", &config])
+                    .env("FOREBAY_LISTEN__INSECURE", "true")
+                    .output();
+                assert_refused(&output.unwrap(), 2, words);
+            };
+            refused("", "", &["cluster.secret_file is not set", "hint: "]);
+            refused("secret_file = \"\"", "", &["cluster.secret_file is not set"]);
+            refused(secret, "", &["shorter than 16"]);
+            refused(secret, "  \n\n", &["shorter than 16"]);
+            refused(secret, "fifteen-letters", &["shorter than 16"]);
+        }
+    }
+}
+
+#[test]
 fn version_says_what_it_is_to_people_and_to_programs() {
     let json = run(&["version", "-o", "json"]);
     assert_eq!(json.status.code(), Some(0));
@@ -199,6 +226,74 @@ async fn metadata_of_the_s3_front_is_not_set_over_v1() {
     assert_eq!(set.status, 400, "{}", set.text());
     assert!(set.message().contains("s3:tags"), "{}", set.message());
     assert!(client.head(&bucket, "x").await.unwrap().custom.is_empty());
+}
+
+/// Sets custom metadata of an object; returns the answer.
+fn set_custom(url: &str, value: serde_json::Value) -> http::Answer {
+    let set = http::request("PATCH", url);
+    set.json(&serde_json::json!({"action": "set-custom", "value": value})).follow()
+}
+
+/// The custom metadata of an object as HEAD returns it.
+fn custom_of(url: &str) -> Vec<String> {
+    let head = http::request("HEAD", url).follow();
+    assert_eq!(head.status, 200);
+    let lines = head.headers().filter(|(name, _)| *name == "ais-custom-md");
+    lines.map(|(_, value)| value.to_owned()).collect()
+}
+
+#[tokio::test]
+async fn metadata_with_symbols_stays_what_it_is_at_every_target() {
+    let cluster = cluster();
+    let client = cluster.client();
+    let bucket = native("symbols");
+    client.create_bucket(&bucket, None).await.unwrap();
+    let url = |object: &str| cluster.object_url("symbols", object);
+    for name in ["x", "beside"] {
+        client.put(&bucket, name, "bytes", None).await.unwrap();
+    }
+    let symbols = ["a=b", "a;b,c|d:e", "\\\"'`<>&%", "{}[]()$*?~^", "ünï", "=", "\u{1f600}"];
+    let value: serde_json::Map<_, _> =
+        symbols.iter().enumerate().map(|(n, text)| (format!("k;,|{n}"), (*text).into())).collect();
+    assert_eq!(set_custom(&url("x"), value.into()).status, 200);
+    let expected: Vec<_> =
+        symbols.iter().enumerate().map(|(n, text)| format!("k;,|{n}={text}")).collect();
+    assert_eq!(custom_of(&url("x")), expected);
+    assert!(custom_of(&url("beside")).is_empty());
+    for n in 0..8 {
+        let copy = format!("copy-{n}");
+        let to = format!("{}?object_to=ais/@%23/symbols/{copy}", url("x"));
+        let copied = http::request("PUT", &to).follow();
+        assert_eq!(copied.status, 200, "{}", copied.text());
+        assert_eq!(custom_of(&url(&copy)), expected, "{copy}");
+    }
+}
+
+#[tokio::test]
+async fn metadata_that_targets_cannot_send_to_each_other_is_refused() {
+    let cluster = cluster();
+    let client = cluster.client();
+    let bucket = native("large-metadata");
+    client.create_bucket(&bucket, None).await.unwrap();
+    client.put(&bucket, "x", "bytes", None).await.unwrap();
+    let url = cluster.object_url("large-metadata", "x");
+    let many: serde_json::Map<_, _> = (0..3000).map(|n| (format!("k{n}"), "v".into())).collect();
+    for value in [
+        serde_json::json!({"k": "right", "k=l": "wrong"}),
+        serde_json::json!({"": "v"}),
+        serde_json::json!({"k": "v".repeat(70_000)}),
+        serde_json::json!({"k".repeat(70_000): "v"}),
+        many.into(),
+    ] {
+        let set = set_custom(&url, value);
+        assert_eq!(set.status, 400, "{}", set.text());
+    }
+    // The limit counts what an object has already.
+    let half = "v".repeat(20_000);
+    assert_eq!(set_custom(&url, serde_json::json!({"a": half})).status, 200);
+    assert_eq!(set_custom(&url, serde_json::json!({"b": half})).status, 400);
+    let lines = custom_of(&url);
+    assert_eq!(lines, [format!("a={half}")]);
 }
 
 #[test]

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use forebay_tests::http::{self, Answer};
+use forebay_tests::s3::{self, OWNER};
 use forebay_tests::web::{Reply, Web};
 use forebay_tests::{Cluster, Options, Shared, cluster, ports};
 use serde_json::json;
@@ -198,4 +199,43 @@ fn a_node_that_other_machines_reach_attaches_disks_below_its_roots_alone() {
     }
     let attached = attach(&disk);
     assert!(attached.status.success(), "{}", String::from_utf8_lossy(&attached.stderr));
+}
+
+#[test]
+fn the_region_of_a_signature_names_no_host() {
+    let (foreign, reached) = counting(200);
+    let cloud = Web::start(|request| {
+        let own = request.headers["authorization"].contains("/eu-north-1/s3/");
+        // Not an MD5, which would be compared with the bytes.
+        let tag = "\"0123456789abcdef-2\"";
+        let reply = Reply::new(200, if own { "of the cloud" } else { "another region" });
+        let reply = reply.header("etag", tag);
+        reply.header("last-modified", "Thu, 01 Jan 2026 00:00:00 GMT")
+    });
+    let env = [
+        ("AWS_ACCESS_KEY_ID", "key"),
+        ("AWS_SECRET_ACCESS_KEY", "secret"),
+        ("AWS_REGION", "eu-north-1"),
+    ];
+    let env = env.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec();
+    let cluster = Cluster::start(Options { targets: 1, env, ..Options::default() });
+    let backend = json!({"type": "s3", "bucket": "far", "endpoint": cloud.url});
+    let url = format!("{}/v1/buckets/regions?dont_head_remote_bck=true", cluster.endpoint);
+    let made = http::request("POST", &url)
+        .json(&json!({"action": "create-bck", "value": {"backend": backend}}))
+        .send();
+    assert_eq!(made.status, 200, "{}", made.text());
+    let host = foreign.url.strip_prefix("http://").unwrap();
+    let regions = [host, "169.254.169.254", "us-east-1.evil.example", "a@evil.example", "x#"];
+    let nodes = [&cluster.endpoint, &cluster.targets[0].url];
+    for (n, region) in regions.into_iter().enumerate() {
+        for node in nodes {
+            let get = s3::request("GET", node, &format!("regions/{n}")).region(region);
+            let url = get.clone().presign(OWNER, 60);
+            for answer in [http::get(&url), get.send_as(OWNER)] {
+                assert_eq!(answer.text(), "of the cloud", "{region} at {node}: {}", answer.status);
+            }
+        }
+    }
+    assert_eq!(reached.load(Ordering::SeqCst), 0);
 }

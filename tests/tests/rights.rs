@@ -221,3 +221,48 @@ fn a_user_sees_only_the_buckets_of_its_bindings() {
         assert_eq!((answer.status, s3::code(&answer).as_str()), (403, "AccessDenied"), "{name}");
     }
 }
+
+#[test]
+fn a_key_or_a_token_never_has_more_rights_than_its_user() {
+    let world = world();
+    let users = &world.users;
+    let endpoint = &users.cluster.endpoint;
+    let made = format!("{endpoint}/v1/buckets/eves");
+    let made = send("POST", &made, Some(&users.root), &json!({"action": "create-bck"}));
+    assert_eq!(made.status, 200, "{}", made.text());
+    users.add("eve", &[]);
+    users.bind("eve", "writer", "ais://eves", "eve/");
+    let token = users.token("eve", 3600);
+    let auth = |method: &str, path: &str, body: Value| {
+        send(method, &format!("{endpoint}/api/v1/auth/{path}"), Some(&token), &body)
+    };
+    for other in ["root", "ann"] {
+        let key = auth("POST", "keys", json!({ "user": other }));
+        assert_eq!(key.status, 403, "a key of {other}: {}", key.text());
+        let signed = auth("POST", "tokens", json!({"user": other, "ttl_s": 60}));
+        assert_eq!(signed.status, 403, "a token of {other}: {}", signed.text());
+        let listed = auth("GET", &format!("keys?user={other}"), Value::Null);
+        assert!(!listed.text().contains(world.key.access), "{}", listed.text());
+    }
+    let removed = auth("DELETE", &format!("keys/{}", world.key.access), Value::Null);
+    assert_eq!(removed.status, 403, "{}", removed.text());
+    let wider = json!({"role": "admin", "buckets": "*", "prefix": ""});
+    assert_eq!(auth("PUT", "users/eve/bindings", wider).status, 403);
+
+    let own = auth("POST", "keys", json!({"user": ""}));
+    assert_eq!(own.status, 200, "{}", own.text());
+    let own = own.json();
+    let text = |name: &str| -> &'static str { own[name].as_str().unwrap().to_owned().leak() };
+    let key = User { access: text("access"), secret: text("secret") };
+    let put = |what: &str| s3::request("PUT", endpoint, what).body("x").send_as(key).status;
+    assert_eq!((put("eves/eve/k"), put("eves/k"), put("theirs/eve/k")), (200, 403, 403));
+    // The key and the token lose a right with their user.
+    let bound = json!({"role": "writer", "buckets": "ais://eves", "prefix": "eve/"});
+    users.auth("DELETE", "users/eve/bindings", &bound);
+    assert_eq!(put("eves/eve/k"), 403);
+    let path = format!("{endpoint}/v1/objects/eves/eve/k");
+    assert_eq!(send("GET", &path, Some(&token), &Value::Null).status, 403);
+    users.auth("DELETE", "users/eve", &Value::Null);
+    assert_eq!(put("eves/eve/k"), 403);
+    assert_eq!(send("GET", &path, Some(&token), &Value::Null).status, 401);
+}

@@ -9,6 +9,7 @@ use forebay_core::routes::{By, Row, Rule, Verb, Who, table};
 use forebay_core::sign::{ClusterSecret, NO_BODY, NODE_AUTH_HEADER, NodeKey, Signer, body_hash};
 use forebay_tests::cluster::{Cluster, NodeHandle};
 use forebay_tests::http::{self, Answer};
+use forebay_tests::users::PASSWORD;
 use forebay_tests::{Options, Users};
 use serde_json::{Value, json};
 
@@ -344,6 +345,49 @@ fn with_users_every_route_accepts_its_senders_and_no_others() {
             _ => Outcome::Denied,
         }
     });
+}
+
+#[test]
+fn no_answer_to_a_stranger_has_a_secret_or_a_value_of_the_environment() {
+    let planted =
+        ["planted-s3-key", "planted-of-aws", "planted-of-azure", "planted-in-environment"];
+    let keys = format!(r#"[{{access = "someone", secret = "{}"}}]"#, planted[0]);
+    let env = [
+        ("FOREBAY_S3__KEYS", keys.as_str()),
+        ("AWS_SECRET_ACCESS_KEY", planted[1]),
+        ("AZURE_STORAGE_KEY", planted[2]),
+        ("SOME_SETTING", planted[3]),
+    ];
+    let env = env.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec();
+    let users = Users::start(Options { gateways: 1, targets: 1, env, ..Options::default() });
+    let cluster = &users.cluster;
+    let secret = std::fs::read_to_string(cluster.dir().join("secret")).unwrap();
+    let folder = cluster.dir().display().to_string();
+    let hidden = [PASSWORD, secret.trim(), &users.root, &folder];
+    let hidden: Vec<&str> = planted.into_iter().chain(hidden).collect();
+    let anonymous = Sender { name: "anonymous", headers: &|_| Vec::new() };
+    let assert_hidden = |what: &str, answer: &Answer| {
+        for (name, value) in answer.headers().chain([("body", answer.text().as_str())]) {
+            let found = hidden.iter().find(|text| value.contains(**text));
+            assert!(found.is_none(), "{what}: {found:?} in {name}: {value}");
+        }
+    };
+    for row in table().flat_map(Rule::rows) {
+        let gateway = row.rule.is_of_gateways().then(|| &cluster.gateways[0]);
+        let target = row.rule.is_of_targets().then(|| &cluster.targets[0]);
+        for node in gateway.into_iter().chain(target) {
+            let message = Message::new(row, node, "anonymous");
+            assert_hidden(&message.path, &message.send(&anonymous));
+        }
+    }
+    for node in cluster.gateways.iter().chain(&cluster.targets) {
+        for path in ["/", "/env", "/debug/pprof/cmdline", "/minio/bootstrap/v1/verify", "/%00"] {
+            for method in ["GET", "POST"] {
+                let answer = http::request(method, &format!("{}{path}", node.url)).send();
+                assert_hidden(path, &answer);
+            }
+        }
+    }
 }
 
 #[test]

@@ -9,7 +9,7 @@ use forebay_tests::cluster::{Cluster, native};
 use forebay_tests::data::{assert_same, content};
 use forebay_tests::http;
 
-use super::archives::{Members, archive, gzip, tar};
+use super::archives::{FORMATS, Members, archive, gzip, tar};
 use super::{cluster, list};
 
 async fn bucket(cluster: &Cluster, name: &str) -> Bucket {
@@ -138,6 +138,30 @@ async fn names_that_climb_are_names_and_no_paths() {
     }
     let rows = list(&cluster, &own, "s.tar", 3).await;
     assert_eq!(rows.len(), 5, "{rows:?}");
+}
+
+#[tokio::test]
+async fn a_member_without_a_name_hides_no_other_and_is_not_the_shard() {
+    let cluster = cluster();
+    let own = bucket(&cluster, "nameless").await;
+    let members: Members = vec![("".into(), b"none".to_vec()), ("x".into(), b"named".to_vec())];
+    for format in FORMATS {
+        let shard = format!("s{format}");
+        let bytes = archive(format, &members);
+        cluster.client().put(&own, &shard, bytes.clone(), None).await.unwrap();
+        let url = cluster.object_url("nameless", &shard);
+        let got = http::request("GET", &format!("{url}?archpath=x")).follow();
+        assert_eq!((got.status, got.text().as_str()), (200, "named"), "{format}");
+        let got = http::request("GET", &url).follow();
+        assert!(got.body == bytes, "{format} itself");
+        let rows = list(&cluster, &own, &format!("{shard}/"), 10).await;
+        assert!(rows.iter().any(|(name, ..)| *name == format!("{shard}/x")), "{rows:?}");
+        assert!(rows.iter().all(|(name, ..)| name.starts_with(&format!("{shard}/"))), "{rows:?}");
+        // A new member needs a name.
+        let append = format!("{url}?archpath=%2F&archmime={format}&append_type=append");
+        let refused = http::request("PUT", &append).body("z").follow();
+        assert!((400..500).contains(&refused.status), "{format}: {}", refused.text());
+    }
 }
 
 #[tokio::test]
