@@ -344,7 +344,10 @@ impl Edge {
         }
         let found = cases.iter().find(|(claims, _)| trust.verify(&proof, claims));
         let Some((_, caller)) = found else {
-            tracing::warn!(sender = proof.sender, %method, path = uri.path(), "proof refused");
+            // A node without a state, which is about to join, has no keys of others.
+            if state.version > 0 {
+                tracing::warn!(sender = proof.sender, %method, path = uri.path(), "proof refused");
+            }
             return Err(not_a_node().into());
         };
         let node = NodeId::new(proof.sender).map_err(|_| not_a_node())?;

@@ -43,7 +43,7 @@ fn the_secret_of_the_cluster_opens_no_node_and_makes_no_redirects_and_grants() {
     // Proofs that were signed within a minute of the change still count, so these are of later.
     let thief = thief(cluster);
     wait::until("keys of nodes are required", Duration::from_secs(10), || {
-        call(&thief, target, "GET", "/internal/v1/jobs").status == 403
+        call(&thief, target, "GET", "/internal/v1/job").status == 403
     });
     assert_eq!(call(&thief, target, "GET", "/internal/v1/instance").status, 200);
     let path = "/v1/objects/b/o";

@@ -1,10 +1,11 @@
 //! Senders whose keys this node does not have yet: new members, which others learned of earlier.
 
 use axum::extract::Request;
-use axum::http::{HeaderValue, header};
+use axum::http::{HeaderValue, Method, header};
 use forebay_core::sign::{REDIRECT_PROOF, Trust};
 use forebay_core::state::ClusterState;
 use forebay_core::v1::query::Query;
+use forebay_core::{Error, ErrorCode};
 
 use super::{Edge, GRANT, NODE_AUTH};
 use crate::access::bearer;
@@ -40,14 +41,34 @@ impl Edge {
 
     fn unknown_redirect(&self, query: Option<&str>) -> Option<String> {
         let query = query.filter(|query| query.contains(REDIRECT_PROOF))?;
+        let raw =
+            query.split('&').find_map(|pair| pair.strip_prefix(REDIRECT_PROOF)?.strip_prefix('='));
+        // Without the cost of the whole query, where the client has left the proof as it is.
+        if let Some(proof) = raw
+            && !proof.contains('%')
+        {
+            return self.unknown(proof);
+        }
         let parsed = Query::parse(Some(query));
         parsed.get(REDIRECT_PROOF).and_then(|proof| self.unknown(proof))
     }
 
     fn unknown(&self, text: &str) -> Option<String> {
         let state = self.maps.load();
-        // Without a state, no key will come before the node joins.
-        let sender = self.trust(&state).unknown_sender(text)?;
-        (state.version > 0).then(|| sender.to_owned())
+        self.trust(&state).unknown_sender(text).map(str::to_owned)
+    }
+
+    /// The refusal of a request whose signer this node does not know, after it has waited for the key.
+    /// A client gets another grant then. `None`: other checks decide, as for a read without a proof.
+    pub(crate) fn refusal_of_unknown(&self, request: &Request) -> Option<Error> {
+        let sender = self.unknown_sender(request)?;
+        let is_read = matches!(*request.method(), Method::GET | Method::HEAD);
+        let is_of_node = request.headers().contains_key(&NODE_AUTH);
+        if self.maps.version() == 0 && (is_of_node || !is_read) {
+            return Some(Error::unavailable("this node has not joined yet").retry_after(1));
+        }
+        let text = format!("{sender} made the grant or redirect, and is no member of the cluster");
+        let refusal = Error::new(ErrorCode::AccessDenied, text).hint("fetch the map again");
+        (!is_read && !is_of_node).then_some(refusal)
     }
 }

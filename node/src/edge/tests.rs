@@ -231,3 +231,24 @@ fn headers_of_nodes_are_dropped_unless_a_node_sent_them() {
     left.sort_unstable();
     assert_eq!(left, theirs.map(|(name, _)| name));
 }
+
+#[test]
+fn a_write_by_a_gateway_that_is_unknown_is_refused_so_that_its_client_tries_again() {
+    let grant = "3~gateway-9~*~1~99999999999~*~AAAA";
+    let asked = |method, header| request(method, "/v1/objects/b/o", &[(header, grant)], "");
+    let without_state = Edge::new(&S3Config::default(), &identity(), &Maps::default());
+    for (edge, write, read, node) in [
+        (&edge(), Some(ErrorCode::AccessDenied), None, None),
+        (&without_state, Some(ErrorCode::Unavailable), None, Some(ErrorCode::Unavailable)),
+    ] {
+        let code = |request| edge.refusal_of_unknown(&request).map(|e| e.code);
+        assert_eq!(code(asked("PUT", GRANT_HEADER)), write);
+        assert_eq!(code(asked("GET", GRANT_HEADER)), read);
+        assert_eq!(code(asked("GET", NODE_AUTH_HEADER)), node);
+        assert_eq!(code(request("PUT", "/v1/objects/b/o", &[], "")), None);
+        assert_eq!(edge.unknown_sender(&asked("PUT", GRANT_HEADER)).as_deref(), Some("gateway-9"));
+        let redirected = format!("/v1/objects/b/o?x=1&fbs={}", grant.replace('~', "%7E"));
+        assert!(edge.unknown_sender(&request("PUT", &redirected, &[], "")).is_some());
+        assert_eq!(quick(edge, "/v1/objects/b/o", &[(GRANT_HEADER, grant)]), None);
+    }
+}

@@ -53,6 +53,9 @@ impl<H: Handler> Server<H> {
             }
             if let Some(sender) = self.edge.unknown_sender(&request) {
                 self.edge.maps().learn_key(&sender).await;
+                if let Some(refusal) = self.edge.refusal_of_unknown(&request) {
+                    return Failure(refusal).into_response();
+                }
             }
             let about = match self.edge.admit(&mut request) {
                 Ok(about) if says_format(&about, &request) => return reply::text(FORMAT),
