@@ -47,8 +47,7 @@ impl Client {
         let tls = config.tls(&endpoints)?;
         let transport = Transport::over(tls, config.connect_timeout, config.idle_timeout)
             .with_limit(config.deadline)
-            .with_contact(config.contact.clone())
-            .with_token(config.token.clone())
+            .of_client(config.contact.clone(), config.token.clone())
             .with_cloud_retry(config.cloud_retry.as_deref())?;
         let within = config.idle_timeout.min(config.deadline);
         let maps = Arc::new(MapCache::new(&transport, within, endpoints.clone()));

@@ -85,14 +85,10 @@ impl Transport {
         Self { timeouts: self.timeouts.with_limit(limit), ..self.clone() }
     }
 
-    /// The same pool, which records in `contact` whether it reached a cluster.
-    pub(crate) fn with_contact(self, contact: Contact) -> Self {
-        Self { contact, ..self }
-    }
-
-    /// The same pool, whose requests carry this token.
-    pub(crate) fn with_token(self, token: TokenSource) -> Self {
-        Self { token, ..self }
+    /// The same pool, whose requests carry this token, and which records in `contact` whether it
+    /// reached a cluster.
+    pub(crate) fn of_client(self, contact: Contact, token: TokenSource) -> Self {
+        Self { contact, token, ..self }
     }
 
     /// The same pool, whose requests carry these rules for retries to clouds.

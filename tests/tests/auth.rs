@@ -116,6 +116,9 @@ fn while_users_are_optional_only_requests_with_a_token_are_checked() {
     let bucket = |name: &str| format!("{endpoint}/v1/buckets/{name}");
     let make = json!({"action": "create-bck"});
     assert_eq!(send("POST", &bucket("open"), None, &make).status, 200, "as before");
+    let added = json!({"name": "eve", "roles": ["admin"]});
+    let url = format!("{endpoint}/api/v1/auth/users");
+    assert_eq!(send("POST", &url, None, &added).status, 401, "users are the administrator's");
     assert_eq!(send("POST", &bucket("more"), Some(&token), &make).status, 403, "a viewer");
     assert_eq!(send("POST", &bucket("more"), Some("a.b.c"), &make).status, 401, "no token of ours");
 }

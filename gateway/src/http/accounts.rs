@@ -1,12 +1,13 @@
 //! The native API for users, roles, keys and tokens, under `/api/v1/auth`.
 
+mod keys;
+
 use axum::extract::{Extension, Path, Request, State};
 use axum::http::{HeaderValue, header};
 use axum::response::Response;
 use forebay_core::access::{
-    AccessChange, CanIReply, KeyInfo, KeyReply, KeyRequest, LoginRequest, RevokeRequest, Right,
-    Rights, Role, RoleBinding, RoleDefinition, RoleInfo, Scope, TokenReply, TokenRequest, User,
-    UserInfo, UserRequest, WhoAmI, right_names,
+    AccessChange, CanIReply, LoginRequest, Right, Rights, Role, RoleBinding, RoleDefinition,
+    RoleInfo, Scope, TokenReply, User, UserInfo, UserRequest, WhoAmI, right_names,
 };
 use forebay_core::name::Bucket;
 use forebay_core::request::RequestContext;
@@ -49,11 +50,11 @@ pub(crate) fn routes() -> RouteSet<Auth> {
         .on(&rules::ADD_ROLE, add_role)
         .on(&rules::ROLE, role)
         .on(&rules::DELETE_ROLE, delete_role)
-        .on(&rules::KEYS, keys)
-        .on(&rules::CREATE_KEY, create_key)
-        .on(&rules::DELETE_KEY, delete_key)
-        .on(&rules::CREATE_TOKEN, create_token)
-        .on(&rules::REVOKE, revoke)
+        .on(&rules::KEYS, keys::keys)
+        .on(&rules::CREATE_KEY, keys::create_key)
+        .on(&rules::DELETE_KEY, keys::delete_key)
+        .on(&rules::CREATE_TOKEN, keys::create_token)
+        .on(&rules::REVOKE, keys::revoke)
 }
 
 type About = Extension<RequestContext>;
@@ -326,84 +327,4 @@ async fn delete_role(
     Path(name): Path<String>,
 ) -> Response {
     by_admin(&state, &about, "auth_delete_role", Ok(AccessChange::DeleteRole { name })).await
-}
-
-/// The keys of all users for an administrator, otherwise those of the sender.
-async fn keys(State(state): State<Auth>, Extension(about): About) -> Response {
-    let answer = || {
-        let own = match state.accounts.require_admin(&about) {
-            Ok(()) => None,
-            Err(_) => Some(state.accounts.user_of(&about)?),
-        };
-        let now = state.accounts.state();
-        let keys = now.access.keys.iter();
-        let keys = keys.filter(|(_, key)| own.is_none_or(|user| user == key.user));
-        let all: Vec<_> = keys
-            .map(|(access, key)| KeyInfo {
-                access: access.clone(),
-                user: key.user.clone(),
-                created_ns: key.created_ns,
-            })
-            .collect();
-        Ok(json(&all))
-    };
-    state.answered("auth_keys", answer())
-}
-
-async fn create_key(
-    State(state): State<Auth>,
-    Extension(about): About,
-    request: Request,
-) -> Response {
-    let result = async {
-        let KeyRequest { user } = message(request).await?;
-        let user = state.subject(&about, &user)?;
-        let (access, key) = state.accounts.create_key(&user).await?;
-        Ok(secret(json(&KeyReply { access, secret: key, user })))
-    };
-    state.answered("auth_create_key", result.await)
-}
-
-async fn delete_key(
-    State(state): State<Auth>,
-    Extension(about): About,
-    Path(access): Path<String>,
-) -> Response {
-    let result = async {
-        let now = state.accounts.state();
-        let owner = now.access.keys.get(&access).map(|key| key.user.as_str());
-        if owner.is_none() || owner != about.access().user() {
-            state.accounts.require_admin(&about)?;
-        }
-        state.accounts.change(AccessChange::DeleteKey { access: access.clone() }).await?;
-        Ok(done())
-    };
-    state.answered("auth_delete_key", result.await)
-}
-
-async fn create_token(
-    State(state): State<Auth>,
-    Extension(about): About,
-    request: Request,
-) -> Response {
-    let result = async {
-        let TokenRequest { user, ttl_s } = message(request).await?;
-        let user = state.subject(&about, &user)?;
-        Ok(token_reply(state.accounts.issue(&user, ttl_s).await?))
-    };
-    state.answered("auth_create_token", result.await)
-}
-
-async fn revoke(State(state): State<Auth>, Extension(about): About, request: Request) -> Response {
-    let result = async {
-        let RevokeRequest { token, user } = message(request).await?;
-        if token.is_empty() {
-            let name = state.subject(&about, &user)?;
-            state.accounts.change(AccessChange::RevokeUser { name }).await?;
-        } else {
-            state.accounts.revoke(&token).await?;
-        }
-        Ok(done())
-    };
-    state.answered("auth_revoke", result.await)
 }
