@@ -87,19 +87,20 @@ pub(crate) fn remove_token(dir: &Path) -> Result<(), Stopped> {
 struct Gateway<'a> {
     tls: &'a TlsClient,
     url: &'a str,
-    headers: String,
+    /// Of [`probe::proofs`].
+    proofs: Vec<String>,
 }
 
 impl Gateway<'_> {
     async fn call(&self, line: &str, message: &impl Serialize) -> io::Result<(u16, Vec<u8>)> {
         let body = serde_json::to_vec(message)?;
-        let answer = probe::send(self.tls, self.url, line, &self.headers, &body).await?;
+        let answer = probe::send_proven(self.tls, self.url, line, &self.proofs, &body).await?;
         Ok((answer.status, answer.body))
     }
 
     async fn users(&self) -> io::Result<Vec<UserInfo>> {
         let line = "GET /api/v1/auth/users";
-        let answer = probe::send(self.tls, self.url, line, &self.headers, b"").await?;
+        let answer = probe::send_proven(self.tls, self.url, line, &self.proofs, b"").await?;
         match answer.status {
             200 => Ok(serde_json::from_slice(&answer.body)?),
             status => Err(refused(line, status, &answer.body)),
@@ -216,11 +217,12 @@ fn gateway_of<'a>(
     url: &'a str,
     own: OwnNode<'_>,
 ) -> Result<Gateway<'a>, Stopped> {
-    let headers = probe::authorization(own).ok_or_else(|| {
+    let proofs = probe::proofs(own);
+    if proofs.is_empty() {
         let text = format!("cannot read the cluster's secret in {}", own.secret.display());
-        Stopped::new(exit::FAILED, Error::internal(text))
-    })?;
-    Ok(Gateway { tls, url, headers })
+        return Err(Stopped::new(exit::FAILED, Error::internal(text)));
+    }
+    Ok(Gateway { tls, url, proofs })
 }
 
 /// Tries until it succeeds or the time has passed.

@@ -73,23 +73,45 @@ pub(crate) struct OwnNode<'a> {
 /// that the command runs the cluster. Without one, a cluster with users refuses the request, and the
 /// result is empty.
 pub(crate) async fn alive(tls: &TlsClient, url: &str, node: Option<OwnNode<'_>>) -> Vec<Node> {
-    let headers = node.and_then(authorization).unwrap_or_default();
-    let asked = send(tls, url, "GET /api/v1/map", &headers, b"").await;
+    let proofs = node.map_or_else(|| vec![String::new()], proofs);
+    let asked = send_proven(tls, url, "GET /api/v1/map", &proofs, b"").await;
     let Ok(Answer { status: 200, body, .. }) = asked else { return Vec::new() };
     let Ok(map) = serde_json::from_slice::<MapReply>(&body) else { return Vec::new() };
     map.state.nodes.into_values().filter(|node| node.alive).collect()
 }
 
-/// The header by which the command proves that it runs the cluster of this node, with its line end.
-pub(crate) fn authorization(node: OwnNode<'_>) -> Option<String> {
-    let secret = ClusterSecret::new(&std::fs::read_to_string(node.secret).ok()?).ok()?;
-    let signer = Signer::new(secret, NodeId::new(node.id).ok()?, 1);
-    let signer = match node_key::load(node.dir).ok()? {
-        Some(key) => signer.with_key(key).as_member(),
-        None => signer,
+/// [`send`] with the first of these headers that the node accepts.
+pub(crate) async fn send_proven(
+    tls: &TlsClient,
+    url: &str,
+    line: &str,
+    proofs: &[String],
+    body: &[u8],
+) -> io::Result<Answer> {
+    let mut answer = Err(io::Error::other("the command has no proof that it runs the cluster"));
+    for proof in proofs {
+        answer = send(tls, url, line, proof, body).await;
+        if !answer.as_ref().is_ok_and(|answer| matches!(answer.status, 401 | 403)) {
+            break;
+        }
+    }
+    answer
+}
+
+/// The headers by which the command proves that it runs the cluster of this node, each with its line
+/// end: by the cluster's secret, which counts while the nodes have no keys, and by the node's key.
+pub(crate) fn proofs(node: OwnNode<'_>) -> Vec<String> {
+    let signer = || {
+        let secret = ClusterSecret::new(&std::fs::read_to_string(node.secret).ok()?).ok()?;
+        Some(Signer::new(secret, NodeId::new(node.id).ok()?, 1))
     };
-    let token = signer.user_grant(&GrantUser::node(), unix_s());
-    Some(format!("authorization: Bearer {token}\r\n"))
+    let key = node_key::load(node.dir).ok().flatten();
+    let by_key = key.and_then(|key| Some(signer()?.with_key(key).as_member()));
+    let header = |signer: Signer| {
+        let token = signer.user_grant(&GrantUser::node(), unix_s());
+        format!("authorization: Bearer {token}\r\n")
+    };
+    [signer(), by_key].into_iter().flatten().map(header).collect()
 }
 
 fn parse(answer: &[u8]) -> Option<Answer> {
