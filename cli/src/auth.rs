@@ -23,8 +23,10 @@ pub(crate) enum AuthCommand {
   forebay auth login ann --password-file p")]
     Login(login::LoginArgs),
     /// Revoke the token of the login, and remove it
+    #[command(after_help = "Example:\n  forebay auth logout")]
     Logout,
     /// Show the user of the token, and what it may do
+    #[command(after_help = "Example:\n  forebay auth whoami -o json")]
     Whoami,
     /// Check whether the user of the token has a right; exits with 5 if not
     #[command(after_help = "Example:\n  forebay auth can-i put-object ais://runs/ann/x")]
@@ -52,12 +54,16 @@ pub(crate) enum UserCommand {
   forebay auth user add k8s:system:serviceaccount:train:default --role reader")]
     Add(UserArgs),
     /// List users
+    #[command(after_help = "Example:\n  forebay auth user list")]
     List,
     /// Show one user
+    #[command(after_help = "Example:\n  forebay auth user show ann")]
     Show(NameArgs),
     /// Change roles or the password
+    #[command(after_help = "Example:\n  forebay auth user set ann --role writer")]
     Set(UserArgs),
     /// Remove a user with all keys
+    #[command(after_help = "Example:\n  forebay auth user remove ann --yes")]
     Remove(NameArgs),
 }
 
@@ -83,10 +89,13 @@ pub(crate) struct UserArgs {
 #[derive(Debug, Subcommand)]
 pub(crate) enum KeyCommand {
     /// Create a key and print its secret, which cannot be shown again
+    #[command(after_help = "Example:\n  forebay auth key create --user ann")]
     Create(OwnerArgs),
     /// List keys
+    #[command(after_help = "Example:\n  forebay auth key list")]
     List,
     /// Remove a key
+    #[command(after_help = "Example:\n  forebay auth key remove FB0123456789")]
     Remove {
         /// The access key
         #[arg(value_name = "ACCESS_KEY")]
@@ -113,6 +122,9 @@ pub(crate) enum TokenCommand {
         ttl: Option<String>,
     },
     /// Revoke one token, or all of a user
+    #[command(after_help = "Examples:
+  forebay auth token revoke token
+  forebay auth token revoke --user ann")]
     Revoke {
         /// File with the token, or - for standard input
         #[arg(value_name = "FILE", required_unless_present = "user")]

@@ -17,16 +17,22 @@ pub(crate) enum RoleCommand {
   forebay auth role add loader --right get-object --right list-objects")]
     Add(AddArgs),
     /// List roles
+    #[command(after_help = "Example:\n  forebay auth role list")]
     List,
     /// Show one role
+    #[command(after_help = "Example:\n  forebay auth role show loader")]
     Show(NameArgs),
     /// Remove a role, also from all users
+    #[command(after_help = "Example:\n  forebay auth role remove loader --yes")]
     Remove(NameArgs),
     /// Give a user a role on some buckets
     #[command(after_help = "Example:
   forebay auth role bind writer ann --bucket 'ais://team-*' --prefix ann/")]
     Bind(BindArgs),
     /// Take a bound role from a user
+    #[command(
+        after_help = "Example:\n  forebay auth role unbind writer ann --bucket 'ais://team-*'"
+    )]
     Unbind(BindArgs),
 }
 

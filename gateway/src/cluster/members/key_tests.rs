@@ -77,8 +77,9 @@ async fn a_node_without_a_key_cannot_join_where_all_have_keys() {
 async fn keys_are_recorded_when_the_last_member_can_read_them() {
     let w = world_with_users().await;
     let other = NodeId::new("target-02").unwrap();
-    let earlier =
-        JoinRequest { id: other.clone(), url: "http://nowhere.invalid:3".into(), ..join() };
+    let url = "http://nowhere.invalid:3".to_owned();
+    // It reads users, but no keys.
+    let earlier = JoinRequest { id: other.clone(), url, state_format: 1, ..join() };
     w.members.join(earlier.clone()).await.unwrap();
     w.members.join(keyed(1)).await.unwrap();
     assert!(w.state().node_keys.is_untouched(), "a member reads the earlier format");

@@ -35,7 +35,7 @@ fn refusal(path: &Path) -> Error {
 #[test]
 fn other_formats_are_refused_with_what_to_do() {
     let dir = tempfile::tempdir().unwrap();
-    for format in [1, FORMAT + 1] {
+    for format in [1, FORMAT_WITH_USERS + 1] {
         let path = dir.path().join(format!("{format}.redb"));
         drop(MetaFile::open(&path).unwrap());
         tamper(&path, |tx| {
