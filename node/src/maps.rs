@@ -97,9 +97,11 @@ impl Maps {
     /// Waits a moment for a state with the key of this node, which signed a request.
     pub(crate) async fn learn_key(&self, sender: &str) {
         let mut seen = self.subscribe();
-        let now = self.0.clock.now_ms();
+        // 0 stands for never.
+        let now = self.0.clock.now_ms() + 1;
+        let last = self.0.refreshed.swap(now, Ordering::Relaxed);
         // Anybody can name a sender that does not exist.
-        if now.saturating_sub(self.0.refreshed.swap(now, Ordering::Relaxed)) >= REFRESH_PAUSE_MS {
+        if last == 0 || now.saturating_sub(last) >= REFRESH_PAUSE_MS {
             self.0.refresh.notify_one();
         }
         let known = seen.wait_for(|_| self.load().node_keys.get(sender).is_some());
