@@ -141,6 +141,7 @@ def test_the_chart_has_no_password_of_its_own() -> None:
         "existingSecret": "",
         "secretKey": "password",
         "required": False,
+        "optional": False,
         "issuers": [],
     }
 
