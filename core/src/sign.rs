@@ -160,29 +160,6 @@ impl ClusterSecret {
         hex::decode(tag).is_ok_and(|tag| self.mac(claims).verify_slice(&tag).is_ok())
     }
 
-    /// [`Trust::verify_redirect`] where no node has a key.
-    pub fn verify_redirect<'a>(
-        &self,
-        method: &str,
-        path: &str,
-        query: &str,
-        text: &'a str,
-        me: &str,
-        now: u64,
-    ) -> Held<'a> {
-        Trust::by_secret(self).verify_redirect(method, path, query, text, me, now)
-    }
-
-    /// [`Trust::verify_grant`] where no node has a key.
-    pub fn verify_grant<'a>(&self, grant: &'a str, now: u64) -> Held<'a> {
-        Trust::by_secret(self).verify_grant(grant, now)
-    }
-
-    /// [`Trust::verify_user_grant`] where no node has a key.
-    pub fn verify_user_grant(&self, grant: &str, now: u64) -> Option<GrantUser> {
-        Trust::by_secret(self).verify_user_grant(grant, now)
-    }
-
     /// A grant for direct access to targets, valid for [`GRANT_TTL_S`].
     #[cfg(test)]
     fn grant(&self, sender: &str, nonce: u64, now: u64) -> String {
@@ -220,23 +197,6 @@ impl ClusterSecret {
 
     fn prove_first(&self, purpose: &str, parts: &[&str], expiry: u64) -> String {
         hex::encode(self.mac_first(purpose, parts, expiry).finalize().into_bytes())
-    }
-
-    /// [`Trust::verify_first_redirect`] where no node has a key.
-    pub fn verify_first_redirect(
-        &self,
-        method: &str,
-        path: &str,
-        expiry: &str,
-        tag: &str,
-        now: u64,
-    ) -> bool {
-        Trust::by_secret(self).verify_first_redirect(method, path, expiry, tag, now)
-    }
-
-    /// [`Trust::verify_first_node`] where no node has a key.
-    pub fn verify_first_node(&self, method: &str, target: &str, value: &str, now: u64) -> bool {
-        Trust::by_secret(self).verify_first_node(method, target, value, now)
     }
 }
 

@@ -24,7 +24,7 @@ use forebay_core::intra::{
 };
 use forebay_core::list_page::Detail;
 use forebay_core::object::{ListEntry, ObjectMeta, RowKind};
-use forebay_core::sign::{ClusterSecret, Held};
+use forebay_core::sign::{ClusterSecret, Held, Trust};
 use forebay_core::state::{ClusterState, Command, Leaving, Role};
 use forebay_core::{Bucket, Error, ErrorCode, NodeId, ObjectName, Provider};
 use serde::Serialize;
@@ -274,12 +274,34 @@ fn nodes_and_clients_know_each_other_by_the_signatures_of_the_first_version() {
     };
     let (expiry, tag) = redirect.split_once("&fbs=").unwrap();
     let expiry = expiry.strip_prefix("fbx=").unwrap();
-    assert!(secret.verify_first_redirect("GET", "/v1/objects/train/a", expiry, tag, NOW_S));
-    assert!(!secret.verify_first_redirect("PUT", "/v1/objects/train/a", expiry, tag, NOW_S));
-    assert!(secret.verify_first_node("POST", "/internal/v1/join", node, NOW_S));
-    assert!(!secret.verify_first_node("POST", "/internal/v1/leave", node, NOW_S));
-    assert!(!secret.verify_first_node("POST", "/internal/v1/join", node, NOW_S + 301));
-    assert_eq!(secret.verify_grant(grant, NOW_S + 1), Held::Yes);
+    assert!(Trust::by_secret(&secret).verify_first_redirect(
+        "GET",
+        "/v1/objects/train/a",
+        expiry,
+        tag,
+        NOW_S
+    ));
+    assert!(!Trust::by_secret(&secret).verify_first_redirect(
+        "PUT",
+        "/v1/objects/train/a",
+        expiry,
+        tag,
+        NOW_S
+    ));
+    assert!(Trust::by_secret(&secret).verify_first_node("POST", "/internal/v1/join", node, NOW_S));
+    assert!(!Trust::by_secret(&secret).verify_first_node(
+        "POST",
+        "/internal/v1/leave",
+        node,
+        NOW_S
+    ));
+    assert!(!Trust::by_secret(&secret).verify_first_node(
+        "POST",
+        "/internal/v1/join",
+        node,
+        NOW_S + 301
+    ));
+    assert_eq!(Trust::by_secret(&secret).verify_grant(grant, NOW_S + 1), Held::Yes);
 }
 
 #[test]

@@ -70,20 +70,20 @@ fn fields_do_not_run_into_each_other() {
 fn grants_hold_for_an_hour_at_every_target() {
     let secret = secret();
     let grant = secret.grant("gateway-1", 3, 5);
-    assert_eq!(secret.verify_grant(&grant, 5 + GRANT_TTL_S), Held::Yes);
+    assert_eq!(Trust::by_secret(&secret).verify_grant(&grant, 5 + GRANT_TTL_S), Held::Yes);
     let late = Held::Late { signer: "gateway-1", signed_s: 5 };
-    assert_eq!(secret.verify_grant(&grant, 6 + GRANT_TTL_S), late);
+    assert_eq!(Trust::by_secret(&secret).verify_grant(&grant, 6 + GRANT_TTL_S), late);
     let other = ClusterSecret::new("fedcba9876543210").unwrap();
     for now in [5, 6 + GRANT_TTL_S] {
-        assert_eq!(other.verify_grant(&grant, now), Held::No, "at {now}");
+        assert_eq!(Trust::by_secret(&other).verify_grant(&grant, now), Held::No, "at {now}");
     }
     let forged = grant.replace("3605", "3606");
-    assert_eq!(secret.verify_grant(&forged, 5), Held::No);
-    assert_eq!(secret.verify_grant(&forged, 4000), Held::No);
-    assert_eq!(secret.verify_grant(&grant, 5), Held::Yes);
+    assert_eq!(Trust::by_secret(&secret).verify_grant(&forged, 5), Held::No);
+    assert_eq!(Trust::by_secret(&secret).verify_grant(&forged, 4000), Held::No);
+    assert_eq!(Trust::by_secret(&secret).verify_grant(&grant, 5), Held::Yes);
     for now in [9, 400] {
         assert_eq!(
-            secret.verify_grant(&secret.prove(&call()), now),
+            Trust::by_secret(&secret).verify_grant(&secret.prove(&call()), now),
             Held::No,
             "a call is no grant"
         );
@@ -114,7 +114,7 @@ fn a_redirect_holds_at_one_node_for_half_a_minute() {
     let proof = proof.strip_prefix("fbs=").unwrap();
     assert!(!proof.contains("http"), "{proof}");
     let holds = |method, path, query, me, now| {
-        secret().verify_redirect(method, path, query, proof, me, now)
+        Trust::by_secret(&secret()).verify_redirect(method, path, query, proof, me, now)
     };
     assert_eq!(holds("PUT", path, query, "http://t:1", 130), Held::Yes);
     let late = Held::Late { signer: "gateway-1", signed_s: 100 };
@@ -135,15 +135,24 @@ fn a_node_that_reads_the_first_format_gets_it() {
     signer.note_format(old, true, 100);
     signer.note_format(new, false, 100);
     let call = signer.node_call("POST", path, NO_BODY, old, 100);
-    assert!(secret().verify_first_node("POST", path, &call, 100));
+    assert!(Trust::by_secret(&secret()).verify_first_node("POST", path, &call, 100));
     let relay = signer.s3_relay("GET", path, "", old, 100);
-    assert!(secret().verify_first_node("GET", path, &relay, 100));
+    assert!(Trust::by_secret(&secret()).verify_first_node("GET", path, &relay, 100));
     let redirect = signer.redirect("PUT", "/v1/objects/b/a%20b", "x=1", old, 100).unwrap();
     let (expiry, tag) = redirect.split_once("&fbs=").unwrap();
     let expiry = expiry.strip_prefix("fbx=").unwrap();
-    assert!(secret().verify_first_redirect("PUT", "/v1/objects/b/a b", expiry, tag, 100));
+    assert!(Trust::by_secret(&secret()).verify_first_redirect(
+        "PUT",
+        "/v1/objects/b/a b",
+        expiry,
+        tag,
+        100
+    ));
     let grant = signer.grant(100);
-    assert!(Proof::parse(&grant).is_none() && secret().verify_grant(&grant, 100) == Held::Yes);
+    assert!(
+        Proof::parse(&grant).is_none()
+            && Trust::by_secret(&secret()).verify_grant(&grant, 100) == Held::Yes
+    );
     assert!(Proof::parse(&signer.node_call("POST", path, NO_BODY, new, 100)).is_some());
     // Asked again after a while, as it may have been upgraded.
     assert!(!signer.should_ask_format(old, 109) && signer.should_ask_format(old, 110));

@@ -25,7 +25,8 @@ impl<'a> Trust<'a> {
         Self { secret: me.secret(), me: Some(me), keys }
     }
 
-    pub(super) fn by_secret(secret: &'a ClusterSecret) -> Self {
+    /// Accepts what the cluster's secret proves: no node has a key.
+    pub fn by_secret(secret: &'a ClusterSecret) -> Self {
         Self { secret, me: None, keys: &NO_NODE_KEYS }
     }
 

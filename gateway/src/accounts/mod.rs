@@ -211,3 +211,8 @@ impl Accounts {
 pub(crate) fn no_user(name: &str) -> Error {
     Error::new(ErrorCode::AccountNotFound, format!("user \"{name}\" does not exist"))
 }
+
+/// The error for a role that does not exist.
+pub(crate) fn no_role(name: &str) -> Error {
+    Error::new(ErrorCode::AccountNotFound, format!("role \"{name}\" does not exist"))
+}

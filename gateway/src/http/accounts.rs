@@ -21,7 +21,7 @@ use forebay_node::routing::{GuardedRouter, RouteSet};
 
 use super::authn::message;
 use super::{counted, done};
-use crate::accounts::{Accounts, no_user};
+use crate::accounts::{Accounts, no_role, no_user};
 
 #[derive(Clone)]
 pub(crate) struct Auth {
@@ -288,11 +288,7 @@ async fn role(
 ) -> Response {
     let answer = || {
         state.accounts.require_admin(&about)?;
-        let missing = || {
-            let code = forebay_core::ErrorCode::AccountNotFound;
-            Error::new(code, format!("role \"{name}\" does not exist"))
-        };
-        Ok(json(&role_info(&state.accounts, &name).ok_or_else(missing)?))
+        Ok(json(&role_info(&state.accounts, &name).ok_or_else(|| no_role(&name))?))
     };
     state.answered("auth_role", answer())
 }

@@ -20,7 +20,7 @@ use serde::de::DeserializeOwned;
 use serde_json::json;
 
 use super::{counted, done, read_body};
-use crate::accounts::{Accounts, no_user};
+use crate::accounts::{Accounts, no_role, no_user};
 
 /// Largest body of these requests.
 const MAX_MESSAGE: usize = 256 << 10;
@@ -204,8 +204,7 @@ async fn role(
             Method::GET => {
                 let now = accounts.state();
                 let role = RoleMessage::of(&now.access, &name, &now.cluster_id);
-                let missing = format!("role \"{name}\" does not exist");
-                Ok(json(&role.ok_or_else(|| Error::new(ErrorCode::AccountNotFound, missing))?))
+                Ok(json(&role.ok_or_else(|| no_role(&name))?))
             }
             Method::PUT => {
                 let role: RoleMessage = message(request).await?;

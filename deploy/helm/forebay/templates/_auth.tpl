@@ -30,7 +30,7 @@ url = {{ toJson . }}
 {{- if .issuer }}
 issuer = {{ toJson .issuer }}
 {{- else if and .kubernetes (not .url) }}
-# What kubeadm configures; `kubectl get --raw /.well-known/openid-configuration` has the name.
+# The name that kubeadm configures. `kubectl get --raw /.well-known/openid-configuration` has the name.
 issuer = {{ toJson (printf "https://kubernetes.default.svc.%s" $.root.Values.clusterDomain) }}
 {{- end }}
 {{- with .audience }}
