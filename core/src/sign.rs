@@ -5,7 +5,7 @@
 //!
 //! A proof is made with the sender's own key, with a key that only sender and receiver have
 //! ([`NodeKey`]), or with the secret of the cluster, which then proves no more than that: [`Signer`]
-//! chooses, and [`Trust`] decides what counts.
+//! chooses, and [`Trust`] decides what counts. A target may have a join token instead of the secret.
 
 mod claims;
 mod grant_user;
@@ -46,17 +46,23 @@ pub const GRANT_TTL_S: u64 = 3600;
 /// Lifetime of a node's proof of one request, seconds (clocks of nodes may differ by this much).
 pub const NODE_AUTH_TTL_S: u64 = 300;
 
-/// Paths whose requests are proven by the cluster's secret: the sender or the receiver may not have
-/// the other one's key yet.
-const BEFORE_KEYS: [&str; 3] = ["/internal/v1/join", "/internal/v1/instance", "/internal/v1/raft/"];
+/// Path at which a node joins.
+pub const JOIN_PATH: &str = "/internal/v1/join";
+/// Path at which a node reports the id of its process as a JSON number.
+pub const INSTANCE_PATH: &str = "/internal/v1/instance";
+/// [`INSTANCE_PATH`], asked with the key that sender and receiver agree on.
+pub const INSTANCE_BY_KEY: &str = "/internal/v1/instance?by=key";
+const RAFT_PATHS: &str = "/internal/v1/raft/";
 
-/// Whether requests for this path are proven by the cluster's secret.
+/// Whether requests for this target are proven by the cluster's secret: the sender or the receiver
+/// may not have the other one's key yet.
 fn is_before_keys(target: &str) -> bool {
-    let path = target.split('?').next().unwrap_or(target);
-    BEFORE_KEYS.iter().any(|known| match known.ends_with('/') {
-        true => path.starts_with(known),
-        false => path == *known,
-    })
+    is_join(target) || target == INSTANCE_PATH || target.starts_with(RAFT_PATHS)
+}
+
+/// Whether this is the target, with or without a query, of a join.
+pub fn is_join(target: &str) -> bool {
+    target.split('?').next() == Some(JOIN_PATH)
 }
 
 /// Path at which a node reports which format of proofs it reads; nodes of the first version do not

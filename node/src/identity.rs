@@ -1,5 +1,7 @@
 //! The identity of this node.
 
+use std::path::Path;
+use std::sync::Arc;
 use std::time::Instant;
 
 use forebay_core::config::NodeConfig;
@@ -7,7 +9,9 @@ use forebay_core::sign::{ClusterSecret, Signer};
 use forebay_core::state::Role;
 use forebay_core::{Error, NodeId, Result};
 
+use crate::access::Sealer;
 use crate::node_key;
+use crate::token_join::TokenJoin;
 
 /// A node's id, addresses and keys; cheap to clone.
 #[derive(Clone, Debug)]
@@ -27,25 +31,35 @@ pub struct Identity {
     pub empty: bool,
     /// Base URL for HTTPS; empty if this node serves plain HTTP only.
     pub https: String,
+    /// Opens secrets of the cluster's state.
+    pub sealer: Arc<Sealer>,
+    /// How a target without the cluster's secret joins.
+    pub token_join: Option<Arc<TokenJoin>>,
 }
 
 impl Identity {
-    /// Reads the id and the cluster's secret that the configuration names, and the node's own key,
-    /// which is made at the first start.
+    /// Reads the id and the cluster's secret or the join token that the configuration names, and the
+    /// node's own key, which is made at the first start.
     pub fn load(config: &NodeConfig, role: Role) -> Result<Self> {
-        let path = &config.cluster.secret_file;
-        if path.is_empty() {
-            return Err(Error::invalid("cluster.secret_file is not set")
-                .hint("every node of a cluster needs the same secret file"));
-        }
-        let text = std::fs::read_to_string(path)
-            .map_err(|e| Error::invalid(format!("cannot read the secret file {path}: {e}")))?;
+        let secret = secret(config, role)?;
         let (url, https) = urls(config);
         let id = NodeId::new(&config.node.id)?;
-        let key = node_key::load_or_make(&config.node.dir)?;
-        let secret = ClusterSecret::new(&text)?;
-        let signer = Signer::new(secret, id.clone(), rand::random()).with_key(key);
+        let dir = &config.node.dir;
+        let had_key = !dir.is_empty() && node_key::load(Path::new(dir))?.is_some();
+        let token_join = match &secret {
+            Some(_) => None,
+            None => Some(Arc::new(TokenJoin::new(&config.cluster.join_token_file, had_key)?)),
+        };
+        let key = node_key::load_or_make(dir)?;
+        let sealer = Arc::new(Sealer::new(secret.as_ref()));
+        let signer = match secret {
+            Some(secret) => Signer::new(secret, id.clone(), rand::random()),
+            None => Signer::without_secret(id.clone(), rand::random()),
+        };
+        let signer = signer.with_key(key);
         Ok(Self {
+            sealer,
+            token_join,
             id,
             role,
             url,
@@ -68,6 +82,33 @@ impl Identity {
 
     pub fn uptime_ns(&self) -> u64 {
         self.started.elapsed().as_nanos() as u64
+    }
+}
+
+/// The cluster's secret; `None` for a target that joins by a token.
+fn secret(config: &NodeConfig, role: Role) -> Result<Option<ClusterSecret>> {
+    let (path, token) = (&config.cluster.secret_file, &config.cluster.join_token_file);
+    match (path.as_str(), token.as_str()) {
+        ("", "") => Err(Error::invalid("cluster.secret_file is not set")
+            .hint("every gateway needs the same secret file, and a target the same or a join token")),
+        ("", _) if role == Role::Gateway => {
+            Err(Error::invalid("a gateway cannot join by a token")
+                .hint("set cluster.secret_file, and give it the file of the other gateways"))
+        }
+        ("", _) if config.node.dir.is_empty() => {
+            Err(Error::invalid("a target that joins by a token needs node.dir")
+                .hint("its key in this folder proves who it is, when the token has expired"))
+        }
+        ("", _) => Ok(None),
+        (_, token) if !token.is_empty() => {
+            Err(Error::invalid("cluster.secret_file and cluster.join_token_file are both set")
+                .hint("a target with a join token needs no secret of the cluster"))
+        }
+        _ => {
+            let text = std::fs::read_to_string(path)
+                .map_err(|e| Error::invalid(format!("cannot read the secret file {path}: {e}")))?;
+            ClusterSecret::new(&text).map(Some)
+        }
     }
 }
 
@@ -111,6 +152,7 @@ pub(crate) mod tests {
     pub(crate) fn identity() -> Identity {
         let id = NodeId::new("gateway-1").unwrap();
         let secret = ClusterSecret::new("0123456789abcdef").unwrap();
+        let sealer = Sealer::new(Some(&secret));
         Identity {
             id: id.clone(),
             role: Role::Gateway,
@@ -122,6 +164,8 @@ pub(crate) mod tests {
             cluster: String::new(),
             empty: false,
             https: String::new(),
+            sealer: Arc::new(sealer),
+            token_join: None,
         }
     }
 

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::join_token::JoinTokenRecord;
 use super::records::{
     ClusterEntry, Opaque, RoleBinding, RoleDefinition, S3KeyRecord, SigningKeyRecord, User,
 };
@@ -78,6 +79,13 @@ pub enum AccessChange {
     DeleteCluster {
         id: String,
     },
+    AddJoinToken {
+        id: String,
+        token: JoinTokenRecord,
+    },
+    DeleteJoinToken {
+        id: String,
+    },
 }
 
 impl AccessChange {
@@ -114,6 +122,10 @@ impl AccessChange {
                 ("cluster registered", id, format!("alias={}", entry.alias))
             }
             Self::DeleteCluster { id } => ("cluster unregistered", id, none),
+            Self::AddJoinToken { id, token } => {
+                ("join token added", id, format!("uses={}, node={}", token.uses, token.node))
+            }
+            Self::DeleteJoinToken { id } => ("join token removed", id, none),
         }
     }
 }

@@ -12,6 +12,8 @@ const MAX_KEYS: usize = 20_000;
 /// Revoked tokens that have not expired yet.
 const MAX_REVOKED: usize = 50_000;
 const MAX_CLUSTERS: usize = 256;
+/// Join tokens that have not expired yet.
+const MAX_JOIN_TOKENS: usize = 256;
 /// Longest name of a user; a service account of Kubernetes has up to 130.
 const MAX_USER_BYTES: usize = 256;
 const MAX_ROLE_BYTES: usize = 128;
@@ -93,12 +95,18 @@ impl AccessChange {
                 let known = usize::from(state.clusters.contains_key(id));
                 check_count("registered clusters", state.clusters.len() - known, MAX_CLUSTERS)
             }
+            Self::AddJoinToken { id, token } => {
+                check_length("the id of a join token", id, MAX_ROLE_BYTES)?;
+                check_length("the sealed join token", token.secret.as_str(), MAX_SECRET_BYTES)?;
+                check_count("join tokens", state.join_tokens.len(), MAX_JOIN_TOKENS)
+            }
             Self::DeleteUser { .. }
             | Self::Unbind { .. }
             | Self::DeleteRole { .. }
             | Self::DeleteKey { .. }
             | Self::RevokeUser { .. }
-            | Self::DeleteCluster { .. } => Ok(()),
+            | Self::DeleteCluster { .. }
+            | Self::DeleteJoinToken { .. } => Ok(()),
         }
     }
 }

@@ -3,6 +3,7 @@
 mod change;
 mod claims;
 mod decision;
+mod join_token;
 mod limiter;
 mod limits;
 mod messages;
@@ -17,6 +18,10 @@ pub use self::claims::{
     Claims, IssuerRules, MAX_TOKEN_TTL_S, TokenIdentity, foreign_identity, token_text_id,
 };
 pub use self::decision::{Access, Binding, Scope, UserAccess, unauthenticated};
+pub use self::join_token::{
+    DEFAULT_JOIN_TOKEN_TTL_S, JoinTokenInfo, JoinTokenRecord, JoinTokenReply, JoinTokenRequest,
+    MAX_JOIN_TOKEN_TTL_S, MAX_JOIN_TOKEN_USES, no_join_token,
+};
 pub use self::limiter::LoginLimiter;
 pub use self::limits::check_user_name;
 pub use self::messages::{

@@ -6,9 +6,11 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
 
 use super::AccessChange;
+use super::join_token::{JoinTokenRecord, no_join_token};
 use super::records::{ClusterEntry, RoleDefinition, S3KeyRecord, SigningKeyRecord, User};
 use super::role::Role;
 use crate::error::{Error, ErrorCode, Result};
+use crate::name::NodeId;
 
 /// Version of the section that this program writes, and the newest that it reads.
 pub const SECTION_VERSION: u32 = 1;
@@ -39,6 +41,9 @@ pub struct AccessState {
     /// Clusters that AIStore's tools registered, by id.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub clusters: BTreeMap<String, ClusterEntry>,
+    /// By id.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub join_tokens: BTreeMap<String, JoinTokenRecord>,
 }
 
 /// Refuses a section of a later version, of which this program could miss a restriction.
@@ -85,6 +90,23 @@ impl AccessState {
         }
         (next.version, next.epoch) = (SECTION_VERSION, index);
         *self = next;
+        Ok(())
+    }
+
+    /// The join token with this id, if the node may join by it now.
+    pub fn check_join_token(&self, id: &str, node: &NodeId, now_s: u64) -> Result<()> {
+        let token = self.join_tokens.get(id).filter(|token| token.admits(node, now_s));
+        token.map(drop).ok_or_else(no_join_token)
+    }
+
+    /// Counts a join of the node by the token, which ends with its last use.
+    pub(crate) fn use_join_token(&mut self, id: &str, node: &NodeId, now_s: u64) -> Result<()> {
+        self.check_join_token(id, node, now_s)?;
+        let token = self.join_tokens.get_mut(id).ok_or_else(no_join_token)?;
+        token.uses -= 1;
+        if token.uses == 0 {
+            self.join_tokens.remove(id);
+        }
         Ok(())
     }
 
@@ -197,6 +219,14 @@ impl AccessState {
             }
             AccessChange::DeleteCluster { id } => {
                 self.clusters.remove(&id).ok_or_else(|| not_found("cluster", &id))?;
+            }
+            AccessChange::AddJoinToken { id, token } => {
+                self.join_tokens.retain(|_, known| known.expires_s >= now_s);
+                let token = JoinTokenRecord { created_ns: now_ns, ..token };
+                add(&mut self.join_tokens, "join token", id, token)?;
+            }
+            AccessChange::DeleteJoinToken { id } => {
+                self.join_tokens.remove(&id).ok_or_else(|| not_found("join token", &id))?;
             }
         }
         Ok(())

@@ -33,6 +33,13 @@ pub struct JoinRequest {
     /// The node's own key; `None` from older nodes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<PublicKey>,
+    /// Id of the join token that proves the request; the gateway that verified it sets this.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub token: Option<String>,
+    /// Whether the node has no secret of the cluster, and needs the key of
+    /// [`HeartbeatReply::s3_key`].
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub needs_s3_key: bool,
 }
 
 /// `POST /internal/v1/heartbeat`.
@@ -75,6 +82,10 @@ pub struct HeartbeatReply {
     /// and from older gateways.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub clock_ns: u64,
+    /// The key that opens secrets of S3 keys, for a target that joins without the secret of the
+    /// cluster: encrypted for this target.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub s3_key: Option<String>,
 }
 
 /// `POST /internal/v1/leave`: a clean stop.

@@ -117,6 +117,12 @@ impl NodeKey {
         Some(hmac(&agreed, &[&(expiry / PAIR_KEY_S).to_le_bytes()]))
     }
 
+    /// A key for what one of the two nodes encrypts for the other one. `None`: the public key is
+    /// unusable.
+    pub fn encryption_key(&self, other: &PublicKey) -> Option<[u8; 32]> {
+        Some(hmac(&self.agreed(other)?, &[b"forebay-encrypt-1"]))
+    }
+
     fn agreed(&self, other: &PublicKey) -> Option<[u8; 32]> {
         if let Some(agreed) = self.0.agreed.read_locked().get(other) {
             return Some(*agreed);

@@ -24,7 +24,9 @@ const FORMAT_CHECK_S: u64 = 10;
 /// the keys and formats of other nodes. Cheap to clone; clones share the mutable state.
 #[derive(Clone, Debug)]
 pub struct Signer {
-    secret: ClusterSecret,
+    /// `None` for a target that joins by a token.
+    secret: Option<ClusterSecret>,
+    join: Arc<RwLock<JoinProof>>,
     key: Option<NodeKey>,
     /// Whether all members have keys, this node's among them.
     has_keys: Arc<AtomicBool>,
@@ -34,6 +36,14 @@ pub struct Signer {
     nonces: Arc<AtomicU64>,
     /// By base URL.
     formats: Arc<RwLock<HashMap<String, ProofFormat>>>,
+}
+
+/// How a node without the cluster's secret proves that it may join.
+#[derive(Debug, Default)]
+struct JoinProof {
+    token: Option<ClusterSecret>,
+    /// By its key, which the cluster has recorded at an earlier join.
+    is_by_key: bool,
 }
 
 /// The format of proofs that a node reads.
@@ -46,9 +56,25 @@ struct ProofFormat {
 impl Signer {
     /// `first_nonce` is a random number, so that a node that restarts does not repeat its nonces.
     pub fn new(secret: ClusterSecret, sender: NodeId, first_nonce: u64) -> Self {
+        Self::with(Some(secret), sender, first_nonce)
+    }
+
+    /// For a target that has no secret of the cluster: it joins by a token, or by the key that the
+    /// cluster has recorded.
+    pub fn without_secret(sender: NodeId, first_nonce: u64) -> Self {
+        Self::with(None, sender, first_nonce)
+    }
+
+    fn with(secret: Option<ClusterSecret>, sender: NodeId, first_nonce: u64) -> Self {
         let nonces = Arc::new(AtomicU64::new(first_nonce));
-        let (has_keys, peers, formats) = Default::default();
-        Self { secret, key: None, has_keys, peers, sender, nonces, formats }
+        let (join, has_keys, peers, formats) = Default::default();
+        Self { secret, join, key: None, has_keys, peers, sender, nonces, formats }
+    }
+
+    /// The proof of the next join of a node without the secret: its key if `is_by_key` or if there
+    /// is no token, otherwise the token.
+    pub fn join_with(&self, token: Option<ClusterSecret>, is_by_key: bool) {
+        *self.join.write_locked() = JoinProof { token, is_by_key };
     }
 
     /// Signs with this key as soon as all members of the cluster have keys.
@@ -100,14 +126,39 @@ impl Signer {
     /// A proof of these claims, with another text in place of the receiver, that every node of the
     /// cluster can verify, or the receiver alone.
     fn proof(&self, claims: &Claims<'_>, receiver: &str) -> String {
-        let Some(key) = self.used_key() else { return self.secret.written(claims, receiver) };
+        let key = match (self.used_key(), &self.secret) {
+            (Some(key), _) => key,
+            (None, Some(secret)) => return secret.written(claims, receiver),
+            // Not a member yet.
+            (None, None) => return self.own_proof(claims, receiver),
+        };
         let peer = self.peers.read_locked().get(claims.receiver).cloned();
         match peer.and_then(|peer| key.pair_key(&peer, claims.expiry)) {
             Some(pair) => {
                 let tag = ClusterSecret::of_key(&pair).tag(claims);
                 claims.written(MadeWith::PairKey, receiver, &tag)
             }
-            None => claims.written(MadeWith::OwnKey, receiver, &key.sign(&claims.message())),
+            None => self.own_proof(claims, receiver),
+        }
+    }
+
+    /// A proof with this node's own key; empty, which proves nothing, if it has none.
+    fn own_proof(&self, claims: &Claims<'_>, receiver: &str) -> String {
+        let sign = |key: &NodeKey| {
+            claims.written(MadeWith::OwnKey, receiver, &key.sign(&claims.message()))
+        };
+        self.key.as_ref().map(sign).unwrap_or_default()
+    }
+
+    /// The proof of a request to or from a node whose key the other one may not have.
+    fn early_proof(&self, claims: &Claims<'_>) -> String {
+        if let Some(secret) = &self.secret {
+            return secret.prove(claims);
+        }
+        let join = self.join.read_locked();
+        match &join.token {
+            Some(token) if !join.is_by_key => token.prove(claims),
+            _ => self.own_proof(claims, claims.receiver),
         }
     }
 
@@ -115,15 +166,19 @@ impl Signer {
         self.formats.read_locked().get(url).copied()
     }
 
-    fn reads_first_only(&self, url: &str) -> bool {
-        self.used_key().is_none() && self.format(url).is_some_and(|format| format.is_first)
+    /// The secret for proofs of the first format, if the node at `url` reads no other.
+    fn first_secret(&self, url: &str) -> Option<&ClusterSecret> {
+        let is_first =
+            self.used_key().is_none() && self.format(url).is_some_and(|format| format.is_first);
+        self.secret.as_ref().filter(|_| is_first)
     }
 
     /// Whether the node at `url` should be asked for its format. Until then, it gets proofs of this
     /// version's format.
     pub fn should_ask_format(&self, url: &str, now: u64) -> bool {
         // Every node that has a key reads proofs that are made with keys.
-        self.used_key().is_none()
+        let may_be_first = self.used_key().is_none() && self.secret.is_some();
+        may_be_first
             && self.format(url).is_none_or(|format| {
                 format.is_first && now.saturating_sub(format.noted_s) >= FORMAT_CHECK_S
             })
@@ -141,14 +196,9 @@ impl Signer {
         self.formats.write_locked().remove(url);
     }
 
-    /// A proof of the first format for a call to a node that reads no other.
-    fn first_call(&self, method: &str, target: &str, now: u64) -> String {
-        let expiry = now + NODE_AUTH_TTL_S;
-        format!("{expiry}.{}", self.secret.prove_first("node", &[method, target], expiry))
-    }
-
-    pub fn secret(&self) -> &ClusterSecret {
-        &self.secret
+    /// The cluster's secret; `None` for a target that joins by a token.
+    pub fn secret(&self) -> Option<&ClusterSecret> {
+        self.secret.as_ref()
     }
 
     fn nonce(&self) -> u64 {
@@ -170,14 +220,14 @@ impl Signer {
         receiver: &str,
         now: u64,
     ) -> String {
-        if self.reads_first_only(receiver) {
-            return self.first_call(method, target, now);
+        if let Some(secret) = self.first_secret(receiver) {
+            return first_call(secret, method, target, now);
         }
         let purpose = Purpose::NodeCall;
         let claims = Claims { purpose, method, target, body, receiver, ..NOTHING };
         let claims = self.own(claims, NODE_AUTH_TTL_S, now);
         match is_before_keys(target) {
-            true => self.secret.prove(&claims),
+            true => self.early_proof(&claims),
             false => self.proof(&claims, receiver),
         }
     }
@@ -192,8 +242,8 @@ impl Signer {
         receiver: &str,
         now: u64,
     ) -> String {
-        if self.reads_first_only(receiver) {
-            return self.first_call(method, target, now);
+        if let Some(secret) = self.first_secret(receiver) {
+            return first_call(secret, method, target, now);
         }
         let (purpose, body) = (Purpose::S3Relay, UNSIGNED_BODY);
         let claims = Claims { purpose, method, target, subject, body, receiver, ..NOTHING };
@@ -209,9 +259,9 @@ impl Signer {
         receiver: &str,
         now: u64,
     ) -> Result<String> {
-        if self.reads_first_only(receiver) {
+        if let Some(secret) = self.first_secret(receiver) {
             let (expiry, path) = (now + REDIRECT_TTL_S, decode_path(path)?);
-            let proof = self.secret.prove_first("redirect", &[method, &path], expiry);
+            let proof = secret.prove_first("redirect", &[method, &path], expiry);
             return Ok(format!("{REDIRECT_EXPIRY}={expiry}&{REDIRECT_PROOF}={proof}"));
         }
         let (purpose, body) = (Purpose::Redirect, UNSIGNED_BODY);
@@ -232,13 +282,22 @@ impl Signer {
     /// A grant for Forebay's clients, in a format that all known nodes can read.
     pub fn grant(&self, now: u64) -> String {
         let formats = self.formats.read_locked();
-        if self.used_key().is_none() && formats.values().any(|format| format.is_first) {
+        let secret = self.secret.as_ref().filter(|_| self.used_key().is_none());
+        if let Some(secret) = secret
+            && formats.values().any(|format| format.is_first)
+        {
             let expiry = now + GRANT_TTL_S;
-            return format!("{expiry}.{}", self.secret.prove_first("grant", &[], expiry));
+            return format!("{expiry}.{}", secret.prove_first("grant", &[], expiry));
         }
         drop(formats);
         self.proof(&self.own(GRANT, GRANT_TTL_S, now), ANY)
     }
+}
+
+/// A proof of the first format for a call to a node that reads no other.
+fn first_call(secret: &ClusterSecret, method: &str, target: &str, now: u64) -> String {
+    let expiry = now + NODE_AUTH_TTL_S;
+    format!("{expiry}.{}", secret.prove_first("node", &[method, target], expiry))
 }
 
 /// The keys of the nodes other than `me`, by base URL.

@@ -14,7 +14,8 @@ use crate::state::{NO_NODE_KEYS, NodeKeyRecord, NodeKeys, Role};
 /// before two nodes have each other's key.
 #[derive(Clone, Copy)]
 pub struct Trust<'a> {
-    secret: &'a ClusterSecret,
+    /// `None` at a target that joined by a token.
+    secret: Option<&'a ClusterSecret>,
     me: Option<&'a Signer>,
     keys: &'a NodeKeys,
 }
@@ -27,7 +28,7 @@ impl<'a> Trust<'a> {
 
     /// Accepts what the cluster's secret proves: no node has a key.
     pub fn by_secret(secret: &'a ClusterSecret) -> Self {
-        Self { secret, me: None, keys: &NO_NODE_KEYS }
+        Self { secret: Some(secret), me: None, keys: &NO_NODE_KEYS }
     }
 
     /// The sender of this proof or grant, if it was made with a key that is not in this node's state:
@@ -46,7 +47,8 @@ impl<'a> Trust<'a> {
             MadeWith::ClusterSecret => {
                 let signed = signed_s(proof.expiry, lifetime_s(claims.purpose));
                 let is_early = claims.purpose == Purpose::NodeCall && is_before_keys(claims.target);
-                (is_early || self.keys.take_secret(signed)) && self.secret.verify(proof, claims)
+                (is_early || self.keys.take_secret(signed))
+                    && self.secret.is_some_and(|secret| secret.verify(proof, claims))
             }
             MadeWith::OwnKey => self.keys.get(proof.sender).is_some_and(|sender| {
                 sender.key.verify(&proof.completing(claims).message(), proof.tag)
@@ -116,7 +118,10 @@ impl<'a> Trust<'a> {
         let claims = Claims { subject, ..GRANT };
         let signed = signed_s(proof.expiry, GRANT_TTL_S);
         let key = match proof.made_with {
-            MadeWith::ClusterSecret if self.keys.take_secret(signed) => self.secret.bytes(),
+            MadeWith::ClusterSecret if self.keys.take_secret(signed) => match self.secret {
+                Some(secret) => secret.bytes(),
+                None => return false,
+            },
             MadeWith::OwnKey => match self.keys.get(proof.sender) {
                 Some(NodeKeyRecord { role, key })
                     if *role == Role::Gateway || subject == GrantUser::node().subject() =>
@@ -131,17 +136,23 @@ impl<'a> Trust<'a> {
     }
 
     fn is_first_grant(&self, grant: &str, now: u64) -> bool {
-        self.is_first(grant, GRANT_TTL_S, |expiry, tag| {
-            self.secret.check_first("grant", &[], expiry, tag, now, GRANT_TTL_S)
+        self.is_first(grant, GRANT_TTL_S, |secret, expiry, tag| {
+            secret.check_first("grant", &[], expiry, tag, now, GRANT_TTL_S)
         })
     }
 
     /// Whether a proof `expiry.tag` of the first format counts.
-    fn is_first(&self, text: &str, ttl_s: u64, check: impl FnOnce(&str, &str) -> bool) -> bool {
-        text.split_once('.').is_some_and(|(expiry, tag)| {
-            let signed = expiry.parse().map(|expiry| signed_s(expiry, ttl_s));
-            signed.is_ok_and(|signed| self.keys.take_secret(signed)) && check(expiry, tag)
-        })
+    fn is_first(
+        &self,
+        text: &str,
+        ttl_s: u64,
+        check: impl FnOnce(&ClusterSecret, &str, &str) -> bool,
+    ) -> bool {
+        let (Some(secret), Some((expiry, tag))) = (self.secret, text.split_once('.')) else {
+            return false;
+        };
+        let signed = expiry.parse().map(|expiry| signed_s(expiry, ttl_s));
+        signed.is_ok_and(|signed| self.keys.take_secret(signed)) && check(secret, expiry, tag)
     }
 
     /// Whether a gateway of an earlier version made this redirect: it covers method and path only.
@@ -153,16 +164,16 @@ impl<'a> Trust<'a> {
         tag: &str,
         now: u64,
     ) -> bool {
-        self.is_first(&format!("{expiry}.{tag}"), REDIRECT_TTL_S, |expiry, tag| {
-            self.secret.check_first("redirect", &[method, path], expiry, tag, now, REDIRECT_TTL_S)
+        self.is_first(&format!("{expiry}.{tag}"), REDIRECT_TTL_S, |secret, expiry, tag| {
+            secret.check_first("redirect", &[method, path], expiry, tag, now, REDIRECT_TTL_S)
         })
     }
 
     /// Whether a node of an earlier version sent this request: its proof covers method, path and
     /// query only. Nodes of this version make no such proofs.
     pub fn verify_first_node(&self, method: &str, target: &str, value: &str, now: u64) -> bool {
-        self.is_first(value, NODE_AUTH_TTL_S, |expiry, tag| {
-            self.secret.check_first("node", &[method, target], expiry, tag, now, NODE_AUTH_TTL_S)
+        self.is_first(value, NODE_AUTH_TTL_S, |secret, expiry, tag| {
+            secret.check_first("node", &[method, target], expiry, tag, now, NODE_AUTH_TTL_S)
         })
     }
 }

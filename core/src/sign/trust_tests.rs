@@ -37,7 +37,7 @@ fn cluster(keyed: usize) -> (ClusterState, Vec<Signer>) {
     }
     for (n, (id, role, _)) in NODES.into_iter().enumerate().take(keyed) {
         let (id, key) = (NodeId::new(id).unwrap(), key(n as u8).public().clone());
-        let record = Command::NodeKey { id, role, key, now_s: SINCE };
+        let record = Command::NodeKey { id, role, key, now_s: SINCE, token: None };
         state.apply(n as u64 + 4, record).unwrap();
     }
     let signers = NODES.into_iter().enumerate().map(|(n, (id, ..))| {

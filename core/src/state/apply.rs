@@ -164,7 +164,10 @@ impl ClusterState {
                 self.attach(alias, url, endpoint_trust)?;
             }
             Command::DetachCluster { alias } => self.detach(&alias)?,
-            Command::NodeKey { id, role, key, now_s } => {
+            Command::NodeKey { id, role, key, now_s, token } => {
+                if let Some(token) = token {
+                    Arc::make_mut(&mut self.access).use_join_token(&token, &id, now_s)?;
+                }
                 self.record_key(id, NodeKeyRecord { role, key }, now_s);
             }
             Command::Access { change, now_ns } => {

@@ -115,6 +115,9 @@ pub enum Command {
         role: Role,
         key: PublicKey,
         now_s: u64,
+        /// Id of the join token by which the node joins, and which is used up thereby.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        token: Option<String>,
     },
 }
 

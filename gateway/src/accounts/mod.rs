@@ -16,7 +16,7 @@ use forebay_core::state::{ClusterState, Command};
 use forebay_core::v1::authn::RoleMessage;
 use forebay_core::{Error, ErrorCode, Result};
 use forebay_node::access::{
-    Authenticator, NewToken, new_signing_key, random_text, s3_key_place, verify_password,
+    Authenticator, NewToken, Place, new_signing_key, random_text, verify_password,
 };
 use forebay_node::audit::Event;
 use forebay_node::clock::{unix_ns, unix_s};
@@ -190,7 +190,7 @@ impl Accounts {
     pub(crate) async fn create_key(&self, user: &str) -> Result<(String, String)> {
         let access = format!("FB{}", random_text(15).to_ascii_uppercase());
         let secret = random_text(30);
-        let sealed = self.users.sealer().seal(&s3_key_place(&access), secret.as_bytes())?;
+        let sealed = self.users.sealer().seal(Place::S3Key(&access), secret.as_bytes())?;
         let key = S3KeyRecord { user: user.to_owned(), secret: sealed, created_ns: 0 };
         self.change(AccessChange::AddKey { access: access.clone(), key }).await?;
         Ok((access, secret))

@@ -144,7 +144,7 @@ mod tests {
         assert!(may(&state, "target-02"), "without keys nothing proves an id");
         for (n, role) in [("gateway-1", Role::Gateway), ("target-02", Role::Target)] {
             let key = NodeKey::of_seed(&[n.len() as u8; 32]).unwrap().public().clone();
-            state.apply(1, Command::NodeKey { id: id(n), role, key, now_s: 1 }).unwrap();
+            state.apply(1, Command::NodeKey { id: id(n), role, key, now_s: 1, token: None }).unwrap();
         }
         assert!(may(&state, "target-01") && may(&state, "gateway-1"));
         assert!(!may(&state, "target-02") && !may(&state, "target-03"));

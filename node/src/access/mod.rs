@@ -22,7 +22,7 @@ use forebay_core::{Error, Result};
 use self::cache::{CachedToken, TokenCache};
 use self::issuer::Issuers;
 pub use self::password::{hash_password, verify_password};
-pub use self::seal::Sealer;
+pub use self::seal::{Place, Sealer};
 pub use self::tokens::{NewToken, new_signing_key, random_text};
 use crate::clock::unix_s;
 use crate::identity::Identity;
@@ -41,7 +41,7 @@ const MAX_TOKEN_BYTES: usize = 16 << 10;
 #[derive(Debug)]
 pub struct Authenticator {
     maps: Maps,
-    sealer: Sealer,
+    sealer: Arc<Sealer>,
     /// Whether requests need a user even while the cluster has none.
     is_required: bool,
     /// Whether requests without a token are served as in a cluster without users.
@@ -58,7 +58,7 @@ impl Authenticator {
     pub fn new(auth: &AuthConfig, s3: &S3Config, me: &Identity, maps: &Maps) -> Result<Arc<Self>> {
         Ok(Arc::new(Self {
             maps: maps.clone(),
-            sealer: Sealer::new(me.signer.secret()),
+            sealer: me.sealer.clone(),
             is_required: requires_users(auth),
             is_optional: auth.optional,
             issuers: Issuers::load(&auth.issuer)?,
@@ -222,7 +222,7 @@ impl Keys for Authenticator {
             return Some(SecretKey::new(key.secret.clone()));
         }
         let key = state.access.keys.get(access_key)?;
-        self.sealer.open_text(&seal::s3_key(access_key), &key.secret).map(SecretKey::new)
+        self.sealer.open_text(Place::S3Key(access_key), &key.secret).map(SecretKey::new)
     }
 }
 
@@ -246,8 +246,6 @@ pub fn bearer(authorization: &[u8]) -> Option<&str> {
     let token = token.trim();
     (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty()).then_some(token)
 }
-
-pub use self::seal::s3_key as s3_key_place;
 
 #[cfg(test)]
 #[path = "tests.rs"]

@@ -46,7 +46,7 @@ fn authenticator(issuers: Vec<IssuerConfig>, maps: &Maps) -> Arc<Authenticator> 
 
 /// A cluster with the administrator `root` and a signing key.
 fn cluster() -> (Maps, Arc<Authenticator>) {
-    let sealer = Sealer::new(identity().signer.secret());
+    let sealer = identity().sealer;
     let key = AccessChange::AddSigningKey { key: new_signing_key(&sealer).unwrap() };
     let maps = maps_with(vec![key, add_user("root", "admin")]);
     let users = authenticator(Vec::new(), &maps);
@@ -348,12 +348,12 @@ fn a_secret_needs_hs_algorithms_and_a_public_key_refuses_them() {
 
 #[test]
 fn a_key_of_the_cluster_opens_for_its_access_key_alone() {
-    let sealer = Sealer::new(identity().signer.secret());
+    let sealer = identity().sealer;
     let key = |access: &str| AccessChange::AddKey {
         access: access.into(),
         key: forebay_core::access::S3KeyRecord {
             user: "root".into(),
-            secret: sealer.seal(&s3_key_place("AK1"), b"planted").unwrap(),
+            secret: sealer.seal(Place::S3Key("AK1"), b"planted").unwrap(),
             created_ns: 0,
         },
     };

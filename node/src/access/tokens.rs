@@ -9,7 +9,7 @@ use forebay_core::{Error, Result};
 use serde_json::json;
 
 use super::jws::{Algorithm, Jws, KeyBytes, VerifyKey};
-use super::seal::{self, Sealer};
+use super::seal::{Place, Sealer};
 
 /// A token and its claims.
 #[derive(Clone)]
@@ -32,7 +32,7 @@ pub fn new_signing_key(sealer: &Sealer) -> Result<SigningKeyRecord> {
     let document = Ed25519KeyPair::generate_pkcs8(&SystemRandom::new()).map_err(|_| failed())?;
     let pair = Ed25519KeyPair::from_pkcs8(document.as_ref()).map_err(|_| failed())?;
     let id = random_text(9);
-    let private = sealer.seal(&seal::signing_key(&id), document.as_ref())?;
+    let private = sealer.seal(Place::SigningKey(&id), document.as_ref())?;
     let public = URL_SAFE_NO_PAD.encode(pair.public_key().as_ref());
     Ok(SigningKeyRecord { id, public, private, created_ns: 0 })
 }
@@ -42,7 +42,7 @@ impl NewToken {
     pub fn sign(claims: Claims, state: &AccessState, sealer: &Sealer) -> Result<Self> {
         let key = state.signing_keys.last();
         let key = key.ok_or_else(|| Error::internal("the cluster has no key to sign tokens"))?;
-        let private = sealer.open(&seal::signing_key(&key.id), &key.private).ok_or_else(|| {
+        let private = sealer.open(Place::SigningKey(&key.id), &key.private).ok_or_else(|| {
             Error::internal("the key that signs tokens cannot be decrypted")
                 .hint("all nodes need the secret file that the cluster had when it was made")
         })?;
