@@ -15,6 +15,8 @@ use crate::failure::Failure;
 use crate::output::{self, Column, Format, Row, Rows};
 use crate::session::Session;
 
+pub(crate) use self::login::lifetime_s;
+
 #[derive(Debug, Subcommand)]
 pub(crate) enum AuthCommand {
     /// Log in with a password, and keep the token for further commands
@@ -149,7 +151,8 @@ pub(crate) async fn run(session: &Session, command: &AuthCommand) -> Result<(), 
 }
 
 /// The path of a named item, such as `users/ann`.
-fn path(kind: &str, name: &str) -> String {
+/// The path of an item under `/api/v1/auth`.
+pub(crate) fn path(kind: &str, name: &str) -> String {
     format!("{kind}/{}", encode_query(name))
 }
 
@@ -246,7 +249,7 @@ async fn tokens(session: &Session, command: &TokenCommand) -> Result<(), Failure
     let client = &session.client;
     match command {
         TokenCommand::Create { owner, ttl } => {
-            let ttl_s = ttl.as_deref().map(login::lifetime_s).transpose()?;
+            let ttl_s = ttl.as_deref().map(lifetime_s).transpose()?;
             let message = TokenRequest { user: owner.user.clone(), ttl_s };
             let token: TokenReply = client.auth_send(Method::POST, "tokens", &message).await?;
             plain(session, &token.token, &json!(token))
@@ -266,12 +269,12 @@ async fn tokens(session: &Session, command: &TokenCommand) -> Result<(), Failure
 }
 
 /// Prints the name of a changed item.
-fn named(session: &Session, name: &str) -> Result<(), Failure> {
+pub(crate) fn named(session: &Session, name: &str) -> Result<(), Failure> {
     output::one(session.format, name, &[], &json!({ "name": name }))
 }
 
 /// Prints one text, as it is, or JSON.
-fn plain(session: &Session, text: &str, json: &Value) -> Result<(), Failure> {
+pub(crate) fn plain(session: &Session, text: &str, json: &Value) -> Result<(), Failure> {
     let format = if session.format == Format::Table { Format::Name } else { session.format };
     output::one(format, text, &[], json)
 }

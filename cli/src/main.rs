@@ -20,6 +20,7 @@ mod home;
 mod idle;
 mod ishard;
 mod job;
+mod join_token;
 mod node;
 mod nodes;
 mod object;

@@ -7,6 +7,7 @@ use serde_json::json;
 
 use crate::failure::Failure;
 use crate::job::{self, Waiting};
+use crate::join_token::{self, JoinTokenCommand};
 use crate::output;
 use crate::progress;
 use crate::session::Session;
@@ -33,6 +34,9 @@ use.")]
 Exit codes: 4 no such node, 6 it is the last target in use, or it is down and
 may have the only copies of objects (see --lost), 7 no majority of gateways.")]
     Remove(RemoveArgs),
+    /// Make, list and remove tokens by which targets join
+    #[command(subcommand)]
+    JoinToken(JoinTokenCommand),
 }
 
 #[derive(Debug, Args)]
@@ -68,6 +72,7 @@ pub(crate) struct RemoveArgs {
 
 pub(crate) async fn run(session: &Session, command: &NodeCommand) -> Result<(), Failure> {
     let (action, node, lost) = match command {
+        NodeCommand::JoinToken(command) => return join_token::run(session, command).await,
         NodeCommand::Drain(args) if args.stop => ("shutdown-node", &args.node.node, false),
         NodeCommand::Drain(args) => ("start-maintenance", &args.node.node, false),
         NodeCommand::Uncordon(args) => ("stop-maintenance", &args.node, false),

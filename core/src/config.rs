@@ -52,14 +52,23 @@ pub struct ClusterConfig {
     /// only when all of them run. In a cluster that runs, some gateways that are alive are enough, for
     /// new gateways too. Empty: a gateway is the only one; a target needs at least one URL.
     pub gateways: Vec<String>,
-    /// File with the secret of the cluster, at least 16 characters; required. Every node needs the same
-    /// secret.
+    /// File with the secret of the cluster, at least 16 characters; required, except at a target with
+    /// `cluster.join_token_file`. Every node needs the same secret.
     pub secret_file: String,
+    /// For a target, instead of `cluster.secret_file`: file with a token of `forebay node join-token
+    /// create`. The cluster needs users. After the first start, the key in `node.dir` proves who the target
+    /// is, and the file can be removed.
+    pub join_token_file: String,
 }
 
 impl Default for ClusterConfig {
     fn default() -> Self {
-        Self { name: "forebay".into(), gateways: Vec::new(), secret_file: String::new() }
+        Self {
+            name: "forebay".into(),
+            gateways: Vec::new(),
+            secret_file: String::new(),
+            join_token_file: String::new(),
+        }
     }
 }
 

@@ -200,6 +200,8 @@ mod tests {
             https: String::new(),
             state_format: 0,
             key: None,
+            token: None,
+            needs_s3_key: false,
         }
     }
 

@@ -146,6 +146,8 @@ pub struct Principal {
     pub refusal: Option<Arc<Refusal>>,
     /// The rights of the sender.
     pub access: Access,
+    /// Id of the join token that proves the request of a node that is no member yet.
+    pub join_token: Option<String>,
 }
 
 /// Why a proof is invalid.
@@ -173,7 +175,7 @@ impl From<Error> for Refusal {
 
 impl Principal {
     pub fn new(caller: Caller) -> Self {
-        Self { caller, node: None, refusal: None, access: Access::Open }
+        Self { caller, node: None, refusal: None, access: Access::Open, join_token: None }
     }
 }
 

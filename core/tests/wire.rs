@@ -198,6 +198,8 @@ fn nodes_enter_report_and_leave_in_the_words_of_the_first_version() {
         https: String::new(),
         state_format: 0,
         key: None,
+        token: None,
+        needs_s3_key: false,
     };
     message("join.json", &request);
     let usage = NodeUsage {
@@ -243,6 +245,7 @@ fn nodes_enter_report_and_leave_in_the_words_of_the_first_version() {
         confirmed_ms: 40,
         unknown: false,
         clock_ns: 0,
+        s3_key: None,
     };
     message("heartbeat-reply.json", &reply);
     message(

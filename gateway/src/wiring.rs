@@ -325,7 +325,7 @@ impl Parts {
                 changes,
                 group: group.clone(),
                 maps: maps.clone(),
-                instance: identity.instance,
+                identity: identity.clone(),
             }))
             .merge(daemon::router(daemon::Daemon {
                 maps: maps.clone(),

@@ -279,7 +279,12 @@ impl Edge {
             cases.reverse();
         }
         let found = cases.iter().find(|(claims, _)| trust.verify(&proof, claims));
-        let Some((_, caller)) = found else {
+        let join_token = match found {
+            Some(_) => None,
+            None => self.join_token(&proof, &call, &state),
+        };
+        let caller = found.map(|(_, caller)| *caller).or(join_token.as_ref().map(|_| Caller::Node));
+        let Some(caller) = caller else {
             // A node without a state, which is about to join, has no keys of others.
             if state.version > 0 {
                 tracing::warn!(sender = proof.sender, %method, path = uri.path(), "proof refused");
@@ -296,7 +301,7 @@ impl Edge {
                 .hint("every request of a node needs a signature of its own")
                 .into());
         }
-        let principal = Principal { node: Some(node), ..Principal::new(*caller) };
+        let principal = Principal { node: Some(node), join_token, ..Principal::new(caller) };
         Ok(Proven { principal, body: proof.body.to_owned() })
     }
 

@@ -89,12 +89,11 @@ impl Identity {
 fn secret(config: &NodeConfig, role: Role) -> Result<Option<ClusterSecret>> {
     let (path, token) = (&config.cluster.secret_file, &config.cluster.join_token_file);
     match (path.as_str(), token.as_str()) {
-        ("", "") => Err(Error::invalid("cluster.secret_file is not set")
-            .hint("every gateway needs the same secret file, and a target the same or a join token")),
-        ("", _) if role == Role::Gateway => {
-            Err(Error::invalid("a gateway cannot join by a token")
-                .hint("set cluster.secret_file, and give it the file of the other gateways"))
-        }
+        ("", "") => Err(Error::invalid("cluster.secret_file is not set").hint(
+            "every gateway needs the same secret file, and a target the same or a join token",
+        )),
+        ("", _) if role == Role::Gateway => Err(Error::invalid("a gateway cannot join by a token")
+            .hint("set cluster.secret_file, and give it the file of the other gateways")),
         ("", _) if config.node.dir.is_empty() => {
             Err(Error::invalid("a target that joins by a token needs node.dir")
                 .hint("its key in this folder proves who it is, when the token has expired"))

@@ -51,6 +51,7 @@ pub mod sender;
 pub mod stall;
 pub mod telemetry;
 pub mod tls;
+mod token_join;
 mod whole;
 #[cfg(test)]
 mod whole_body_tests;

@@ -210,7 +210,9 @@ mod tests {
         assert!(!waiting.is_finished());
         let id = NodeId::new("target-01").unwrap();
         let key = NodeKey::of_seed(&[1; 32]).unwrap().public().clone();
-        state.apply(2, Command::NodeKey { id, role: Role::Target, key, now_s: 1, token: None }).unwrap();
+        state
+            .apply(2, Command::NodeKey { id, role: Role::Target, key, now_s: 1, token: None })
+            .unwrap();
         assert!(maps.offer(state));
         tokio::time::timeout(KEY_WITHIN / 2, waiting).await.unwrap().unwrap();
         maps.learn_key("target-01").await;

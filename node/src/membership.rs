@@ -12,7 +12,8 @@ use forebay_core::intra::{
     Heartbeat, HeartbeatReply, JoinRequest, LeaveReply, LeaveRequest, NodeUsage,
 };
 use forebay_core::lease::{DEAD_AFTER_MS, HEARTBEAT_MS};
-use forebay_core::state::{Role, STATE_FORMAT};
+use forebay_core::sign::JOIN_PATH;
+use forebay_core::state::{ClusterState, Role, STATE_FORMAT};
 use forebay_core::{Error, ErrorCode, Result};
 use tokio::sync::Notify;
 
@@ -37,9 +38,6 @@ const LEAVE_GRACE: Duration = Duration::from_millis(300);
 /// expired.
 pub const REJECTED_WITHIN: Duration = Duration::from_millis(DEAD_AFTER_MS + 1_000);
 
-/// Path at which a node reports the id of its process as a JSON number.
-pub const INSTANCE_PATH: &str = "/internal/v1/instance";
-pub const JOIN_PATH: &str = "/internal/v1/join";
 pub const HEARTBEAT_PATH: &str = "/internal/v1/heartbeat";
 pub const LEAVE_PATH: &str = "/internal/v1/leave";
 
@@ -229,6 +227,7 @@ impl Follower {
                     leased = reply.lease;
                     let confirmed = Duration::from_millis(reply.confirmed_ms);
                     if let Some(state) = reply.state {
+                        self.take_s3_key(reply.s3_key.as_deref(), &state);
                         let version = state.version;
                         if self.maps.offer(state) {
                             tracing::debug!(version, "new cluster state");
@@ -254,6 +253,11 @@ impl Follower {
                         self.life.fail(Error { code: ErrorCode::InvalidArgument, ..e });
                         return std::future::pending().await;
                     }
+                }
+                Err(e) if e.code == ErrorCode::AccessDenied && !joined && self.joins_by_token() => {
+                    self.identity.token_join.iter().for_each(|join| join.refused(&e));
+                    // Another gateway may have the token already.
+                    self.door.failed();
                 }
                 // The gateway does not know this node's key.
                 Err(e) if joined && e.code == ErrorCode::AccessDenied => {
@@ -282,6 +286,9 @@ impl Follower {
 
     async fn join(&self) -> Result<HeartbeatReply> {
         let me = &self.identity;
+        if let Some(join) = &me.token_join {
+            join.prepare(&me.signer).await;
+        }
         let request = JoinRequest {
             id: me.id.clone(),
             role: me.role,
@@ -293,8 +300,22 @@ impl Follower {
             https: me.https.clone(),
             state_format: STATE_FORMAT,
             key: me.signer.public_key(),
+            token: None,
+            needs_s3_key: self.joins_by_token(),
         };
         within(ANSWER_WITHIN, self.door.join(&request)).await
+    }
+
+    fn joins_by_token(&self) -> bool {
+        self.identity.token_join.is_some()
+    }
+
+    /// Takes the key for S3 secrets that came with this state.
+    fn take_s3_key(&self, s3_key: Option<&str>, state: &ClusterState) {
+        let (Some(s3_key), Some(me)) = (s3_key, self.identity.signer.key()) else { return };
+        if let Err(e) = self.identity.sealer.take_s3_key(s3_key, me, &state.node_keys) {
+            tracing::error!(gateway = self.door.name(), error = %e, "S3 keys of users do not count here");
+        }
     }
 
     async fn heartbeat(&self, clock: Option<ClockOffset>) -> Result<HeartbeatReply> {

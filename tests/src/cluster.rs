@@ -282,6 +282,13 @@ impl Cluster {
     /// Adds a target with the settings of the others, and waits until the map has it alive. It is
     /// not in [`Self::targets`].
     pub fn add_target(&self, id: &str) -> NodeHandle {
+        let node = self.prepare_target(id);
+        self.start_node(&node, "");
+        node
+    }
+
+    /// Makes the folder of a further target, for [`Self::launch`].
+    pub fn prepare_target(&self, id: &str) -> NodeHandle {
         let model = &self.targets[0];
         let (from, to) = (self.dir().join(&model.id), self.dir().join(id));
         let port = ports::free(1);
@@ -295,9 +302,7 @@ impl Cluster {
         fs::write(to.join("forebay.toml"), renamed("forebay.toml")).unwrap();
         fs::write(to.join("cmd"), renamed("cmd")).unwrap();
         fs::write(to.join("log"), "").unwrap();
-        let node = NodeHandle { id: id.to_owned(), url };
-        self.start_node(&node, "");
-        node
+        NodeHandle { id: id.to_owned(), url }
     }
 
     /// Stops all nodes in order; the folder stays.

@@ -35,6 +35,7 @@ mod get_put;
 mod identity;
 mod ishard;
 mod jobs;
+mod join_tokens;
 mod kept_listing;
 mod kill_loop;
 mod leader;

@@ -46,7 +46,7 @@ fn right(text: &str) -> Result<Right, String> {
 }
 
 /// A lifetime in seconds; `30d` counts days.
-pub(super) fn lifetime_s(text: &str) -> Result<u64, Failure> {
+pub(crate) fn lifetime_s(text: &str) -> Result<u64, Failure> {
     if let Some(days) = text.strip_suffix('d').and_then(|days| days.parse::<u64>().ok()) {
         return Ok(days.saturating_mul(24 * 3600));
     }

@@ -117,10 +117,13 @@ mod tests {
 
     #[test]
     fn lifetime_uses_and_node_are_checked() {
-        let request = |text: &str| serde_json::from_str::<JoinTokenRequest>(text).unwrap().checked();
+        let request =
+            |text: &str| serde_json::from_str::<JoinTokenRequest>(text).unwrap().checked();
         assert_eq!(request("{}").unwrap(), (DEFAULT_JOIN_TOKEN_TTL_S, 1));
         assert_eq!(request(r#"{"ttl_s": 60, "uses": 3}"#).unwrap(), (60, 3));
-        for wrong in [r#"{"ttl_s": 0}"#, r#"{"ttl_s": 86401}"#, r#"{"uses": 0}"#, r#"{"uses": 1001}"#] {
+        for wrong in
+            [r#"{"ttl_s": 0}"#, r#"{"ttl_s": 86401}"#, r#"{"uses": 0}"#, r#"{"uses": 1001}"#]
+        {
             assert!(request(wrong).is_err(), "{wrong}");
         }
         assert!(request(r#"{"node": "x"}"#).is_err(), "no id of a node");

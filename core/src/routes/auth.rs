@@ -57,4 +57,7 @@ rules! {
     DELETE_KEY: Delete "/api/v1/auth/keys/{access}" "auth_delete_key" User "Deletes an own key, or any" ("", "");
     CREATE_TOKEN: Post "/api/v1/auth/tokens" "auth_create_token" User "Issues a token" ("TokenRequest", "TokenReply");
     REVOKE: Delete "/api/v1/auth/tokens" "auth_revoke" User "Revokes a token, or all of a user" ("RevokeRequest", "");
+    JOIN_TOKENS: Get "/api/v1/auth/join-tokens" "auth_join_tokens" Operator "Tokens by which targets may join" ("", "JoinTokenInfos");
+    CREATE_JOIN_TOKEN: Post "/api/v1/auth/join-tokens" "auth_create_join_token" Operator "Makes a token by which a target may join" ("JoinTokenRequest", "JoinTokenReply");
+    DELETE_JOIN_TOKEN: Delete "/api/v1/auth/join-tokens/{id}" "auth_delete_join_token" Operator "Removes a join token" ("", "");
 }

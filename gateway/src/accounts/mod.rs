@@ -5,8 +5,8 @@ mod bootstrap;
 use std::sync::{Arc, Mutex};
 
 use forebay_core::access::{
-    AccessChange, Claims, LoginLimiter, MAX_TOKEN_TTL_S, Right, Role, S3KeyRecord, Scope,
-    unauthenticated,
+    AccessChange, Claims, JoinTokenRecord, JoinTokenReply, JoinTokenRequest, LoginLimiter,
+    MAX_TOKEN_TTL_S, Right, Role, S3KeyRecord, Scope, unauthenticated,
 };
 use forebay_core::audit::Reason;
 use forebay_core::config::AuthConfig;
@@ -29,6 +29,8 @@ use crate::changes::Changes;
 
 /// Logins whose password is hashed at once; further ones wait.
 const PARALLEL_HASHES: usize = 2;
+/// Begins the text of a join token, so that people and scanners of secrets recognize it.
+const JOIN_TOKEN_PREFIX: &str = "fbj-";
 /// AIStore's SDK recognizes a failed login by these words.
 const BAD_LOGIN: &str = "invalid credentials: user or password is wrong";
 
@@ -183,6 +185,28 @@ impl Accounts {
         let identity = self.users.token(token, &self.state())?;
         let (id, expires_s) = (identity.token.clone(), identity.expires_s);
         self.change(AccessChange::RevokeToken { id, expires_s }).await
+    }
+
+    /// Makes a token by which targets may join that have no secret of the cluster.
+    pub(crate) async fn create_join_token(
+        &self,
+        asked: &JoinTokenRequest,
+    ) -> Result<JoinTokenReply> {
+        let (ttl_s, uses) = asked.checked()?;
+        if !self.state().node_keys.are_required() {
+            let text = "this cluster does not have the keys of all nodes";
+            return Err(Error::new(ErrorCode::Conflict, text).hint(
+                "a join token needs users: add one, start all nodes, and try again; \
+                 without users, a target joins by cluster.secret_file",
+            ));
+        }
+        let id = random_text(9);
+        let token = format!("{JOIN_TOKEN_PREFIX}{id}-{}", random_text(32));
+        let secret = self.users.sealer().seal(Place::JoinToken(&id), token.as_bytes())?;
+        let (expires_s, node) = (unix_s() + ttl_s, asked.node.clone());
+        let record = JoinTokenRecord { secret, node, uses, expires_s, created_ns: 0 };
+        self.change(AccessChange::AddJoinToken { id: id.clone(), token: record }).await?;
+        Ok(JoinTokenReply { id, token, expires_s })
     }
 
     /// Makes a key of the S3 API. Returns the access key and the secret key, which cannot be read

@@ -11,7 +11,7 @@ use forebay_core::intra::{
 use forebay_core::lease::{DEAD_AFTER_MS, LEASE_MS, Leases};
 use forebay_core::locks::MutexExt;
 use forebay_core::sign::PublicKey;
-use forebay_core::state::{Command, Role, check_key};
+use forebay_core::state::{ClusterState, Command, Role, check_key};
 use forebay_core::{Error, ErrorCode, NodeId, Result, membership};
 use forebay_node::clock::{Clock, unix_ns};
 
@@ -106,6 +106,9 @@ impl Members {
         membership::check_cluster(&self.meta.state(), &request)?;
         membership::check_format(&self.meta.state(), &id, request.state_format)?;
         check_key(&self.meta.state().node_keys, &id, request.key.as_ref(), false)?;
+        if let Some(token) = &request.token {
+            check_token(&self.meta.state(), &request, token)?;
+        }
         let replaced = self.check_predecessor(&request).await?;
         membership::check_disks(&self.meta.state(), &request)?;
         let _turn = self.turn.lock().await;
@@ -119,7 +122,8 @@ impl Members {
         // Another process counts as gone only where it was looked for.
         let was_replaced = membership::predecessor(&state, &request).is_some();
         let lives = !was_replaced && state.node(&id).is_some_and(|node| node.alive);
-        self.record_key(&id, request.role, request.key.as_ref(), lives).await?;
+        self.record_key(&id, request.role, request.key.as_ref(), lives, request.token.clone())
+            .await?;
         for command in membership::join(&self.meta.state(), &request) {
             let version = self.meta.propose(command).await?;
             tracing::info!(node = %id, url = request.url, version, "node joined");
@@ -175,6 +179,7 @@ impl Members {
                 confirmed_ms: 0,
                 unknown: true,
                 clock_ns: unix_ns(),
+                s3_key: None,
             });
         };
         let may_live = {
@@ -184,7 +189,7 @@ impl Members {
             table.leases.record_heartbeat(&id, self.clock.now_ms())
         };
         if let Some(node) = known.node(&id) {
-            self.record_key(&id, node.role, beat.key.as_ref(), true).await?;
+            self.record_key(&id, node.role, beat.key.as_ref(), true, None).await?;
         }
         self.publisher.note(&id, beat.version);
         if !was_alive && may_live {
@@ -197,13 +202,15 @@ impl Members {
     }
 
     /// Records the node's key, unless a member of the cluster could not read that yet. `lives`: the
-    /// process that the recorded key belongs to may still act.
+    /// process that the recorded key belongs to may still act. `token`: id of the join token that
+    /// this uses.
     async fn record_key(
         &self,
         id: &NodeId,
         role: Role,
         key: Option<&PublicKey>,
         lives: bool,
+        token: Option<String>,
     ) -> Result<()> {
         let state = self.meta.state();
         if state.node(id).is_some_and(|node| node.role != role) {
@@ -222,7 +229,7 @@ impl Members {
             return Ok(());
         }
         let now_s = unix_ns() / 1_000_000_000;
-        let command = Command::NodeKey { id: id.clone(), role, key: key.clone(), now_s };
+        let command = Command::NodeKey { id: id.clone(), role, key: key.clone(), now_s, token };
         if let Err(e) = self.check_readable(&command) {
             tracing::debug!(node = %id, error = %e, "the key of this node is not recorded yet");
             return Ok(());
@@ -249,6 +256,7 @@ impl Members {
             confirmed_ms,
             unknown: false,
             clock_ns: unix_ns(),
+            s3_key: None,
         })
     }
 
@@ -339,6 +347,16 @@ impl Members {
     pub(crate) fn usage(&self) -> BTreeMap<NodeId, NodeUsage> {
         self.table().usage.clone()
     }
+}
+
+/// Refuses a join by a token unless it is that of a target, in a cluster whose nodes all have keys.
+fn check_token(state: &ClusterState, request: &JoinRequest, token: &str) -> Result<()> {
+    if request.role != Role::Target || !state.node_keys.are_required() {
+        return Err(Error::new(ErrorCode::AccessDenied, "only a target joins by a token")
+            .hint("give a gateway cluster.secret_file"));
+    }
+    let now_s = unix_ns() / 1_000_000_000;
+    state.access.check_join_token(token, &request.id, now_s)
 }
 
 fn set_alive(id: &NodeId, alive: bool) -> Command {

@@ -6,9 +6,10 @@ use std::time::Duration;
 use async_trait::async_trait;
 use forebay_client::PeerClient;
 use forebay_core::intra::{Heartbeat, HeartbeatReply, JoinRequest, LeaveReply, LeaveRequest};
+use forebay_core::sign::JOIN_PATH;
 use forebay_core::{Error, Result};
 use forebay_node::maps::Maps;
-use forebay_node::membership::{HEARTBEAT_PATH, JOIN_PATH, LEAVE_PATH, MembershipClient};
+use forebay_node::membership::{HEARTBEAT_PATH, LEAVE_PATH, MembershipClient};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -71,6 +72,7 @@ impl MembershipService {
                 confirmed_ms: 0,
                 unknown: false,
                 clock_ns: 0,
+                s3_key: None,
             }),
             (answer, _) => answer,
         }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use forebay_client::PeerClient;
 use forebay_core::ErrorCode;
 use forebay_core::membership::Probe;
-use forebay_node::membership::INSTANCE_PATH;
+use forebay_core::sign::{INSTANCE_BY_KEY, INSTANCE_PATH};
 use tokio::net::TcpStream;
 
 const WITHIN: Duration = Duration::from_millis(100);
@@ -19,12 +19,28 @@ pub(crate) async fn probe(peer: &PeerClient, url: &str) -> Probe {
     if is_refused(url).await {
         return Probe::Refused;
     }
-    match tokio::time::timeout(REPLY_WITHIN, peer.get_json(url, INSTANCE_PATH)).await {
-        Ok(Ok(instance)) => Probe::Instance(instance),
-        // A node of another cluster rejects the request: it is another process.
-        Ok(Err(e)) if e.code() == ErrorCode::Unauthenticated => Probe::Instance(0),
-        _ => Probe::Silent,
+    match ask(peer, url, INSTANCE_PATH).await {
+        // A target that joined by a token knows the keys of gateways only.
+        None => match ask(peer, url, INSTANCE_BY_KEY).await {
+            // A node of another cluster, or a target that has not joined: it is another process.
+            None => Probe::Instance(0),
+            Some(probe) => probe,
+        },
+        Some(probe) => probe,
     }
+}
+
+/// `None`: the process does not accept the proof of this gateway.
+async fn ask(peer: &PeerClient, url: &str, path: &str) -> Option<Probe> {
+    match tokio::time::timeout(REPLY_WITHIN, peer.get_json(url, path)).await {
+        Ok(Ok(instance)) => Some(Probe::Instance(instance)),
+        Ok(Err(e)) if is_refusal(e.code()) => None,
+        _ => Some(Probe::Silent),
+    }
+}
+
+fn is_refusal(code: ErrorCode) -> bool {
+    matches!(code, ErrorCode::Unauthenticated | ErrorCode::AccessDenied)
 }
 
 /// Whether a connection to the node at `url` is refused. A timeout is not a refusal.

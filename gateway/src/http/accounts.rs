@@ -1,5 +1,6 @@
 //! The native API for users, roles, keys and tokens, under `/api/v1/auth`.
 
+mod join_tokens;
 mod keys;
 
 use axum::extract::{Extension, Path, Request, State};
@@ -55,6 +56,9 @@ pub(crate) fn routes() -> RouteSet<Auth> {
         .on(&rules::DELETE_KEY, keys::delete_key)
         .on(&rules::CREATE_TOKEN, keys::create_token)
         .on(&rules::REVOKE, keys::revoke)
+        .on(&rules::JOIN_TOKENS, join_tokens::join_tokens)
+        .on(&rules::CREATE_JOIN_TOKEN, join_tokens::create)
+        .on(&rules::DELETE_JOIN_TOKEN, join_tokens::delete)
 }
 
 type About = Extension<RequestContext>;

@@ -7,10 +7,12 @@ use bytes::Bytes;
 use forebay_core::intra::{Heartbeat, JoinRequest, LeaveRequest};
 use forebay_core::request::RequestContext;
 use forebay_core::routes::internal as rules;
+use forebay_core::sign::JOIN_PATH;
 use forebay_core::state::{ClusterState, Command, Role};
 use forebay_core::{Error, ErrorCode, NodeId, Result};
+use forebay_node::identity::Identity;
 use forebay_node::maps::Maps;
-use forebay_node::membership::{HEARTBEAT_PATH, JOIN_PATH, LEAVE_PATH};
+use forebay_node::membership::{HEARTBEAT_PATH, LEAVE_PATH};
 use forebay_node::reply::{Failure, json};
 use forebay_node::routing::{GuardedRouter, RouteSet};
 use serde::de::DeserializeOwned;
@@ -28,8 +30,7 @@ pub(crate) struct Internal {
     pub(crate) changes: Changes,
     pub(crate) group: Group,
     pub(crate) maps: Maps,
-    /// The id of this process, new at each start.
-    pub(crate) instance: u64,
+    pub(crate) identity: Identity,
 }
 
 pub(crate) fn router(state: Internal) -> GuardedRouter {
@@ -54,8 +55,8 @@ pub(crate) fn routes() -> RouteSet<Internal> {
 }
 
 async fn handle(State(state): State<Internal>, request: Request) -> Result<Response, Failure> {
-    let sender =
-        request.extensions().get::<RequestContext>().and_then(|c| c.principal.node.clone());
+    let principal = request.extensions().get::<RequestContext>().map(|c| c.principal.clone());
+    let (sender, token) = principal.map(|p| (p.node, p.join_token)).unwrap_or_default();
     let own = |id: &NodeId| check_own(&state.maps.load(), sender.as_ref(), id);
     let (parts, body) = request.into_parts();
     let body = read_message(body).await?;
@@ -63,9 +64,17 @@ async fn handle(State(state): State<Internal>, request: Request) -> Result<Respo
     let membership = &state.membership;
     Ok(match parts.uri.path() {
         JOIN_PATH => {
-            let request: JoinRequest = parse(&body)?;
+            let mut request: JoinRequest = parse(&body)?;
             own(&request.id)?;
-            json(&membership.join(request, passed_on).await?)
+            if token.is_some() || !passed_on {
+                request.token = token;
+            }
+            let receiver = request.key.clone().filter(|_| request.needs_s3_key);
+            let mut reply = membership.join(request, passed_on).await?;
+            if let (Some(receiver), Some(me)) = (receiver, state.identity.signer.key()) {
+                reply.s3_key = state.identity.sealer.s3_key_for(me, &receiver);
+            }
+            json(&reply)
         }
         HEARTBEAT_PATH => {
             let beat: Heartbeat = parse(&body)?;
@@ -112,7 +121,7 @@ async fn group(State(state): State<Internal>) -> Response {
 
 /// The id of this process.
 async fn instance(State(state): State<Internal>) -> Response {
-    json(&state.instance)
+    json(&state.identity.instance)
 }
 
 /// Messages of Raft.
@@ -144,7 +153,9 @@ mod tests {
         assert!(may(&state, "target-02"), "without keys nothing proves an id");
         for (n, role) in [("gateway-1", Role::Gateway), ("target-02", Role::Target)] {
             let key = NodeKey::of_seed(&[n.len() as u8; 32]).unwrap().public().clone();
-            state.apply(1, Command::NodeKey { id: id(n), role, key, now_s: 1, token: None }).unwrap();
+            state
+                .apply(1, Command::NodeKey { id: id(n), role, key, now_s: 1, token: None })
+                .unwrap();
         }
         assert!(may(&state, "target-01") && may(&state, "gateway-1"));
         assert!(!may(&state, "target-02") && !may(&state, "target-03"));

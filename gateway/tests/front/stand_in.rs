@@ -66,6 +66,8 @@ impl StandIn {
             cluster: String::new(),
             empty: false,
             https: String::new(),
+            sealer: Arc::default(),
+            token_join: None,
         };
         let (maps, lifecycle) = (Maps::default(), Lifecycle::new());
         let holds = Arc::new(Mutex::new(Holdings { backend_exists: true, ..Holdings::default() }));

@@ -2,13 +2,15 @@
 
 use axum::extract::Request;
 use axum::http::{HeaderValue, Method, header};
-use forebay_core::sign::{REDIRECT_PROOF, Trust};
+use forebay_core::sign::{
+    Claims, ClusterSecret, INSTANCE_PATH, Proof, REDIRECT_PROOF, Trust, is_join,
+};
 use forebay_core::state::ClusterState;
 use forebay_core::v1::query::Query;
 use forebay_core::{Error, ErrorCode};
 
 use super::{Edge, GRANT, NODE_AUTH};
-use crate::access::bearer;
+use crate::access::{Place, bearer};
 
 impl Edge {
     /// Which proofs count by this state.
@@ -16,9 +18,33 @@ impl Edge {
         Trust::new(&self.identity.signer, &state.node_keys)
     }
 
+    /// Id of the join token that proves this call, which is the join of a target without the secret
+    /// of the cluster. The text of the token is the secret of the proof.
+    pub(super) fn join_token(
+        &self,
+        proof: &Proof<'_>,
+        call: &Claims<'_>,
+        state: &ClusterState,
+    ) -> Option<String> {
+        if !is_join(call.target) {
+            return None;
+        }
+        let mut tokens = state.access.join_tokens.iter();
+        let found = tokens.find(|(id, token)| {
+            let text = self.identity.sealer.open_text(Place::JoinToken(id), &token.secret);
+            let secret = text.and_then(|text| ClusterSecret::new(&text).ok());
+            secret.is_some_and(|secret| secret.verify(proof, call))
+        });
+        found.map(|(id, _)| id.clone())
+    }
+
     /// The node that signed the request, a redirect or a grant with a key that this node does not
     /// have.
     pub(crate) fn unknown_sender(&self, request: &Request) -> Option<String> {
+        // A gateway asks which process has this address. One that has not joined refuses.
+        if request.uri().path() == INSTANCE_PATH && self.maps.version() == 0 {
+            return None;
+        }
         let headers = request.headers();
         let text = |value: Option<&HeaderValue>| {
             value.and_then(|v| self.unknown(std::str::from_utf8(v.as_bytes()).ok()?))

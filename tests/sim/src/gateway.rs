@@ -308,6 +308,8 @@ pub(crate) fn join_of(at: At) -> JoinRequest {
         https: String::new(),
         state_format: 0,
         key: None,
+        token: None,
+        needs_s3_key: false,
     }
 }
 

@@ -44,6 +44,8 @@ pub(super) async fn world() -> World {
         cluster: String::new(),
         empty: false,
         https: String::new(),
+        sealer: Arc::default(),
+        token_join: None,
     };
     let clock = Arc::new(TestClock::default());
     let targets = Targets::new(&identity, maps.clone());
@@ -75,6 +77,8 @@ impl World {
             instance: 0,
             state_format: 0,
             key: None,
+            token: None,
+            needs_s3_key: false,
         };
         self.members.heartbeat(beat).await.unwrap()
     }
