@@ -64,10 +64,11 @@ const RESTART: &str = "restart";
 const TLS_FILE: &str = "restart; none for new content of the file";
 
 /// For each key: the nodes that read it, how a change takes effect, and the flags that set it.
-const NOTES: [(&str, ReadBy, &str, &str); 79] = [
+const NOTES: [(&str, ReadBy, &str, &str); 80] = [
     ("cluster.name", Both, RESTART, ""),
     ("cluster.gateways", Both, RESTART, ""),
     ("cluster.secret_file", Both, RESTART, ""),
+    ("cluster.join_token_file", Target, "none for new content of the file", ""),
     ("node.id", Both, "not allowed", ""),
     ("node.dir", Both, RESTART, "serve --dir, dev --dir"),
     ("node.zone", Both, RESTART, ""),
