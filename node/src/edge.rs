@@ -4,6 +4,7 @@
 mod body;
 mod boundary;
 mod clients;
+mod last_sender;
 mod replay;
 mod signers;
 mod users;
@@ -32,6 +33,8 @@ use forebay_core::{Error, ErrorCode, NodeId, Result};
 use self::body::Verified;
 use self::boundary::Boundary;
 pub use self::boundary::{CrossSiteForm, unsigned_form};
+pub(crate) use self::last_sender::LastSender;
+use self::last_sender::SentProofs;
 use self::replay::Replays;
 pub(crate) use self::users::s3_token;
 use crate::access::Authenticator;
@@ -185,8 +188,13 @@ impl Edge {
     }
 
     /// Builds the context of a v1 object request that may be answered before `hyper` sees it.
-    /// `None`: only [`Self::admit`] can decide.
-    pub(crate) fn quick(&self, method: &Method, asked: &Asked<'_, '_>) -> Option<RequestContext> {
+    /// `last` is the sender of the connection's last request. `None`: only [`Self::admit`] can decide.
+    pub(crate) fn quick(
+        &self,
+        method: &Method,
+        asked: &Asked<'_, '_>,
+        last: &LastSender,
+    ) -> Option<RequestContext> {
         let (path, query) = match asked.target.split_once('?') {
             Some((path, query)) => (path, Some(query)),
             None => (asked.target, None),
@@ -214,12 +222,8 @@ impl Edge {
         if protocol.route(path) != Route::Objects {
             return None;
         }
-        if self.is_unknown_client(query, grant) {
-            return None;
-        }
-        let principal = self.client(method, path, query, grant);
-        let access = self.quick_access(principal.caller, grant, authorization)?;
-        let principal = Principal { access, ..principal };
+        let proofs = SentProofs { grant, authorization };
+        let principal = self.quick_sender(method, path, query, proofs, last)?;
         Some(self.context(protocol, path, principal))
     }
 

@@ -61,7 +61,9 @@ fn quick(edge: &Edge, target: &str, headers: &[(&str, &str)]) -> Option<RequestC
     let text = format!("GET {target} HTTP/1.1\r\n{lines}\r\n");
     let mut room = [EMPTY_HEADER; HEADERS];
     match next(text.as_bytes(), &mut room) {
-        Next::Message(Message { kind: Kind::Get(get), .. }) => edge.quick(&Method::GET, &get),
+        Next::Message(Message { kind: Kind::Get(get), .. }) => {
+            edge.quick(&Method::GET, &get, &LastSender::default())
+        }
         Next::Refused(_) => None,
         _ => panic!("no request: {text}"),
     }
