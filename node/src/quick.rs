@@ -33,12 +33,17 @@ pub(crate) struct QuickServer<H> {
     user: Arc<OnceLock<User>>,
     /// Whether the connection is inside TLS.
     is_tls: bool,
-    sender: LastSender,
+    sender: Arc<LastSender>,
 }
 
 impl<H: Handler> QuickServer<H> {
-    pub(crate) fn new(server: Arc<Server<H>>, user: Arc<OnceLock<User>>, is_tls: bool) -> Self {
-        Self { server, user, is_tls, sender: LastSender::default() }
+    pub(crate) fn new(
+        server: Arc<Server<H>>,
+        user: Arc<OnceLock<User>>,
+        sender: Arc<LastSender>,
+        is_tls: bool,
+    ) -> Self {
+        Self { server, user, is_tls, sender }
     }
 
     fn meet(&self) {
