@@ -142,6 +142,8 @@ bench: shipped ## Measure beside the peers that are installed; JSON in build/ben
 	  --load build/dist/forebay-load $${minio:+--minio "$$minio"} $(BENCH_ARGS); \
 	build/venv/bin/python bench/batch.py --bin build/dist/forebay --out build/bench; \
 	build/venv/bin/python bench/crowd.py --bin build/dist/forebay --out build/bench; \
+	build/venv/bin/python bench/cost.py --bin build/dist/forebay --out build/bench \
+	  --load build/dist/forebay-load; \
 	fake_gcs="$$(ci/fake_gcs.sh)" || fake_gcs=; \
 	build/venv/bin/python bench/clouds.py --bin build/dist/forebay --out build/bench \
 	  $${minio:+--minio "$$minio"} $${fake_gcs:+--fake-gcs "$$fake_gcs"}; \

@@ -73,10 +73,13 @@ def listens(port: int) -> bool:
     return False
 
 
-def call(method: str, url: str, body: object = None) -> bytes:
+def call(method: str, url: str, body: object = None, token: str = "") -> bytes:
     """One request with a body of JSON; an answer that is no success is an exception."""
     data = None if body is None else json.dumps(body).encode()
-    request = urllib.request.Request(url, data, {"Content-Type": "application/json"}, method=method)
+    headers = {"Content-Type": "application/json"}
+    if token:
+        headers["Authorization"] = f"Bearer {token}"
+    request = urllib.request.Request(url, data, headers, method=method)
     with urllib.request.urlopen(request, timeout=60) as answer:
         return answer.read()
 
@@ -141,6 +144,8 @@ class Forebay(Server):
     """One gateway and one target, addressed as our own client does: with the map's grant."""
 
     gateway_pid: int
+    description: dict
+    """Content of `dev.json`."""
 
     def make_bucket(self, name: str, **props: object) -> None:
         url = f"{self.endpoint}/v1/buckets/{name}"
@@ -165,9 +170,9 @@ class Forebay(Server):
         lines = call("GET", f"http://{self.address}/metrics").decode().splitlines()
         return sum(int(line.removeprefix(wanted)) for line in lines if line.startswith(wanted))
 
-    def look_up(self) -> None:
+    def look_up(self, token: str = "") -> None:
         """Takes the map and its grant."""
-        known = json.loads(call("GET", f"{self.endpoint}/api/v1/map"))
+        known = json.loads(call("GET", f"{self.endpoint}/api/v1/map", token=token))
         version = known["state"]["version"]
         self.headers = [f"forebay-grant: {known['grant']}", f"forebay-map: {version}"]
 
@@ -179,13 +184,15 @@ def forebay(binary: str, folder: Path, targets: int = 1, *more: str) -> Iterator
     command = [binary, "dev", "--dir", str(folder), "--gateways", "1", *more]
     command += ["--targets", str(targets), "--port", str(port)]
     with process(command, description_file.exists):
-        description = json.loads(description_file.read_text())
+        # A cluster that serves both schemes names HTTPS; servers are compared without it.
+        description = json.loads(description_file.read_text().replace("https://", "http://"))
         target = description["targets"][0]
         path = "/v1/objects/{bucket}/{name}"
         server = Forebay("Forebay", target["url"].removeprefix("http://"), target["pid"], path)
         server.put, server.endpoint = path, description["endpoint"]
         server.front, server.s3 = server.endpoint.removeprefix("http://"), "/s3/{bucket}"
         server.gateway_pid = description["gateways"][0]["pid"]
+        server.description = description
         server.folder = Path(target["disks"][0])
         yield server
 
@@ -352,7 +359,8 @@ class Nginx(Server):
 
 
 @contextlib.contextmanager
-def nginx(binary: str, folder: Path) -> Iterator[Nginx]:
+def nginx(binary: str, folder: Path, tls: str = "") -> Iterator[Nginx]:
+    """`tls`: directives of a server that serves HTTPS."""
     port = free_port(1)
     folder = folder.absolute()
     files = folder / "files"
@@ -367,7 +375,7 @@ http {{
   access_log off; sendfile on; tcp_nopush on; keepalive_requests 1000000000;
   client_body_temp_path {folder}/body; proxy_temp_path {folder}/proxy;
   fastcgi_temp_path {folder}/fastcgi; uwsgi_temp_path {folder}/uwsgi; scgi_temp_path {folder}/scgi;
-  server {{ listen 127.0.0.1:{port} sndbuf=128k; root {files}; }}
+  server {{ listen 127.0.0.1:{port} {"ssl" if tls else ""} sndbuf=128k; root {files}; {tls} }}
 }}
 """)
     command = [binary, "-c", str(config), "-e", str(folder / "errors")]

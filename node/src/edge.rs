@@ -4,6 +4,7 @@
 mod body;
 mod boundary;
 mod clients;
+mod last_sender;
 mod replay;
 mod signers;
 mod users;
@@ -32,6 +33,8 @@ use forebay_core::{Error, ErrorCode, NodeId, Result};
 use self::body::Verified;
 use self::boundary::Boundary;
 pub use self::boundary::{CrossSiteForm, unsigned_form};
+pub(crate) use self::last_sender::LastSender;
+use self::last_sender::SentProofs;
 use self::replay::Replays;
 pub(crate) use self::users::s3_token;
 use crate::access::Authenticator;
@@ -137,9 +140,11 @@ impl Edge {
         &self.maps
     }
 
-    /// Builds the context of a request that came through `hyper`. Removes proofs of nodes and
-    /// headers that only nodes may send, except those that a valid proof covers.
-    pub(crate) fn admit(&self, request: &mut Request) -> Result<RequestContext> {
+    /// Builds the context of a request that came through `hyper`, and keeps its sender in `last`.
+    /// Removes proofs of nodes and headers that only nodes may send, except those that a valid proof
+    /// covers.
+    pub(crate) fn admit(&self, request: &mut Request, last: &LastSender) -> Result<RequestContext> {
+        let version = self.maps.version();
         let (method, uri) = (request.method().clone(), request.uri().clone());
         let headers = request.headers_mut();
         if headers.get_all(header::HOST).iter().nth(1).is_some() {
@@ -147,6 +152,7 @@ impl Edge {
         }
         let proof = headers.remove(&NODE_AUTH);
         let proven = proof.map(|proof| self.node(&method, &uri, headers, &proof));
+        let is_client = proven.is_none();
         let is_relay = |proven: &Proven| proven.principal.caller == Caller::S3Relay;
         let relayed = proven.as_ref().is_some_and(|p| p.as_ref().is_ok_and(is_relay));
         let host = headers.get(header::HOST).map(HeaderValue::as_bytes);
@@ -170,6 +176,12 @@ impl Edge {
         };
         let access = self.access(protocol, request, principal.caller, grant)?;
         let principal = Principal { access, ..principal };
+        if is_client && !protocol.is_s3() {
+            let authorization = request.headers().get(header::AUTHORIZATION);
+            let authorization = authorization.map(HeaderValue::as_bytes);
+            let proofs = SentProofs { grant, authorization };
+            self.keep(uri.query(), proofs, version, &principal, last);
+        }
         Ok(self.context(protocol, uri.path(), principal))
     }
 
@@ -185,8 +197,13 @@ impl Edge {
     }
 
     /// Builds the context of a v1 object request that may be answered before `hyper` sees it.
-    /// `None`: only [`Self::admit`] can decide.
-    pub(crate) fn quick(&self, method: &Method, asked: &Asked<'_, '_>) -> Option<RequestContext> {
+    /// `last` is the sender of the connection's last request. `None`: only [`Self::admit`] can decide.
+    pub(crate) fn quick(
+        &self,
+        method: &Method,
+        asked: &Asked<'_, '_>,
+        last: &LastSender,
+    ) -> Option<RequestContext> {
         let (path, query) = match asked.target.split_once('?') {
             Some((path, query)) => (path, Some(query)),
             None => (asked.target, None),
@@ -214,12 +231,8 @@ impl Edge {
         if protocol.route(path) != Route::Objects {
             return None;
         }
-        if self.is_unknown_client(query, grant) {
-            return None;
-        }
-        let principal = self.client(method, path, query, grant);
-        let access = self.quick_access(principal.caller, grant, authorization)?;
-        let principal = Principal { access, ..principal };
+        let proofs = SentProofs { grant, authorization };
+        let principal = self.quick_sender(method, path, query, proofs, last)?;
         Some(self.context(protocol, path, principal))
     }
 
@@ -345,6 +358,12 @@ impl Edge {
 /// Whether only browsers send this header.
 fn is_of_a_page(name: &str) -> bool {
     name.eq_ignore_ascii_case("origin") || name.eq_ignore_ascii_case("sec-fetch-site")
+}
+
+/// Removes the grant of a client, and the headers that only nodes may send.
+fn drop_client_headers(headers: &mut HeaderMap) {
+    headers.remove(&GRANT);
+    drop_headers(headers, Caller::Anonymous);
 }
 
 /// Removes the headers that this sender may not send.

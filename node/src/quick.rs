@@ -15,6 +15,7 @@ use futures::{FutureExt, StreamExt};
 
 use crate::activity::User;
 use crate::clock::unix_ns;
+use crate::edge::LastSender;
 use crate::head::Asked;
 use crate::listener::{Handler, Server};
 use crate::outgoing::{Direct, Streamed};
@@ -32,11 +33,17 @@ pub(crate) struct QuickServer<H> {
     user: Arc<OnceLock<User>>,
     /// Whether the connection is inside TLS.
     is_tls: bool,
+    sender: Arc<LastSender>,
 }
 
 impl<H: Handler> QuickServer<H> {
-    pub(crate) fn new(server: Arc<Server<H>>, user: Arc<OnceLock<User>>, is_tls: bool) -> Self {
-        Self { server, user, is_tls }
+    pub(crate) fn new(
+        server: Arc<Server<H>>,
+        user: Arc<OnceLock<User>>,
+        sender: Arc<LastSender>,
+        is_tls: bool,
+    ) -> Self {
+        Self { server, user, is_tls, sender }
     }
 
     fn meet(&self) {
@@ -50,7 +57,7 @@ impl<H: Handler> Quick for QuickServer<H> {
     fn answer(&self, get: &Asked<'_, '_>, out: &mut Vec<u8>) -> Option<Direct> {
         let server = &*self.server;
         let before = out.len();
-        let about = server.edge.quick(&Method::GET, get)?;
+        let about = server.edge.quick(&Method::GET, get, &self.sender)?;
         let answer = AssertUnwindSafe(|| server.handler.fast_path(about, get, out));
         // The panic happens again in the normal path, which handles it.
         let Ok(Some(answer)) = std::panic::catch_unwind(answer) else {
@@ -77,7 +84,7 @@ impl<H: Handler> Quick for QuickServer<H> {
 
     fn take(&self, put: &Asked<'_, '_>) -> Option<Taker> {
         let server = self.server.clone();
-        let about = server.edge.quick(&Method::PUT, put)?;
+        let about = server.edge.quick(&Method::PUT, put, &self.sender)?;
         let take = AssertUnwindSafe(|| server.handler.take(about, put));
         // The panic happens again in the normal path, which handles it.
         let take = std::panic::catch_unwind(take).ok()??;

@@ -1,5 +1,7 @@
 //! Users, roles, keys and tokens on a live cluster.
 
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -105,6 +107,46 @@ fn a_revoked_token_is_refused_by_every_gateway_within_two_seconds() {
     for url in &urls {
         assert_eq!(whoami(url, Some(&other)).as_deref(), Some("root"), "{url}");
     }
+}
+
+/// The status of a GET with a token on a connection that stays open.
+fn get_on(connection: &mut BufReader<TcpStream>, path: &str, token: &str) -> u16 {
+    let lines = format!("host: 127.0.0.1\r\nauthorization: Bearer {token}");
+    write!(connection.get_mut(), "GET {path} HTTP/1.1\r\n{lines}\r\n\r\n").unwrap();
+    let (mut status, mut length, mut line) = (0, 0, String::new());
+    while connection.read_line(&mut line).unwrap() > 2 {
+        if status == 0 {
+            status = line.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap();
+        } else if let Some(value) = line.to_ascii_lowercase().strip_prefix("content-length:") {
+            length = value.trim().parse().unwrap();
+        }
+        line.clear();
+    }
+    connection.read_exact(&mut vec![0; length]).unwrap();
+    status
+}
+
+#[test]
+fn a_revoked_token_is_refused_on_a_connection_that_used_it() {
+    let users = Users::start(Options { gateways: 1, targets: 1, ..Options::default() });
+    users.add("ann", &["writer"]);
+    let (ann, endpoint) = (users.token("ann", 600), users.cluster.endpoint.as_str());
+    let make = json!({"action": "create-bck"});
+    let url = format!("{endpoint}/v1/buckets/b");
+    assert_eq!(send("POST", &url, Some(&users.root), &make).status, 200);
+    let put = http::request("PUT", &format!("{endpoint}/v1/objects/b/o"));
+    let put = put.header("authorization", &format!("Bearer {ann}")).body("content").follow();
+    assert_eq!(put.status, 200, "{}", put.text());
+    let (address, _) = http::split(&users.cluster.targets[0].url);
+    let mut connection = BufReader::new(TcpStream::connect(address).unwrap());
+    let mut get = || get_on(&mut connection, "/v1/objects/b/o", &ann);
+    for _ in 0..3 {
+        assert_eq!(get(), 200);
+    }
+    let url = format!("{endpoint}/v1/tokens");
+    assert_eq!(send("DELETE", &url, Some(&users.root), &json!({"token": ann})).status, 200);
+    wait::until("the open connection is refused", REVOKED_WITHIN, || get() == 401);
+    assert_eq!(get(), 401);
 }
 
 #[test]

@@ -1,16 +1,19 @@
 //! The load: connections, each of which sends its next request after the last response.
 
 use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
 use std::error::Error;
 use std::io;
+use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use tokio::task::LocalSet;
 
-use crate::connection::Connection;
+use crate::connection::{Answer, Connection};
 use crate::ticks::Processes;
+use crate::tls::Tls;
 
 /// Consecutive failures after which a connection gives up.
 const MOST_FAILURES: u64 = 20;
@@ -39,6 +42,18 @@ pub(crate) struct Args {
     /// Bytes of a request's body
     #[arg(long, default_value_t = 0)]
     body: usize,
+    /// File with the body of each request
+    #[arg(long, conflicts_with = "body")]
+    body_file: Option<PathBuf>,
+    /// Send a request again, without its headers, to where a redirect points
+    #[arg(long, conflicts_with_all = ["body", "body_file", "ca"])]
+    follow: bool,
+    /// PEM file with the CA of the server: the load is sent over TLS 1.3
+    #[arg(long)]
+    ca: Option<PathBuf>,
+    /// The only cipher suite that is offered
+    #[arg(long, default_value = "TLS13_AES_128_GCM_SHA256")]
+    suite: String,
     /// `Name: value` of each request
     #[arg(long)]
     header: Vec<String>,
@@ -71,6 +86,7 @@ pub(crate) struct Outcome {
 /// State that the connections share; they run on one thread.
 struct Shared {
     args: Args,
+    tls: Option<Tls>,
     payload: Vec<u8>,
     until: Option<Instant>,
     next: Cell<u64>,
@@ -88,12 +104,18 @@ struct Counts {
 
 /// Runs the load to its end.
 pub(crate) async fn run(args: Args) -> Result<Outcome, Box<dyn Error>> {
+    let payload = match &args.body_file {
+        Some(file) => std::fs::read(file)?,
+        None => noise(args.body),
+    };
+    let tls = args.ca.as_ref().map(|ca| Tls::new(ca, &args.suite, &args.to)).transpose()?;
     let server = Processes::of(&args.pid);
     let own = Processes::of(&[std::process::id()]);
     let (before, own_before) = (server.ticks(), own.ticks());
     let started = Instant::now();
     let shared = Rc::new(Shared {
-        payload: noise(args.body),
+        tls,
+        payload,
         until: args.seconds.map(|s| started + Duration::from_secs_f64(s)),
         next: Cell::new(0),
         counts: RefCell::default(),
@@ -132,14 +154,14 @@ pub(crate) async fn run(args: Args) -> Result<Outcome, Box<dyn Error>> {
 
 async fn connection(shared: Rc<Shared>, number: u64) {
     let mut requests = Requests::new(&shared.args, &shared.payload, number);
-    let mut open = None;
+    let mut open = HashMap::new();
     let mut failures = 0;
     while failures < MOST_FAILURES
         && let Some(object) = shared.next(&mut requests)
     {
         let request = requests.of(object);
         let began = Instant::now();
-        match ask(&mut open, &shared.args.to, request).await {
+        match ask(&mut open, &shared, request).await {
             Ok(bytes) => {
                 failures = 0;
                 let took = began.elapsed().as_micros().min(u32::MAX.into()) as u32;
@@ -157,21 +179,38 @@ async fn connection(shared: Rc<Shared>, number: u64) {
     }
 }
 
-/// Sends one request; opens the connection if there is none.
-async fn ask(open: &mut Option<Connection>, to: &str, request: &[u8]) -> io::Result<u64> {
-    let mut connection = match open.take() {
-        Some(connection) => connection,
-        None => Connection::open(to).await?,
-    };
-    let answer = connection.exchange(request).await?;
-    if !answer.last {
-        *open = Some(connection);
+/// Open connections by address.
+type Links = HashMap<String, Connection>;
+
+/// Sends one request, and a second one if a redirect is followed. Returns the bytes of the body.
+async fn ask(links: &mut Links, shared: &Shared, request: &[u8]) -> io::Result<u64> {
+    let args = &shared.args;
+    let mut answer = send(links, &args.to, shared, request).await?;
+    let location = answer.location.take().filter(|_| args.follow && answer.status / 100 == 3);
+    if let Some(url) = location {
+        let path = url.strip_prefix("http://").and_then(|rest| rest.split_once('/'));
+        let (to, path) = path.ok_or_else(|| io::Error::other(format!("redirect to {url}")))?;
+        let again = format!("{} /{path} HTTP/1.1\r\nHost: {to}\r\n\r\n", args.method);
+        answer = send(links, to, shared, again.as_bytes()).await?;
     }
     if (200..300).contains(&answer.status) {
         Ok(answer.bytes)
     } else {
         Err(io::Error::other(format!("status {}", answer.status)))
     }
+}
+
+/// Sends one request to an address; opens the connection if there is none.
+async fn send(links: &mut Links, to: &str, shared: &Shared, request: &[u8]) -> io::Result<Answer> {
+    let mut connection = match links.remove(to) {
+        Some(connection) => connection,
+        None => Connection::open(to, shared.tls.as_ref()).await?,
+    };
+    let answer = connection.exchange(request).await?;
+    if !answer.last {
+        links.insert(to.to_owned(), connection);
+    }
+    Ok(answer)
 }
 
 impl Shared {
@@ -206,8 +245,8 @@ impl Requests {
             rest.push_str(header);
             rest.push_str("\r\n");
         }
-        if args.body > 0 {
-            rest.push_str(&format!("Content-Length: {}\r\n", args.body));
+        if !payload.is_empty() {
+            rest.push_str(&format!("Content-Length: {}\r\n", payload.len()));
         }
         rest.push_str("\r\n");
         let mut rest = rest.into_bytes();

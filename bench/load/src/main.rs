@@ -7,10 +7,12 @@
 #![allow(clippy::print_stdout)]
 
 mod bare;
+mod chunks;
 mod connection;
 mod large;
 mod load;
 mod ticks;
+mod tls;
 
 use std::error::Error;
 

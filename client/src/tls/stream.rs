@@ -10,13 +10,15 @@ use http::Uri;
 use hyper_util::client::legacy::connect::{Connected, Connection, HttpConnector};
 use hyper_util::rt::TokioIo;
 use rustls::pki_types::ServerName;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite, BufReader, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;
 use tower_service::Service;
 
 use super::TlsClient;
 
+/// Encrypted bytes per read from the socket. TLS itself reads 4 KiB at a time.
+const ENCRYPTED_READ_BYTES: usize = 64 << 10;
 /// Timeout of a TLS handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -26,7 +28,7 @@ pub enum ClientStream {
     /// Plain TCP.
     Plain(TcpStream),
     /// Inside TLS.
-    Tls(Box<TlsStream<TcpStream>>),
+    Tls(Box<TlsStream<BufReader<TcpStream>>>),
 }
 
 impl ClientStream {
@@ -113,7 +115,7 @@ impl Connection for ClientStream {
     fn connected(&self) -> Connected {
         match self {
             Self::Plain(stream) => stream.connected(),
-            Self::Tls(stream) => stream.get_ref().0.connected(),
+            Self::Tls(stream) => stream.get_ref().0.get_ref().connected(),
         }
     }
 }
@@ -129,6 +131,7 @@ impl TlsClient {
         let host = url.host().unwrap_or_default();
         let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
         let name = ServerName::try_from(host).map_err(io::Error::other)?;
+        let stream = BufReader::with_capacity(ENCRYPTED_READ_BYTES, stream);
         let handshake = tokio_rustls::TlsConnector::from(config).connect(name, stream);
         match tokio::time::timeout(HANDSHAKE_TIMEOUT, handshake).await {
             Ok(stream) => Ok(ClientStream::Tls(Box::new(stream?))),

@@ -70,8 +70,17 @@ struct Inner {
     signing: Ed25519KeyPair,
     exchange: PrivateKey,
     public: PublicKey,
-    /// Secrets that were agreed with other nodes, by their public key.
-    agreed: RwLock<HashMap<PublicKey, [u8; 32]>>,
+    /// Keys that were agreed with other nodes, by their public key.
+    agreed: RwLock<HashMap<PublicKey, Agreed>>,
+}
+
+/// The secret of two nodes, and the last key for proofs that was derived from it.
+#[derive(Clone, Copy)]
+struct Agreed {
+    secret: [u8; 32],
+    /// Number of the [`PAIR_KEY_S`] for which the key is valid.
+    period: u64,
+    pair_key: [u8; 32],
 }
 
 impl fmt::Debug for NodeKey {
@@ -113,35 +122,38 @@ impl NodeKey {
     /// The key for proofs between this node and another one that expire at `expiry`, unix seconds.
     /// Another one follows every [`PAIR_KEY_S`]. `None`: the public key is unusable.
     pub(super) fn pair_key(&self, other: &PublicKey, expiry: u64) -> Option<[u8; 32]> {
-        let agreed = self.agreed(other)?;
-        Some(hmac(&agreed, &[&(expiry / PAIR_KEY_S).to_le_bytes()]))
+        let period = expiry / PAIR_KEY_S;
+        let known = self.0.agreed.read_locked().get(other).copied();
+        if let Some(known) = known.filter(|known| known.period == period) {
+            return Some(known.pair_key);
+        }
+        let secret = known.map_or_else(|| self.agree(other), |known| Some(known.secret))?;
+        let pair_key = hmac(&secret, &[&period.to_le_bytes()]);
+        let mut all = self.0.agreed.write_locked();
+        if all.len() >= MAX_PEERS && !all.contains_key(other) {
+            all.clear();
+        }
+        all.insert(other.clone(), Agreed { secret, period, pair_key });
+        Some(pair_key)
     }
 
     /// A key for what one of the two nodes encrypts for the other one. `None`: the public key is
     /// unusable.
     pub fn encryption_key(&self, other: &PublicKey) -> Option<[u8; 32]> {
-        Some(hmac(&self.agreed(other)?, &[b"forebay-encrypt-1"]))
+        Some(hmac(&self.agree(other)?, &[b"forebay-encrypt-1"]))
     }
 
-    fn agreed(&self, other: &PublicKey) -> Option<[u8; 32]> {
-        if let Some(agreed) = self.0.agreed.read_locked().get(other) {
-            return Some(*agreed);
-        }
+    /// Agrees on a secret with the node that has this public key.
+    fn agree(&self, other: &PublicKey) -> Option<[u8; 32]> {
         let (_, exchange) = other.halves()?;
         let theirs = agreement::UnparsedPublicKey::new(&X25519, exchange);
         let mut publics = [self.0.public.as_str(), other.as_str()];
         publics.sort_unstable();
         let texts = [publics[0].as_bytes(), publics[1].as_bytes()];
-        let agreed = agreement::agree(&self.0.exchange, theirs, Unspecified, |shared| {
+        agreement::agree(&self.0.exchange, theirs, Unspecified, |shared| {
             Ok(hmac(b"forebay-pair-1", &[shared, texts[0], texts[1]]))
-        });
-        let agreed = agreed.ok()?;
-        let mut all = self.0.agreed.write_locked();
-        if all.len() >= MAX_PEERS {
-            all.clear();
-        }
-        all.insert(other.clone(), agreed);
-        Some(agreed)
+        })
+        .ok()
     }
 }
 
@@ -175,6 +187,7 @@ mod tests {
         assert_eq!(b.pair_key(a.public(), 100).unwrap(), agreed);
         assert_eq!(a.pair_key(b.public(), 101).unwrap(), agreed, "from the cache");
         assert_ne!(a.pair_key(b.public(), 100 + PAIR_KEY_S).unwrap(), agreed);
+        assert_eq!(a.pair_key(b.public(), 100).unwrap(), agreed, "the earlier hour again");
         assert_ne!(a.pair_key(c.public(), 100).unwrap(), agreed);
         assert_ne!(c.pair_key(b.public(), 100).unwrap(), agreed);
         assert_eq!(a.pair_key(&PublicKey("x".into()), 100), None);

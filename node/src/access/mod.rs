@@ -33,7 +33,7 @@ use crate::maps::Maps;
 const ADMIN_VARIABLE: &str = "AIS_AUTHN_SU_NAME";
 /// How long a checked grant is used without another check, seconds. It may be accepted for as long
 /// after its expiry.
-const GRANT_KEPT_S: u64 = 10;
+pub(crate) const GRANT_KEPT_S: u64 = 10;
 /// Longest token that is read, bytes.
 const MAX_TOKEN_BYTES: usize = 16 << 10;
 

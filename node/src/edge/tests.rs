@@ -47,7 +47,7 @@ fn request(method: &str, uri: &str, headers: &[(&str, &str)], body: &'static str
 }
 
 fn caller(edge: &Edge, mut request: Request) -> (Caller, Protocol) {
-    let about = edge.admit(&mut request).unwrap();
+    let about = edge.admit(&mut request, &LastSender::default()).unwrap();
     (about.caller(), about.protocol)
 }
 
@@ -61,10 +61,55 @@ fn quick(edge: &Edge, target: &str, headers: &[(&str, &str)]) -> Option<RequestC
     let text = format!("GET {target} HTTP/1.1\r\n{lines}\r\n");
     let mut room = [EMPTY_HEADER; HEADERS];
     match next(text.as_bytes(), &mut room) {
-        Next::Message(Message { kind: Kind::Get(get), .. }) => edge.quick(&Method::GET, &get),
+        Next::Message(Message { kind: Kind::Get(get), .. }) => {
+            edge.quick(&Method::GET, &get, &LastSender::default())
+        }
         Next::Refused(_) => None,
         _ => panic!("no request: {text}"),
     }
+}
+
+#[test]
+fn a_kept_sender_needs_the_same_proofs_the_same_state_and_a_lease() {
+    let (edge, last) = (edge(), LastSender::default());
+    let (grant, other) = (signer().grant(unix_s()), signer().grant(unix_s()));
+    let send = |path: &str, grant: &str, more: &[(&str, &str)]| {
+        let mut headers = vec![("host", "127.0.0.1:7400"), ("forebay-s3-user", "eve")];
+        headers.extend_from_slice(more);
+        headers.push((GRANT_HEADER, grant));
+        request("GET", path, &headers, "")
+    };
+    let again = |mut request: Request| {
+        let about = edge.admit_again(&mut request, &last)?;
+        assert!(request.headers().keys().all(|name| !name.as_str().starts_with(OWN_HEADERS)));
+        Some(about)
+    };
+    let path = "/v1/objects/b/o";
+    edge.admit(&mut send(path, &grant, &[]), &last).unwrap();
+    assert!(again(send(path, &grant, &[])).is_none(), "without a lease nothing is kept");
+    edge.maps.lease_for_good();
+    let first = edge.admit(&mut send(path, &grant, &[]), &last).unwrap();
+    let second = again(send("/v1/objects/b/other", &grant, &[])).unwrap();
+    assert_eq!((first.caller(), second.caller()), (Caller::Client, Caller::Client));
+    assert_ne!(first.id, second.id);
+    assert_eq!(again(send("/api/v1/map", &grant, &[])).unwrap().protocol, Protocol::Native);
+    for changed in [
+        send(path, &other, &[]),
+        send(path, &grant, &[("authorization", "Bearer a.b.c")]),
+        send(path, &grant, &[(GRANT_HEADER, &grant)]),
+        send(path, &grant, &[(NODE_AUTH_HEADER, "2~x")]),
+        send(path, &grant, &[("host", "127.0.0.1:7401")]),
+        send("/s3/b/o", &grant, &[]),
+        send(&format!("{path}?{REDIRECT_PROOF}=2~x"), &grant, &[]),
+        request("GET", path, &[("host", "127.0.0.1:7400")], ""),
+    ] {
+        let what = format!("{changed:?}");
+        assert!(again(changed).is_none(), "{what}");
+    }
+    let mut state = ClusterState::clone(&edge.maps.load());
+    state.version += 1;
+    assert!(edge.maps.offer(state));
+    assert!(again(send(path, &grant, &[])).is_none(), "the state changed");
 }
 
 #[test]
@@ -86,7 +131,7 @@ fn both_servers_of_a_node_make_the_same_context() {
     ] {
         let fast = quick(&edge, target, &headers).unwrap();
         let mut slow = request("GET", target, &headers, "");
-        let slow = edge.admit(&mut slow).unwrap();
+        let slow = edge.admit(&mut slow, &LastSender::default()).unwrap();
         assert_eq!(fast.caller(), expected, "{target}");
         assert_ne!(fast.id, slow.id);
         assert_eq!(RequestContext { id: fast.id, ..slow }, fast, "{target}");
@@ -100,7 +145,10 @@ fn both_servers_of_a_node_make_the_same_context() {
     let (_, protocol) = caller(&edge, request("GET", "/v1/objects/b/o", &[bucket], ""));
     assert_eq!(protocol, Protocol::S3Root);
     let mut twice = request("GET", "/v1/objects/b/o", &[host, host], "");
-    assert_eq!(edge.admit(&mut twice).unwrap_err().code, ErrorCode::InvalidArgument);
+    assert_eq!(
+        edge.admit(&mut twice, &LastSender::default()).unwrap_err().code,
+        ErrorCode::InvalidArgument
+    );
 }
 
 #[test]
@@ -114,7 +162,8 @@ fn a_redirect_or_grant_that_is_out_of_its_time_is_refused_with_both_clocks() {
         format!("{path}?x=1&{proof}")
     };
     let refused = |target: &str, headers: &[(&str, &str)]| {
-        let about = edge.admit(&mut request("PUT", target, headers, "")).unwrap();
+        let about =
+            edge.admit(&mut request("PUT", target, headers, ""), &LastSender::default()).unwrap();
         check_sender(&about, &Method::PUT, path).unwrap_err()
     };
     let late = refused(&redirect(past, "0123456789abcdef"), &[]);
@@ -132,7 +181,7 @@ fn a_redirect_or_grant_that_is_out_of_its_time_is_refused_with_both_clocks() {
     let forged = refused(path, &[(NODE_AUTH_HEADER, "2~target-1~*~1~99999999999~-~00")]);
     assert_eq!(forged.code, ErrorCode::InvalidArgument, "as that of any client: {forged}");
     let mut read = request("GET", &redirect(past, "0123456789abcdef"), &[], "");
-    let about = edge.admit(&mut read).unwrap();
+    let about = edge.admit(&mut read, &LastSender::default()).unwrap();
     assert!(check_sender(&about, &Method::GET, path).is_ok(), "anybody reads");
 }
 
@@ -161,7 +210,7 @@ fn a_call_of_a_node_counts_once_at_the_node_that_it_was_signed_for() {
     for skewed in [now - NODE_AUTH_TTL_S - 60, now + NODE_AUTH_TTL_S + 60, now + 1_000_000_000] {
         let proof = signer().node_call("POST", path, NO_BODY, &me, skewed);
         let mut late = request("POST", path, &[(NODE_AUTH_HEADER, &proof)], "");
-        let about = edge.admit(&mut late).unwrap();
+        let about = edge.admit(&mut late, &LastSender::default()).unwrap();
         let refusal = about.require_node().unwrap_err();
         assert_eq!(refusal.code, ErrorCode::AccessDenied);
         let utc = |s: u64| forebay_core::date::format_utc(s * 1_000_000_000);
@@ -185,7 +234,10 @@ async fn a_call_of_a_node_is_read_with_the_body_that_was_signed() {
         let hash = body_hash(signed.as_bytes());
         let proof = signer().node_call("POST", path, &hash, &me, unix_s());
         let mut request = request("POST", path, &[(NODE_AUTH_HEADER, &proof)], sent);
-        assert_eq!(edge.admit(&mut request).unwrap().caller(), Caller::Node);
+        assert_eq!(
+            edge.admit(&mut request, &LastSender::default()).unwrap().caller(),
+            Caller::Node
+        );
         let read = request.into_body().collect().await;
         assert_eq!(read.is_ok(), holds, "{signed} {sent}");
     }
@@ -203,7 +255,7 @@ fn the_proof_of_a_relay_gives_no_rights_of_a_node() {
     };
     assert_eq!(caller(&edge, sent("bob")).0, Caller::Anonymous, "another user");
     let mut relayed = sent("alice");
-    let about = edge.admit(&mut relayed).unwrap();
+    let about = edge.admit(&mut relayed, &LastSender::default()).unwrap();
     assert_eq!((about.caller(), about.protocol), (Caller::S3Relay, Protocol::S3Root));
     assert_eq!(about.principal.node.as_ref().unwrap().as_str(), "target-1");
     assert!(about.require_node().is_err());
@@ -225,7 +277,7 @@ fn headers_of_nodes_are_dropped_unless_a_node_sent_them() {
     let theirs = [("forebay-map", "7"), ("forebay-standby", "1"), ("x-amz-meta-a", "b")];
     let headers: Vec<_> = own.into_iter().chain(theirs).collect();
     let mut sent = request("PUT", "/v1/objects/first/planted", &headers, "");
-    let about = edge.admit(&mut sent).unwrap();
+    let about = edge.admit(&mut sent, &LastSender::default()).unwrap();
     assert_eq!((about.caller(), about.protocol), (Caller::Anonymous, Protocol::V1));
     let mut left: Vec<_> = sent.headers().keys().map(HeaderName::as_str).collect();
     left.sort_unstable();

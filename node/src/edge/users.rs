@@ -74,28 +74,29 @@ impl Edge {
         Ok(user.map_or(Access::Anonymous, Access::User))
     }
 
-    /// [`Self::access`] for the fast path; `None`: only [`Self::access`] can decide.
+    /// [`Self::access`] for the fast path, with the Unix second until which it is valid in this state.
+    /// `None`: only [`Self::access`] can decide.
     pub(super) fn quick_access(
         &self,
         caller: Caller,
         grant: Option<&[u8]>,
         authorization: Option<&[u8]>,
-    ) -> Option<Access> {
-        let Some(users) = &self.users else { return Some(Access::Open) };
+    ) -> Option<(Access, u64)> {
+        let Some(users) = &self.users else { return Some((Access::Open, u64::MAX)) };
         let state = self.maps.load();
         if !users.is_enforced(&state) || caller == Caller::Redirected {
-            return Some(Access::Open);
+            return Some((Access::Open, u64::MAX));
         }
         match (authorization.and_then(bearer), grant) {
             (Some(token), _) => {
                 let known = users.known_token(token.as_bytes(), &state)?;
-                Some(Access::User(known.access.clone()))
+                Some((Access::User(known.access.clone()), known.expires_s))
             }
             (None, Some(grant)) => {
                 let known = users.known_grant(grant, &state)?;
-                Some(Access::User(known.access.clone()))
+                Some((Access::User(known.access.clone()), known.expires_s))
             }
-            (None, None) => Some(users.without_token()),
+            (None, None) => Some((users.without_token(), u64::MAX)),
         }
     }
 

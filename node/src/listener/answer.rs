@@ -23,6 +23,7 @@ use super::{FORWARDED_PROTO, Handler, Peer, Server};
 use crate::activity::User;
 use crate::audit::Event;
 use crate::drain::Waits;
+use crate::edge::LastSender;
 use crate::head::{MAX_HEAD, Refusal};
 use crate::reply::{self, Failure};
 use crate::s3;
@@ -44,6 +45,7 @@ impl<H: Handler> Server<H> {
         peer: Peer,
         waits: Waits,
         refusal: Option<Refusal>,
+        last: &LastSender,
     ) -> Response {
         let (method, uri) = (request.method().clone(), request.uri().clone());
         let is_https = is_https(request.headers());
@@ -51,13 +53,19 @@ impl<H: Handler> Server<H> {
             if let Some(refusal) = unserved(&request, refusal) {
                 return refusal;
             }
-            if let Some(sender) = self.edge.unknown_sender(&request) {
-                self.edge.maps().learn_key(&sender).await;
-                if let Some(refusal) = self.edge.refusal_of_unknown(&request) {
-                    return Failure(refusal).into_response();
+            let admitted = match self.edge.admit_again(&mut request, last) {
+                Some(about) => Ok(about),
+                None => {
+                    if let Some(sender) = self.edge.unknown_sender(&request) {
+                        self.edge.maps().learn_key(&sender).await;
+                        if let Some(refusal) = self.edge.refusal_of_unknown(&request) {
+                            return Failure(refusal).into_response();
+                        }
+                    }
+                    self.edge.admit(&mut request, last)
                 }
-            }
-            let about = match self.edge.admit(&mut request) {
+            };
+            let about = match admitted {
                 Ok(about) if says_format(&about, &request) => return reply::text(FORMAT),
                 Ok(about) => about,
                 Err(e) => return Failure(e).into_response(),

@@ -25,7 +25,7 @@ use crate::answered::{Answered, NotifyOnDrop};
 use crate::byte_stream::ByteStream;
 use crate::connections::{Connection, Connections};
 use crate::drain::{DrainedBody, Waits};
-use crate::edge::Edge;
+use crate::edge::{Edge, LastSender};
 pub use crate::head::Asked;
 use crate::head::{MAX_HEAD, MAX_HEADERS};
 use crate::head_timeout::{HeadTimeout, HeadTimer};
@@ -181,10 +181,11 @@ async fn connection(
     let user = Arc::new(OnceLock::new());
     let (answered, head_timeout) =
         (Arc::new(Answered::default()), Arc::new(HeadTimeout::new(HEAD_TIMEOUT)));
-    let quick = QuickServer::new(server.clone(), user.clone(), is_tls);
+    let sender = Arc::new(LastSender::default());
+    let quick = QuickServer::new(server.clone(), user.clone(), sender.clone(), is_tls);
     let wire = Wire::new(stream, quick, answered.clone(), head_timeout.clone(), pace);
     let service = service_fn(move |request: hyper::Request<hyper::body::Incoming>| {
-        let (server, answered) = (server.clone(), answered.clone());
+        let (server, answered, sender) = (server.clone(), answered.clone(), sender.clone());
         if user.get().is_none() && !is_from_node(&request) {
             server.meet(&user);
         }
@@ -199,7 +200,7 @@ async fn connection(
             headers.entry(&FORWARDED_PROTO).or_insert(HeaderValue::from_static("https"));
         }
         async move {
-            let response = server.answer(request, peer, waits, answered.refusal()).await;
+            let response = server.answer(request, peer, waits, answered.refusal(), &sender).await;
             Ok::<_, Infallible>(response.map(|body| NotifyOnDrop::new(body, answered)))
         }
     });

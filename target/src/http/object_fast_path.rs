@@ -14,10 +14,11 @@ use super::object_write::{self, Sent};
 use super::objects::{DecodedRequest, decode, finish};
 use super::{Context, Shared, newer_state, object_get};
 
-/// Headers that do not affect the response, and those that the fast connection handles. A request
-/// with any other header takes the slow path.
-const IGNORED_HEADERS: [&str; 7] = [
+/// Headers that do not affect the response, and those that the fast connection or the edge handles.
+/// A request with any other header takes the slow path.
+const IGNORED_HEADERS: [&str; 8] = [
     "host",
+    "authorization",
     "user-agent",
     "accept",
     "accept-encoding",
