@@ -30,6 +30,8 @@ from mutants import ROOT, VARIABLE, Mutant
 OUT = ROOT / "build/mutants"
 TREE = OUT / "tree"
 TARGET = OUT / "target"
+# A test of the copy alone, for which cargo builds the program.
+PROGRAM = "program"
 # A test that waits for a node that must not start never ends. The longest of them takes a minute.
 TEST_TIMEOUT_S = 240
 RESULT = re.compile(r"^test (\S+)(?: - should panic)? \.\.\. .*?\b(ok|FAILED|ignored)$", re.MULTILINE)
@@ -59,8 +61,8 @@ def copy_tree(all_mutants: list[Mutant]) -> None:
         if edits := mutants.edits_of(name, in_rust):
             content = mutants.compiled(content.decode(), edits).encode()
         changed_file(TREE / name, content, (ROOT / name).stat().st_mode & 0o777)
-    # Cargo builds the program for a test beside it, with the same features as for all other tests.
-    program = "cli/tests/program.rs"
+    # With the same features as for all other tests.
+    program = f"cli/tests/{PROGRAM}.rs"
     text = '//! Makes cargo build the program.\n\nconst _: &str = env!("CARGO_BIN_EXE_forebay");\n'
     changed_file(TREE / program, text.encode(), 0o644)
     for path in TREE.rglob("*"):
@@ -90,11 +92,27 @@ def seed_target() -> None:
             shutil.copytree(source, TARGET / "release" / folder, ignore=ignored, symlinks=True)
 
 
-def build() -> dict[tuple[str, str], Path]:
-    """Compiles the tree. Returns its programs by the folder of the package and the name of the target; the unit
-    tests of a package have the name `unit`."""
-    command = ["cargo", "test", "--release", *os.environ.get("CARGO_FLAGS", "").split(), "--workspace"]
-    command += ["--exclude", "forebay-sdk", "--no-run", "--message-format", "json-render-diagnostics"]
+def place_of(test: str) -> tuple[str, str, str]:
+    """Of a test in Rust: the folder of its package, the name of its program, and its file there. The unit tests of a
+    package are the program `unit`."""
+    folder, kind, within = test.partition("::")[0].split("/", 2)
+    if kind != "tests":
+        return folder, "unit", within
+    if folder == "tests":
+        return folder, "black_box", within
+    # A folder, or a file by itself, is a program of its own.
+    first, _, rest = within.partition("/")
+    return folder, first.removesuffix(".rs"), rest
+
+
+def build(tests: set[str]) -> dict[tuple[str, str], Path]:
+    """Compiles what the tests need. Returns programs by the folder of the package and their name."""
+    named = {place_of(test)[1] for test in tests} - {"unit"} | {PROGRAM}
+    command = ["cargo", "test", "--release", *os.environ.get("CARGO_FLAGS", "").split(), "--no-run"]
+    # With the features of the whole workspace, for which the crates of registries are compiled already.
+    command += ["--workspace", "--exclude", "forebay-sdk", "--lib", "--bins"]
+    command += [word for name in sorted(named) for word in ("--test", name)]
+    command += ["--message-format", "json-render-diagnostics"]
     environment = {**os.environ, "CARGO_TARGET_DIR": str(TARGET)}
     # Both forms of a guard leave variables unused.
     with (OUT / "cargo.log").open("w") as log:
@@ -209,15 +227,7 @@ class Runner:
 
     def found(self, test: str) -> tuple[Program, str]:
         """The program of a test in Rust, and its name there."""
-        file, _, function = test.partition("::")
-        folder, _, rest = file.partition("/")
-        kind, _, within = rest.partition("/")
-        name = "unit"
-        if kind == "tests":
-            first = within.partition("/")[0].removesuffix(".rs")
-            # A folder, or a file by itself, is a program of its own; all of tests/ are one.
-            name = "black_box" if folder == "tests" else first
-            within = within if folder == "tests" else within.partition("/")[2]
+        folder, name, within = place_of(test)
         with self.lock:
             if (folder, name) not in self.programs:
                 path = self.paths.get((folder, name))
@@ -227,7 +237,7 @@ class Runner:
                 names = [line.removesuffix(": test") for line in listed.stdout.splitlines() if ": test" in line]
                 self.programs[folder, name] = Program(path, TREE / folder, names)
         program = self.programs[folder, name]
-        return program, program.name_of(within, function, test)
+        return program, program.name_of(within, test.partition("::")[2], test)
 
 
 def message_of(code: int | None, text: str) -> str:
@@ -306,7 +316,7 @@ def main() -> int:
     copy_tree(every)
     seed_target()
     begin = time.monotonic()
-    runner = Runner(build())
+    runner = Runner(build({test for m in every for test in m.tests if test.partition("::")[0].endswith(".rs")}))
     print(f"compiled {len(every)} mutants in {time.monotonic() - begin:.0f} s", flush=True)
     check_without_mutant(runner, sorted({test for m in chosen for test in m.tests}), arguments.jobs)
     results = run_all(runner, chosen, arguments.jobs)
