@@ -101,7 +101,7 @@ fuzz: ## Feed mutated input to the parsers: FUZZ=tar|…|all|turn, FUZZ_SECONDS=
 
 .PHONY: mutants
 mutants: python ## Remove each guard of docs/security-tests.md once; its tests must fail (half an hour)
-	@ci/mutants/run.py $(MUTANTS)
+	@ci/helm.sh >/dev/null && FOREBAY_REQUIRE_HELM=1 ci/mutants/run.py $(MUTANTS)
 
 .PHONY: faults
 faults: binary ## Break machines, disks and networks under load; needs root; JSON in build/faults
