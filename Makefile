@@ -21,6 +21,8 @@ PYTEST_ARGS ?=
 BENCH_ARGS ?=
 # Rows that `make faults` runs: all, or three of 20 s that change with each commit.
 FAULTS ?= all
+# Guards that `make mutants` removes: all, or these ids.
+MUTANTS ?=
 # Tests that `make test-long` runs: all, or one in turn that changes with each commit.
 LONG ?= all
 
@@ -96,6 +98,10 @@ sim: ## Run the cluster's rules under a simulator: SEEDS=1..1000, or SEED=17 wit
 .PHONY: fuzz
 fuzz: ## Feed mutated input to the parsers: FUZZ=tar|…|all|turn, FUZZ_SECONDS=60 for each
 	@ci/fuzz.sh "$(or $(FUZZ),all)" "$(or $(FUZZ_SECONDS),60)"
+
+.PHONY: mutants
+mutants: python ## Remove each guard of docs/security-tests.md once; its tests must fail (half an hour)
+	@ci/helm.sh >/dev/null && FOREBAY_REQUIRE_HELM=1 ci/mutants/run.py $(MUTANTS)
 
 .PHONY: faults
 faults: binary ## Break machines, disks and networks under load; needs root; JSON in build/faults

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import io
 import json
+import os
+import pickle
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -45,7 +48,17 @@ def test_images_in_each_form() -> None:
     assert Decoder(None).part("png", content) == content
 
 
-def test_arrays_and_tensors_but_no_pickled_code() -> None:
+class MakesFolder:
+    """Makes a folder when it is unpickled."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> Any:
+        return os.mkdir, (str(self.path),)
+
+
+def test_arrays_and_tensors_but_no_pickled_code(tmp_path: Path) -> None:
     numpy = pytest.importorskip("numpy")
     out = io.BytesIO()
     numpy.save(out, numpy.arange(6).reshape(2, 3))
@@ -57,6 +70,13 @@ def test_arrays_and_tensors_but_no_pickled_code() -> None:
     numpy.save(out, numpy.array([object()]), allow_pickle=True)
     with pytest.raises(ValueError, match="allow_pickle"):
         Decoder().part("npy", out.getvalue())
+    flag = tmp_path / "ran"
+    out = io.BytesIO()
+    torch.save({"w": MakesFolder(flag)}, out)
+    for name in ("pt", "pth"):
+        with pytest.raises(pickle.UnpicklingError):
+            Decoder().part(name, out.getvalue())
+        assert not flag.exists()
 
 
 def test_own_functions_go_first() -> None:

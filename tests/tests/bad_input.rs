@@ -2,7 +2,7 @@
 
 use std::net::TcpListener;
 use std::path::Path;
-use std::process::Output;
+use std::process::{Command, Output, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -16,8 +16,22 @@ fn cluster() -> Arc<Cluster> {
     CLUSTER.get(Cluster::plain)
 }
 
+/// How long a command may take that ends by itself.
+const COMMAND_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// The output of a command. A node that starts although it must not is killed, and has no exit code.
+fn output_of(command: &mut Command) -> Output {
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let deadline = Instant::now() + COMMAND_TIMEOUT;
+    while child.try_wait().unwrap().is_none() && Instant::now() < deadline {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let _ = child.kill();
+    child.wait_with_output().unwrap()
+}
+
 fn run(args: &[&str]) -> Output {
-    cluster::command(args).output().unwrap()
+    output_of(&mut cluster::command(args))
 }
 
 fn said(output: &Output) -> String {
@@ -114,24 +128,22 @@ fn settings_that_are_wrong_are_exit_code_2() {
     std::fs::write(&config, text.replace("/secret", "/no-secret")).unwrap();
     assert_refused(&run(&["target", "--config", &config]), 2, &["no-secret"]);
 
-    let env =
-        cluster::command(["target", "--config", &config]).env("FOREBAY_LISTEN__HTPP", "x").output();
-    assert_refused(&env.unwrap(), 2, &["htpp", "did you mean `http`"]);
+    let mut target = cluster::command(["target", "--config", &config]);
+    let env = output_of(target.env("FOREBAY_LISTEN__HTPP", "x"));
+    assert_refused(&env, 2, &["htpp", "did you mean `http`"]);
     assert_refused(&run(&["serve", "--dir", path, "--host", "0.0.0.0"]), 2, &["--insecure"]);
     let published = "[s3]\nkeys = [{ access = \"me\", secret = \"forebaysecret\" }]\n";
     std::fs::write(&config, text.replace("127.0.0.1:", "0.0.0.0:") + published).unwrap();
-    let insecure = cluster::command(["target", "--config", &config])
-        .env("FOREBAY_LISTEN__INSECURE", "true")
-        .output();
-    assert_refused(&insecure.unwrap(), 2, &["s3.keys", "published", "hint: "]);
-    let insecure = cluster::command(["serve", "--dir", path, "--host", "0.0.0.0", "--insecure"])
-        .env("FOREBAY_S3__KEYS", r#"[{access = "forebay2", secret = "forebaysecret2"}]"#)
-        .output();
-    assert_refused(&insecure.unwrap(), 2, &["s3.keys", "published"]);
-    let hosts = cluster::command(["target", "--config", &config])
-        .env("FOREBAY_LISTEN__HOSTS", r#"["http://cache.lab"]"#)
-        .output();
-    assert_refused(&hosts.unwrap(), 2, &["listen.hosts", "http://cache.lab", "hint: "]);
+    let mut target = cluster::command(["target", "--config", &config]);
+    let insecure = output_of(target.env("FOREBAY_LISTEN__INSECURE", "true"));
+    assert_refused(&insecure, 2, &["s3.keys", "published", "hint: "]);
+    let keys = r#"[{access = "forebay2", secret = "forebaysecret2"}]"#;
+    let mut serve = cluster::command(["serve", "--dir", path, "--host", "0.0.0.0", "--insecure"]);
+    let insecure = output_of(serve.env("FOREBAY_S3__KEYS", keys));
+    assert_refused(&insecure, 2, &["s3.keys", "published"]);
+    let mut target = cluster::command(["target", "--config", &config]);
+    let hosts = output_of(target.env("FOREBAY_LISTEN__HOSTS", r#"["http://cache.lab"]"#));
+    assert_refused(&hosts, 2, &["listen.hosts", "http://cache.lab", "hint: "]);
     assert_refused(&run(&["serve", "--dir", path, "--size", "10 parsecs"]), 2, &["10 parsecs"]);
     assert_refused(&run(&["serve", "--dir", path, "--folder-root", "/no/such"]), 2, &["/no/such"]);
     assert_refused(&run(&["dev", "--dir", path, "--port", "32766"]), 2, &["32767", "--port"]);
@@ -153,10 +165,9 @@ fn a_node_without_a_secret_of_its_cluster_does_not_start() {
                 std::fs::write(&file, content).unwrap();
                 let text = text.replace(secret, setting).replace("127.0.0.1:", host);
                 std::fs::write(&config, text).unwrap();
-                let output = cluster::command([role, "--config", &config])
-                    .env("FOREBAY_LISTEN__INSECURE", "true")
-                    .output();
-                assert_refused(&output.unwrap(), 2, words);
+                let mut node = cluster::command([role, "--config", &config]);
+                let output = output_of(node.env("FOREBAY_LISTEN__INSECURE", "true"));
+                assert_refused(&output, 2, words);
             };
             refused("", "", &["cluster.secret_file is not set", "hint: "]);
             refused("secret_file = \"\"", "", &["cluster.secret_file is not set"]);

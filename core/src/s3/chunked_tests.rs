@@ -164,7 +164,7 @@ fn malformed_chunked_bodies_are_refused() {
         "\r\n",
         "hello",
         "-5\r\n",
-        "+5\r\nhello",
+        "+5\r\nhello\r\n0\r\n\r\n",
         "5 5\r\n",
         "fffffffffffffffff\r\n",
         "5\r\nhelloo\r\n",

@@ -88,6 +88,8 @@ mod tests {
             ("b/?k", source("b", "?k", None)),
             ("b//x/", source("b", "/x/", None)),
             ("b/a+b", source("b", "a+b", None)),
+            ("b/../c/k", source("b", "../c/k", None)),
+            ("b%2F..%2Fc%2Fk", source("b", "../c/k", None)),
             ("b/k?versionId=v1", source("b", "k", Some("v1"))),
             ("b/k?versionId=", source("b", "k", None)),
         ] {

@@ -323,6 +323,10 @@ fn tokens_of_foreign_issuers_count_with_the_algorithm_of_their_issuer_alone() {
     }
     let injected = json!({"alg": "ES256", "kid": "e2", "jwk": {"kty": "EC"}});
     assert!(refused(&users, &maps, &foreign.sign(&injected, &foreign.claims("ec"))));
+    for extension in ["crit", "b64"] {
+        let header = json!({"alg": "RS256", extension: ["exp"], "exp": 0});
+        assert!(refused(&users, &maps, &foreign.sign(&header, &foreign.claims("rsa"))), "{header}");
+    }
     let secret_of_set = json!({"alg": "HS256", "kid": "s1"});
     assert!(refused(&users, &maps, &foreign.sign(&secret_of_set, &foreign.claims("ec"))));
     let own = json!({"alg": "RS256"});
