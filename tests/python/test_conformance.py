@@ -1,41 +1,175 @@
-"""AIStore's own test suites pass as they do on AIStore, where they are at hand.
+"""Suites of others pass here, where they are at hand: without users, and with users and TLS.
 
-AIS_CONFORMANCE names a folder with `run.sh` (runs the suites against ENDPOINT into OUT), `report.py`
-(compares two results) and `baseline/aistore-5.0-ais.json` (what AIStore itself passes);
-AIS_CONFORMANCE_PYTHON an interpreter with the packages that they need. Without them this is skipped.
+AIStore's own tests: AIS_CONFORMANCE names a folder with `run.sh` (runs the suites against ENDPOINT into
+OUT), `report.py` (compares two results), `upstream/python/tests` (the tests) and
+`baseline/aistore-5.0-ais.json` (what AIStore itself passes); AIS_CONFORMANCE_PYTHON an interpreter with
+the packages that they need.
+
+Ceph's tests of S3: S3_CONFORMANCE names a folder with `run.sh`, which runs the tests of SCOPE against
+S3_HOST and S3_PORT, and writes OUT/results.json with the outcome of each; S3_CONFORMANCE_VENV an
+environment with the packages that they need.
+
+Without a folder its tests are skipped.
 """
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
+import shutil
 import subprocess
 import sys
+import urllib.parse
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+import requests
 from conftest import Cluster
+from forebay_users import FOREIGN_VARIABLES, configuration
 
-SUITES = Path(os.environ.get("AIS_CONFORMANCE", ""))
+AISTORE = Path(os.environ.get("AIS_CONFORMANCE", "/nowhere"))
+CEPH = Path(os.environ.get("S3_CONFORMANCE", "/nowhere"))
 
-pytestmark = pytest.mark.skipif(
-    not (SUITES / "run.sh").is_file(), reason="AIS_CONFORMANCE names no folder with AIStore's suites"
+needs_aistore = pytest.mark.skipif(
+    not (AISTORE / "run.sh").is_file(), reason="AIS_CONFORMANCE names no folder with AIStore's suites"
 )
+needs_ceph = pytest.mark.skipif(
+    not (CEPH / "run.sh").is_file(), reason="S3_CONFORMANCE names no folder with Ceph's suite"
+)
+modes = pytest.mark.parametrize("has_users", [False, True], ids=["open", "users and TLS"])
+
+# AIStore's tests are started with both: S3 at `/`, and checksums that are ETags of S3.
+S3_AT_ROOT = {"features": "8", "checksum": {"type": "md5"}}
+# Skipped by the suite itself, as it gets no name of an API of its configuration.
+CEPH_SKIPS = {"s3tests/functional/test_s3.py::test_bucket_get_location"}
 
 
-@pytest.mark.timeout(900)
+@pytest.fixture
+def start(start_cluster: Callable[..., Cluster], tmp_path: Path) -> Callable[..., Cluster]:
+    """`start(has_users, "line of [s3]")` -> a cluster without users, or with users and TLS."""
+
+    def start(has_users: bool, *s3: str) -> Cluster:
+        settings = configuration(tmp_path) if has_users else tmp_path / "settings.toml"
+        with settings.open("a") as file:
+            file.write("\n".join(["", "[s3]", *s3, ""]))
+        options = ["--config", str(settings), *(["--tls"] if has_users else [])]
+        return start_cluster(options=options)
+
+    return start
+
+
+def environment(cluster: Cluster) -> dict[str, str]:
+    """The environment of clients of this cluster: CA and token of `dev.json`, no settings of others."""
+    clean = {k: v for k, v in os.environ.items() if k not in {*FOREIGN_VARIABLES, "SSL_CERT_FILE"}}
+    if ca := cluster.info.get("ca"):
+        # Of AIStore's SDK, boto3, curl, and minio-py.
+        names = ("AIS_CLIENT_CA", "AWS_CA_BUNDLE", "CURL_CA_BUNDLE", "SSL_CERT_FILE")
+        clean |= dict.fromkeys(names, ca)
+    if token := cluster.info.get("token"):
+        clean["AIS_AUTHN_TOKEN"] = token
+    return clean
+
+
+def own_tests(folder: Path, is_https: bool) -> Path:
+    """A copy of AIStore's tests. One of their clients is made for HTTP, whatever the endpoint."""
+    tests = folder / "tests"
+    shutil.copytree(AISTORE / "upstream/python/tests", tests)
+    helpers = tests / "s3compat/minio_helpers.py"
+    text = helpers.read_text()
+    assert "secure=False" in text
+    helpers.chmod(0o644)
+    helpers.write_text(text.replace("secure=False", f"secure={is_https}"))
+    return tests
+
+
+@needs_aistore
+@modes
+@pytest.mark.timeout(1800)
 def test_what_passes_on_aistore_passes_here(
-    start_cluster: Callable[..., Cluster], tmp_path: Path
+    start: Callable[..., Cluster], has_users: bool, tmp_path: Path
 ) -> None:
-    config = tmp_path / "s3.toml"
-    config.write_text("[s3]\ndelete_nonempty_buckets = true\n")
-    cluster = start_cluster(options=["--config", str(config)])
-    out = tmp_path / "out"
+    cluster = start(has_users, "delete_nonempty_buckets = true")
+    key = cluster.info["s3_keys"][0]
     python = os.environ.get("AIS_CONFORMANCE_PYTHON", sys.executable)
-    keys = {"AWS_ACCESS_KEY_ID": "forebay", "AWS_SECRET_ACCESS_KEY": "forebaysecret"}
-    keys |= {"ACCESS_KEY": "forebay", "SECRET_KEY": "forebaysecret"}
-    ours = {"ENDPOINT": cluster.endpoint, "OUT": str(out), "PYTHON": python}
-    subprocess.run([SUITES / "run.sh"], env={**os.environ, **keys, **ours}, check=False)
-    compare = [SUITES / "report.py", "compare", SUITES / "baseline/aistore-5.0-ais.json"]
-    done = subprocess.run([*compare, out / "results.json"], capture_output=True, text=True)
+    tests = own_tests(tmp_path, cluster.endpoint.startswith("https:"))
+    ours = environment(cluster) | {
+        "ENDPOINT": cluster.endpoint,
+        "PYTHON": python,
+        "TESTS_SRC": str(tests),
+        "AWS_ACCESS_KEY_ID": key["access"],
+        "AWS_SECRET_ACCESS_KEY": key["secret"],
+        "ACCESS_KEY": key["access"],
+        "SECRET_KEY": key["secret"],
+        # Its script for this setting sends no token.
+        "S3COMPAT_CONFIGURE": "0",
+    }
+    found: dict[str, Any] = {}
+    for groups in ("sdk pytorch boto3 botocore", "s3compat"):
+        if groups == "s3compat":
+            set_config(cluster, S3_AT_ROOT)
+        out = tmp_path / groups.split()[0]
+        subprocess.run(
+            [AISTORE / "run.sh"], env={**ours, "OUT": str(out), "GROUPS_": groups}, check=False
+        )
+        found |= json.loads((out / "results.json").read_text())["tests"]
+    results = tmp_path / "results.json"
+    results.write_text(json.dumps({"tests": found}))
+    compare = [AISTORE / "report.py", "compare", AISTORE / "baseline/aistore-5.0-ais.json", results]
+    done = subprocess.run(compare, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def set_config(cluster: Cluster, value: dict[str, Any]) -> None:
+    """Changes the configuration of the cluster, over v1."""
+    token = cluster.info.get("token")
+    with requests.Session() as session, contextlib.ExitStack() as held:
+        # Or the variables for CAs would come before `verify`.
+        session.trust_env = False
+        answer = held.enter_context(
+            session.put(
+                f"{cluster.endpoint}/v1/cluster",
+                json={"action": "set-config", "value": value},
+                headers={} if token is None else {"Authorization": f"Bearer {token}"},
+                verify=cluster.info.get("ca", True),
+                timeout=20,
+            )
+        )
+        assert answer.status_code == 200, answer.text
+
+
+@needs_ceph
+@modes
+@pytest.mark.timeout(1800)
+def test_the_required_tests_of_ceph_pass(
+    start: Callable[..., Cluster], has_users: bool, tmp_path: Path
+) -> None:
+    cluster = start(has_users, "root = true")
+    key, alt = cluster.info["s3_keys"][:2]
+    where = urllib.parse.urlsplit(cluster.endpoint)
+    ours = environment(cluster) | {
+        "S3_HOST": str(where.hostname),
+        "S3_PORT": str(where.port),
+        "S3_SECURE": str(where.scheme == "https"),
+        "S3_ACCESS_KEY": key["access"],
+        "S3_SECRET_KEY": key["secret"],
+        "S3_ALT_ACCESS_KEY": alt["access"],
+        "S3_ALT_SECRET_KEY": alt["secret"],
+        "SCOPE": "must",
+        "OUT": str(tmp_path / "out"),
+    }
+    if venv := os.environ.get("S3_CONFORMANCE_VENV"):
+        ours["VENV"] = venv
+    if ca := cluster.info.get("ca"):
+        ours["REQUESTS_CA_BUNDLE"] = ca
+    subprocess.run([CEPH / "run.sh"], env=ours, check=False)
+    results = json.loads((tmp_path / "out/results.json").read_text())
+    lost = {
+        test: outcome.get("why", outcome["outcome"])
+        for test, outcome in results.items()
+        if outcome["outcome"] != "passed" and test not in CEPH_SKIPS
+    }
+    assert not lost, f"{len(lost)} of {len(results)}: {json.dumps(lost, indent=1)}"
+    assert len(results) > 200, "the suite found no tests"

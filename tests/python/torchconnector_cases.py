@@ -36,8 +36,9 @@ def s3_url() -> str:
 
 @pytest.fixture(scope="session")
 def s3() -> Any:
-    """boto3 at the same cluster."""
-    return client(os.environ["AWS_ENDPOINT_URL"])
+    """boto3 at the same cluster, with the same key and CA."""
+    key = {"access": os.environ["AWS_ACCESS_KEY_ID"], "secret": os.environ["AWS_SECRET_ACCESS_KEY"]}
+    return client(os.environ["AWS_ENDPOINT_URL"], **key)
 
 
 def sample(reader: S3Reader) -> tuple[str, bytes]:
