@@ -6,6 +6,7 @@ and the framework: importing them takes longer than most of what the tests do wi
 
 from __future__ import annotations
 
+import gc
 import importlib
 import os
 import runpy
@@ -42,6 +43,19 @@ def become_ranks(port: str) -> None:
     os._exit(0)
 
 
+def release_process_groups() -> None:
+    """Ends the threads of PyTorch's process groups while the interpreter still runs.
+
+    A model in DistributedDataParallel is part of a cycle of references and holds its group until the
+    interpreter ends. If a thread of Gloo releases its last tensor only then, the process aborts with
+    "terminate called without an active exception" (https://github.com/pytorch/pytorch/pull/179291).
+    """
+    distributed = sys.modules["torch"].distributed
+    if distributed.is_initialized():
+        distributed.destroy_process_group()
+    gc.collect()
+
+
 if __name__ == "__main__":
     framework, port, program = sys.argv[1:4]
     module = importlib.import_module(framework)
@@ -52,4 +66,5 @@ if __name__ == "__main__":
     sys.argv = sys.argv[3:]
     sys.path[0] = os.path.dirname(program)
     runpy.run_path(program, run_name="__main__")
+    release_process_groups()
     sys.stdout.flush()
