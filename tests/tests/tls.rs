@@ -13,6 +13,7 @@ use forebay_core::certificate::CertificateInfo;
 use forebay_core::{Bucket, ObjectName};
 use forebay_tests::cluster::native;
 use forebay_tests::data::{assert_same, content, names};
+use forebay_tests::s3::{self, OWNER};
 use forebay_tests::{Cluster, Options, http, wait};
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, date_time_ymd};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -170,6 +171,38 @@ async fn each_client_stays_with_its_scheme_where_both_are_served() {
     assert!(smap.contains("\"direct_url\":\"https://"), "{smap}");
     let smap = http::get(&format!("{plain}/v1/daemon?what=smap")).text();
     assert!(smap.contains("\"direct_url\":\"http://"), "{smap}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_policy_that_requires_tls_refuses_plain_http_at_every_node() {
+    let settings = "[tls]\nhttp = true\n";
+    let cluster = cluster(Options { targets: 2, settings, ..Options::default() });
+    let plain = |url: &str| url.replace("https://", "http://");
+    let send = |what: &str, query: &str, body: &str| {
+        let put = s3::request("PUT", &plain(&cluster.endpoint), what).body(body);
+        let put = if query.is_empty() { put } else { put.query(query, "") };
+        put.send_as(OWNER)
+    };
+    let policy = r#"{"Statement": {"Effect": "Allow", "Principal": "*", "Action": "s3:GetObject",
+        "Resource": "arn:aws:s3:::secure/*", "Condition": {"Bool": {"aws:SecureTransport": "true"}}}}"#;
+    for (what, query, body) in
+        [("secure", "", ""), ("secure/o", "", "content"), ("secure", "policy", policy)]
+    {
+        let answer = send(what, query, body);
+        assert!(matches!(answer.status, 200 | 204), "{what}: {}", answer.text());
+    }
+    let ca = cluster.ca.clone().unwrap();
+    for node in cluster.targets.iter().chain(&cluster.gateways) {
+        let url = plain(&node.url);
+        let get = s3::request("GET", &url, "secure/o");
+        assert_eq!(get.send().status, 403, "{url}");
+        let pretended = http::request("GET", &format!("{url}/s3/secure/o"))
+            .header("x-forwarded-proto", "https")
+            .header("forebay-s3-secure", "true");
+        assert_eq!(pretended.send().status, 403, "{url}");
+        let over_tls = raw(&ca, &url.replace("http://", "https://"), "GET /s3/secure/o").await;
+        assert!(over_tls.starts_with("HTTP/1.1 200"), "{url}: {over_tls}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -40,6 +40,10 @@ use crate::wire::Wire;
 /// too.
 pub static FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 
+/// Extension of a request that came to this node over TLS.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct OverTls;
+
 /// Timeout for a client to send the head of a request.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
 /// Send buffer of a connection in bytes; the kernel doubles it for its own use. Written data stays
@@ -196,6 +200,7 @@ async fn connection(
         });
         request.extensions_mut().insert(hangup.clone());
         if is_tls {
+            request.extensions_mut().insert(OverTls);
             let headers = request.headers_mut();
             headers.entry(&FORWARDED_PROTO).or_insert(HeaderValue::from_static("https"));
         }

@@ -18,12 +18,14 @@ use forebay_core::s3::{Operation, Request as S3Request, S3Code, S3Error, S3Resul
 use forebay_core::{Bucket, Provider};
 
 use super::S3Door;
-use crate::listener::Peer;
+use crate::listener::{OverTls, Peer};
 
 /// Set by a node that has checked already who sent a request: the user.
 pub static USER: HeaderName = HeaderName::from_static("forebay-s3-user");
 /// Set by a node that passes a request on: the address that it came from.
 pub(crate) static PEER: HeaderName = HeaderName::from_static("forebay-s3-peer");
+/// Set by a node that passes a request on that came over TLS. A client cannot set it.
+static SECURE: HeaderName = HeaderName::from_static("forebay-s3-secure");
 /// Stands for a sender without a key; not a user name, since policies use it for everybody.
 const ANYBODY: &str = "*";
 /// Name in answers of the owner of everything that belongs to all key holders.
@@ -232,10 +234,13 @@ pub fn name_of(who: &Identity) -> &str {
     }
 }
 
-/// Records the address of the sender, unless a forwarding node already did.
+/// Records the address of the sender and whether it uses TLS, unless a forwarding node already did.
 pub fn note_peer(parts: &mut Parts, Peer(address): Peer) {
     if parts.headers.contains_key(&PEER) {
         return;
+    }
+    if parts.extensions.get::<OverTls>().is_some() {
+        parts.headers.insert(&SECURE, HeaderValue::from_static("true"));
     }
     if let Ok(value) = HeaderValue::try_from(address.to_string()) {
         parts.headers.insert(&PEER, value);
@@ -244,7 +249,7 @@ pub fn note_peer(parts: &mut Parts, Peer(address): Peer) {
 
 /// The headers of a request that authorization needs, for requests derived from it.
 pub fn judged_by(headers: &HeaderMap) -> HeaderMap {
-    let names = [&PEER, &header::REFERER, &header::USER_AGENT];
+    let names = [&PEER, &SECURE, &header::REFERER, &header::USER_AGENT];
     let kept = names.into_iter().filter_map(|n| Some((n.clone(), headers.get(n)?.clone())));
     kept.collect()
 }
@@ -272,7 +277,7 @@ fn condition_value(
         };
     }
     match name {
-        "aws:securetransport" => Some("false".into()),
+        "aws:securetransport" => Some(parts.headers.contains_key(&SECURE).to_string()),
         "aws:sourceip" => header(PEER.as_str()),
         "aws:useragent" => header("user-agent"),
         "aws:referer" => header("referer"),
