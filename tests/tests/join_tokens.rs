@@ -10,7 +10,7 @@ use forebay_tests::users::send;
 use forebay_tests::{Options, Users, wait};
 use serde_json::{Value, json};
 
-fn users(gateways: usize) -> Users {
+fn users(gateways: u16) -> Users {
     let users = Users::start(Options { gateways, targets: 2, ..Options::default() });
     wait::until("all nodes have keys", Duration::from_secs(10), || {
         let answer = ask(&users, "POST", "join-tokens", &json!({"ttl_s": 1}));
