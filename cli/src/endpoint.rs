@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use forebay_client::{Client, DEFAULT_ENDPOINT, LocalServer};
 use forebay_core::Error;
+use forebay_node::config_load::not_toml;
 use tokio::time::sleep;
 
 /// Timeout of the connection that shows whether a server listens at the default endpoint.
@@ -65,7 +66,7 @@ fn read(path: &Path, key: &str, form: &str) -> Result<Option<String>, Error> {
         }
         Err(e) => return Err(bad(&e)),
     };
-    let table: toml::Table = text.parse().map_err(|e| bad(&e))?;
+    let table: toml::Table = text.parse().map_err(|e| not_toml(path, &text, &e))?;
     match table.get(key) {
         None => Ok(None),
         Some(toml::Value::String(set)) if !set.trim().is_empty() => Ok(Some(set.trim().to_owned())),

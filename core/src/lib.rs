@@ -55,6 +55,7 @@ pub mod s3;
 pub mod settings;
 pub mod shard_build;
 pub mod shard_names;
+mod shown_url;
 pub mod sign;
 pub mod size;
 pub mod state;
@@ -64,3 +65,4 @@ pub mod v1;
 
 pub use error::{Error, ErrorCode, Result};
 pub use name::{Bucket, NodeId, ObjectName, Provider};
+pub use shown_url::shown_url;

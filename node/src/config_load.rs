@@ -8,6 +8,8 @@ use toml::de::{DeTable, DeValue};
 use toml::{Table, Value};
 
 const PREFIX: &str = "FOREBAY_";
+/// Settings whose values are not shown in errors.
+const SECRETS: [&str; 4] = ["s3.keys", "audit.url", "auth.issuer", "etl.command"];
 
 /// A configuration, and what was replaced in it.
 #[derive(Debug)]
@@ -35,8 +37,7 @@ pub fn load(file: Option<&Path>, overrides: &[(String, String)]) -> Result<Loade
         Some(path) => {
             places.text = std::fs::read_to_string(path)
                 .map_err(|e| Error::invalid(format!("cannot read {}: {e}", path.display())))?;
-            let table = places.text.parse::<Table>();
-            table.map_err(|e| Error::invalid(format!("{}: {e}", path.display())))?
+            places.text.parse::<Table>().map_err(|e| not_toml(path, &places.text, &e))?
         }
         None => Table::new(),
     };
@@ -59,6 +60,14 @@ pub fn load(file: Option<&Path>, overrides: &[(String, String)]) -> Result<Loade
         .map_err(|e| explain(&places, e.path(), e.inner().message()))?;
     config.validate()?;
     Ok(Loaded { config, warnings })
+}
+
+/// The error for a file that is not TOML. It names the line and does not show it, since the line may have
+/// a secret.
+pub fn not_toml(path: &Path, text: &str, e: &toml::de::Error) -> Error {
+    let at = e.span().map_or(0, |span| span.start);
+    let line = 1 + text.get(..at).unwrap_or(text).matches('\n').count();
+    Error::invalid(format!("{}:{line}: {}", path.display(), e.message()))
 }
 
 /// Replaces values that are no longer available; returns a sentence for each.
@@ -184,6 +193,16 @@ fn set(table: &mut Table, path: &str, value: Value) -> Result<(), String> {
     Err("empty path".into())
 }
 
+/// A message about a wrong value, without the value.
+fn without_value(message: &str) -> String {
+    match message.rsplit_once(", expected ") {
+        Some((kind, expected)) if kind.starts_with("invalid ") => {
+            format!("invalid value, expected {expected}")
+        }
+        _ => message.to_owned(),
+    }
+}
+
 /// Turns serde's message into one that names the key and its place, and suggests the nearest known
 /// name.
 fn explain(places: &Places, path: &serde_path_to_error::Path, message: &str) -> Error {
@@ -194,6 +213,8 @@ fn explain(places: &Places, path: &serde_path_to_error::Path, message: &str) -> 
         key => key,
     };
     let place = places.of(&key);
+    let is_secret = SECRETS.iter().any(|secret| key.starts_with(secret));
+    let message = if is_secret { without_value(message) } else { message.to_owned() };
     let error = Error::invalid(match key.as_str() {
         "" => format!("{place}: {message}"),
         key => format!("{place}: {key}: {message}"),
@@ -307,6 +328,27 @@ mod tests {
             let error = refused(file, &[]);
             assert!(error.contains(expected), "{file}: {error}");
         }
+    }
+
+    #[test]
+    fn an_error_shows_no_value_that_may_be_a_secret() {
+        for (file, expected) in [
+            ("[[s3.keys]]\naccess = \"a\"\nsecret = \"planted\n", "target.toml:3: "),
+            ("[[s3.keys]]\naccess = \"a\"\nsecret = planted\n", "target.toml:3: "),
+            ("[[s3.keys]]\nsecret = [\"planted\"]\n", "target.toml:2: s3.keys[0].secret: "),
+            ("[s3]\nkeys = \"planted\"\n", "target.toml:2: s3.keys: invalid value, expected "),
+            ("[audit]\nurl = [\"http://a:planted@h\"]\n", "target.toml:2: audit.url: "),
+            ("[[auth.issuer]]\nurl = {planted = \"planted\"}\n", "target.toml:2: auth.issuer[0]."),
+        ] {
+            let error = refused(file, &[]);
+            assert!(error.contains(expected) && !error.contains("planted"), "{file}: {error}");
+        }
+        let keys = ("s3.keys", "[{access = \"a\", secret = \"planted\"");
+        let error = refused("", &[keys]);
+        assert!(error.contains("flag for s3.keys") && !error.contains("planted"), "{error}");
+        let number = ("s3.keys", "[{access = \"a\", secret = 1234567}]");
+        let error = refused("", &[number]);
+        assert!(error.contains("expected a string") && !error.contains("1234567"), "{error}");
     }
 
     #[test]

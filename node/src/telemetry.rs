@@ -11,9 +11,10 @@ use tracing_subscriber::fmt::MakeWriter;
 use crate::logs::{Tee, logs};
 
 /// The consensus library reports each message that a silent gateway does not answer, several times
-/// a second. Forebay logs the important cases itself; a level that names the library enables its
-/// lines.
-const QUIET: &str = "openraft=off";
+/// a second. Forebay logs the important cases itself. Below info, the libraries of clouds and of HTTP log
+/// requests with URLs, headers and credentials. A level that names a library enables its lines.
+const QUIET: &str = "openraft=off,aws=info,azure=info,typespec=info,google=info,gaxi=info,\
+                     hyper=info,h2=info,reqwest=info";
 
 /// Sets up logging once a process; `FOREBAY_LOG` overrides the configured level.
 pub fn init(config: &LogConfig) -> Result<()> {

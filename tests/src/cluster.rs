@@ -15,7 +15,7 @@ use forebay_core::locks::MutexExt;
 use forebay_core::{Bucket, Provider, placement};
 use tempfile::TempDir;
 
-use crate::{ClockShift, http, ports, wait};
+use crate::{ClockShift, http, ports, secrets, wait};
 
 /// Longest wait for a cluster to come up or go down.
 const TIMEOUT: Duration = Duration::from_secs(30);
@@ -367,7 +367,11 @@ impl Drop for Cluster {
         }
         let nodes = fs::read_dir(self.dir()).into_iter().flatten().flatten();
         let logs = nodes.map(|node| node.path().join("log")).chain([self.dir().join("dev.log")]);
-        fail_on_panics(logs);
+        let logs: Vec<_> = logs.collect();
+        fail_on_panics(logs.iter().cloned());
+        if !std::thread::panicking() {
+            secrets::fail_on_secrets(self.dir(), &self.options.env, &logs);
+        }
     }
 }
 

@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used, clippy::print_stderr)]
 
 pub mod azure;
+pub mod client_load;
 pub mod clock;
 pub mod cluster;
 pub mod data;
@@ -15,6 +16,7 @@ pub mod gate;
 pub mod gcs;
 pub mod history;
 pub mod http;
+pub mod hunt;
 pub mod issuer;
 pub mod lab;
 pub mod lab_cluster;
@@ -25,6 +27,7 @@ pub mod minio;
 pub mod ports;
 pub mod proxy;
 pub mod s3;
+pub mod secrets;
 pub mod shared;
 pub mod skip;
 pub mod users;

@@ -32,17 +32,17 @@ const SPECIAL: [(&str, &[&str], Outcome); 6] = [
 ];
 
 /// A sender of requests: its name, and the headers that prove it for one request.
-struct Sender<'a> {
-    name: &'a str,
-    headers: &'a dyn Fn(&Message<'_>) -> Vec<(String, String)>,
+pub(crate) struct Sender<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) headers: &'a dyn Fn(&Message<'_>) -> Vec<(String, String)>,
 }
 
 /// A request of one row.
-struct Message<'a> {
+pub(crate) struct Message<'a> {
     node: &'a NodeHandle,
     method: &'static str,
     /// With the query.
-    path: String,
+    pub(crate) path: String,
     body: String,
     header: Option<&'static str>,
 }
@@ -50,7 +50,7 @@ struct Message<'a> {
 impl<'a> Message<'a> {
     /// A request of this row that changes nothing: it names no existing bucket, job or node. Its body
     /// has only what the check of rights reads.
-    fn new(row: Row, node: &'a NodeHandle, sender: &str) -> Self {
+    pub(crate) fn new(row: Row, node: &'a NodeHandle, sender: &str) -> Self {
         let rule = row.rule;
         let method = if rule.verb == Verb::Any { "PUT" } else { rule.verb.name() };
         let pulled = rule.paths[0].starts_with("/v1/etl/_object/");
@@ -110,7 +110,7 @@ impl<'a> Message<'a> {
         Self { node, method, path, body, header }
     }
 
-    fn send(&self, sender: &Sender<'_>) -> Answer {
+    pub(crate) fn send(&self, sender: &Sender<'_>) -> Answer {
         let url = format!("{}{}", self.node.url, self.path);
         let mut request = http::request(self.method, &url).body(self.body.as_str());
         for (name, value) in (sender.headers)(self) {

@@ -282,7 +282,7 @@ async fn an_expired_certificate_is_named_and_fails_tls_show() {
 }
 
 /// Makes a CA and one certificate for all nodes in the cluster's folder, as `dev --tls` does.
-fn make_certificates(cluster: &Cluster) -> PathBuf {
+pub(crate) fn make_certificates(cluster: &Cluster) -> PathBuf {
     let dir = cluster.dir().join("tls");
     std::fs::create_dir(&dir).unwrap();
     let key = KeyPair::generate().unwrap();
@@ -317,7 +317,7 @@ async fn restart_with_tls(cluster: &Cluster, id: &str, ca: &Path, http: bool) {
     }
 }
 
-async fn is_ready(ca: &Path, url: &str) -> bool {
+pub(crate) async fn is_ready(ca: &Path, url: &str) -> bool {
     let options = TlsOptions { ca_file: Some(ca.to_owned()), ..TlsOptions::default() };
     let Ok((mut stream, _)) = TlsClient::new(options).connect(url, TIMEOUT).await else {
         return false;

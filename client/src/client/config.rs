@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use forebay_core::Error as CoreError;
+use forebay_core::{Error as CoreError, shown_url};
 
 use crate::contact::Contact;
 use crate::error::{Error, Result};
@@ -91,7 +91,7 @@ impl Default for ClientConfig {
 /// `http://host:port` or `https://host:port` without a trailing slash; `http` may be left out.
 fn check_endpoint(text: &str) -> Result<String> {
     let bad = |why: &str| {
-        let e = CoreError::invalid(format!("invalid endpoint \"{text}\": {why}"));
+        let e = CoreError::invalid(format!("invalid endpoint \"{}\": {why}", shown_url(text)));
         Error::Api(e.hint("for example http://127.0.0.1:7400"))
     };
     let url = match text.split_once("://") {
@@ -101,6 +101,9 @@ fn check_endpoint(text: &str) -> Result<String> {
     };
     let url = url.trim_end_matches('/');
     let uri: http::Uri = url.parse().map_err(|_| bad("it is not a URL"))?;
+    if uri.authority().is_some_and(|authority| authority.as_str().contains('@')) {
+        return Err(bad("it has a user or a password, which errors would show"));
+    }
     if uri.host().is_none_or(str::is_empty) {
         return Err(bad("it names no host"));
     }
@@ -123,6 +126,10 @@ mod tests {
         assert_eq!(check_endpoint("https://h:1/").unwrap(), "https://h:1");
         for bad in ["ftp://h", "http://", "http://h/v1", "http://h?x", "h h"] {
             assert!(check_endpoint(bad).is_err(), "{bad}");
+        }
+        for secret in ["http://user:planted@h:1", "https://h:1/?token=planted", "x://planted@h"] {
+            let e = check_endpoint(secret).unwrap_err();
+            assert!(!format!("{e} {e:?}").contains("planted"), "{e:?}");
         }
         assert!(Client::new(ClientConfig::new(" , ")).is_err());
         let two = Client::new(ClientConfig::new("http://a:1, http://b:2")).unwrap();

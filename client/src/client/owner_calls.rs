@@ -99,7 +99,13 @@ impl Client {
                 }
                 Ok((answer, progress.sent()))
             }
-            Err((e, version)) => Err(self.explain(e, version, &map, node, &tries.regranted).await),
+            Err((e, version)) => {
+                // A target that could not replicate a removal in time has made it nevertheless.
+                let is_late = matches!(&e, Error::Api(_))
+                    && matches!(e.code(), ErrorCode::Unavailable | ErrorCode::Timeout);
+                tries.ambiguous |= call.method == Method::DELETE && is_late;
+                Err(self.explain(e, version, &map, node, &tries.regranted).await)
+            }
         }
     }
 

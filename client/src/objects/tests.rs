@@ -63,6 +63,20 @@ async fn a_busy_target_is_asked_again_after_the_pause_it_wants() {
 }
 
 #[tokio::test]
+async fn a_removal_that_was_made_but_not_confirmed_in_time_is_no_missing_object() {
+    let turns = Turns::new();
+    let (gateway, _target) = cluster(move |seen| match turns.next(&seen.path) {
+        1 if seen.path.contains("/late") => reply(503, &[], "another target did not confirm"),
+        _ => reply(404, &[], "no such object"),
+    })
+    .await;
+    let client = client(&gateway.url, LONG_TIMEOUT);
+    client.delete(&bucket(), "late").await.unwrap();
+    let e = client.delete(&bucket(), "missing").await.unwrap_err();
+    assert_eq!(e.code(), ErrorCode::ObjectNotFound);
+}
+
+#[tokio::test]
 async fn a_wrong_owner_makes_the_client_fetch_the_map_and_ask_the_right_one() {
     let right = Server::start(|_| reply(200, &[], "right")).await;
     let wrong = Server::start(|_| reply(421, &[("forebay-map", "9")], "")).await;

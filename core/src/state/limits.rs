@@ -11,6 +11,7 @@ use crate::error::{Error, Result};
 use crate::etl::Transformer;
 use crate::name::{Bucket, check_length};
 use crate::request::RESERVED_ROOTS;
+use crate::shown_url;
 
 /// Longest URL.
 const MAX_URL_BYTES: usize = 2048;
@@ -109,14 +110,13 @@ pub fn check_bucket(info: &BucketInfo) -> Result<()> {
     check_size("the properties of the bucket", info, MAX_BUCKET_BYTES)
 }
 
-/// Refuses a URL that is too long, or contains a user or a password: everybody may read the state.
+/// Refuses a URL that is too long, or contains a user, a password or a query, which may be a signature:
+/// everybody may read the state.
 fn check_url(what: &str, url: &str) -> Result<()> {
     check_length(what, url, MAX_URL_BYTES)?;
-    let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
-    let authority = rest.split(['/', '?', '#']).next().unwrap_or(rest);
-    if authority.contains('@') {
+    if shown_url(url) != url {
         // Without the URL: the invalid part may be a password.
-        return Err(Error::invalid(format!("{what} has a user or a password in it"))
+        return Err(Error::invalid(format!("{what} has a user or a password in it, or a query"))
             .hint("everybody can read it: configure credentials at the nodes instead"));
     }
     Ok(())
@@ -201,7 +201,13 @@ mod tests {
 
     #[test]
     fn no_url_in_the_state_has_a_password() {
-        for url in ["http://user:planted@far:1/x", "https://planted@far", "http://a:planted@b?c"] {
+        for url in [
+            "http://user:planted@far:1/x",
+            "https://planted@far",
+            "http://a:planted@b?c",
+            "http://far:1/?sig=planted",
+            "http://far:1/x#planted",
+        ] {
             let endpoint_trust = EndpointTrust::Judged;
             let attach =
                 Command::AttachCluster { alias: "far".into(), url: url.into(), endpoint_trust };

@@ -4,6 +4,7 @@ use serde_json::Value;
 
 use super::{ClusterState, Command};
 use crate::bucket::BucketInfo;
+use crate::shown_url;
 
 /// Maximum length of one value; longer values are truncated.
 const MAX_VALUE: usize = 80;
@@ -81,7 +82,7 @@ impl Command {
             }
             Self::DeleteEtl { name } => Summary::new("transform removed", name),
             Self::AttachCluster { alias, url, .. } => {
-                Summary::new("cluster attached", alias).with(format!("url={url}"))
+                Summary::new("cluster attached", alias).with(format!("url={}", shown_url(url)))
             }
             Self::DetachCluster { alias } => Summary::new("cluster detached", alias),
             Self::Access { change, .. } => {
@@ -144,7 +145,9 @@ fn join(pairs: impl IntoIterator<Item = (String, String)>) -> String {
     text
 }
 
+/// A value for the log; of a URL the part that cannot be a secret.
 fn shortened(value: &str) -> String {
+    let value = if value.contains("://") { &shown_url(value) } else { value };
     match value.char_indices().nth(MAX_VALUE) {
         Some((end, _)) => format!("{}…", &value[..end]),
         None => value.to_owned(),

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use forebay_core::config::IssuerConfig;
 use forebay_core::locks::RwLockExt;
-use forebay_core::{Error, Result};
+use forebay_core::{Error, Result, shown_url};
 use reqwest::redirect;
 use serde::Deserialize;
 use tokio::sync::Notify;
@@ -88,17 +88,20 @@ impl Source {
 
     async fn fetch(&self) -> Result<Vec<VerifyKey>> {
         let path = format!("{}/.well-known/openid-configuration", self.url);
+        let shown = shown_url(&path);
         let discovery: Discovery = serde_json::from_slice(&self.get(&path).await?)
-            .map_err(|e| Error::invalid(format!("{path} is unreadable: {e}")))?;
+            .map_err(|e| Error::invalid(format!("{shown} is unreadable: {e}")))?;
         // The keys come from the scheme that the operator chose, never from a weaker one.
         if self.url.starts_with("https://") && !discovery.jwks_uri.starts_with("https://") {
-            return Err(Error::invalid(format!("{path} names keys without TLS")));
+            return Err(Error::invalid(format!("{shown} names keys without TLS")));
         }
-        jwks::keys(&self.get(&discovery.jwks_uri).await?, &self.algorithms, &discovery.jwks_uri)
+        let keys = self.get(&discovery.jwks_uri).await?;
+        jwks::keys(&keys, &self.algorithms, &shown_url(&discovery.jwks_uri))
     }
 
     async fn get(&self, url: &str) -> Result<Vec<u8>> {
-        let failed = |e: &dyn std::fmt::Display| Error::unavailable(format!("GET {url}: {e}"));
+        let shown = shown_url(url);
+        let failed = |e: &dyn std::fmt::Display| Error::unavailable(format!("GET {shown}: {e}"));
         let mut request = self.client.get(url);
         if !self.token_file.is_empty() {
             let token = tokio::fs::read_to_string(&self.token_file)

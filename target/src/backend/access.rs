@@ -7,6 +7,7 @@ use forebay_core::backend_access::{Access, BackendAccess, CloudIdentity};
 use forebay_core::bucket::{BackendKind, BackendSpec, BucketInfo};
 use forebay_core::egress::EndpointTrust;
 use forebay_core::error::{Error, ErrorCode, Result};
+use forebay_core::shown_url;
 use forebay_core::size::ByteRange;
 use futures::TryStreamExt;
 use tokio::time::timeout;
@@ -54,16 +55,20 @@ impl Backends {
             endpoint: place.unwrap_or_default().to_owned(),
             ..CloudIdentity::default()
         };
-        match spec.kind {
+        let identity = match spec.kind {
             BackendKind::S3 => self.s3.identity(endpoint, trust).await,
             BackendKind::Gcs => self.gcs.identity(endpoint),
             BackendKind::Azure => self.azure.identity(endpoint, trust).await,
             BackendKind::Http => none("web servers are called without one", endpoint),
             BackendKind::Ais => none("other clusters are called without one", endpoint),
             BackendKind::Folder => {
-                none("the user that runs the target reads the folder", spec.root.as_deref())
+                return none(
+                    "the user that runs the target reads the folder",
+                    spec.root.as_deref(),
+                );
             }
-        }
+        };
+        CloudIdentity { endpoint: shown_url(&identity.endpoint), ..identity }
     }
 
     async fn put(&self, info: &BucketInfo, spec: &BackendSpec) -> Access {

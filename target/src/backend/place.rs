@@ -6,6 +6,7 @@ use std::fmt::Display;
 use forebay_core::date::parse_http;
 use forebay_core::error::{Error, ErrorCode};
 use forebay_core::name::Bucket;
+use forebay_core::shown_url;
 
 use crate::egress;
 
@@ -23,11 +24,15 @@ pub(super) const UNTRUSTED: &str = "credentials go to the configured endpoint, t
 #[derive(Clone)]
 pub(super) struct Place {
     pub(super) bucket: Bucket,
-    /// Its URL.
+    /// Its URL, without what may be a secret.
     pub(super) endpoint: String,
 }
 
 impl Place {
+    pub(super) fn new(bucket: Bucket, endpoint: &str) -> Self {
+        Self { bucket, endpoint: shown_url(endpoint) }
+    }
+
     /// The error for a call that the server rejected, about the object `name`, or about the bucket.
     pub(super) fn refused(&self, code: ErrorCode, said: &str, name: Option<&str>) -> Error {
         Error::new(code, format!("{} refused {}: {said}", self.endpoint, self.subject(name)))

@@ -6,12 +6,13 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use forebay_core::bucket::BucketInfo;
-use forebay_core::download::{DownloadSpec, without_password};
-use forebay_core::{Error, ErrorCode, Result};
+use forebay_core::download::DownloadSpec;
+use forebay_core::{Error, ErrorCode, Result, shown_url};
 use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt};
 use reqwest::header::{ACCEPT_ENCODING, ETAG, IF_NONE_MATCH};
 use reqwest::{Method, Response, StatusCode};
+use sha2::{Digest, Sha256};
 use tokio::time::{sleep, timeout};
 
 use super::progress::{Current, Outcome};
@@ -22,9 +23,11 @@ use crate::pace::Pace;
 /// Attempts for one object while its server fails.
 const TRIES: u32 = 5;
 const PAUSE: Duration = Duration::from_millis(500);
-/// Custom metadata of a downloaded object: that it came from the web, the link, and the version.
+/// Custom metadata of a downloaded object: that it came from the web, the link without what may be a
+/// secret, a digest of the query if it has one, and the version.
 const SOURCE: (&str, &str) = ("source", "web");
 const ORIGIN: &str = "orig_url";
+const ORIGIN_QUERY: &str = "orig_url_query_sha256";
 const KNOWN_AS: &str = "ETag";
 
 /// The parameters of a job that all its objects share.
@@ -51,14 +54,14 @@ impl Fetcher {
                 Ok(tried) => tried,
                 Err(_) => Err(Error::new(
                     ErrorCode::Timeout,
-                    format!("{} took longer than {limit:?}", without_password(link)),
+                    format!("{} took longer than {limit:?}", shown_url(link)),
                 )),
             };
             match tried {
                 Ok(Some(bytes)) => return (Outcome::Fetched, bytes),
                 Ok(None) => return (Outcome::Skipped, 0),
                 Err(e) if e.code.is_transient() && tries < TRIES => {
-                    tracing::debug!(link = without_password(link), error = %e, tries, "download tried again");
+                    tracing::debug!(link = shown_url(link), error = %e, tries, "download tried again");
                     sleep(PAUSE * 2u32.pow(tries)).await;
                     tries += 1;
                 }
@@ -82,18 +85,18 @@ impl Fetcher {
         if let Some(etag) = self.known(name, link).await {
             request = request.header(IF_NONE_MATCH, etag);
         }
-        let answer = request.send().await.map_err(|e| failed(link, &e))?;
+        let answer = request.send().await.map_err(|e| failed(&shown_url(link), &e))?;
         match answer.status() {
             StatusCode::NOT_MODIFIED => return Ok(None),
             status if status.is_success() => {}
             StatusCode::NOT_FOUND => {
                 return Err(Error::new(
                     ErrorCode::ObjectNotFound,
-                    format!("{} does not exist", without_password(link)),
+                    format!("{} does not exist", shown_url(link)),
                 ));
             }
             status => {
-                let text = format!("{} answered {status}", without_password(link));
+                let text = format!("{} answered {status}", shown_url(link));
                 let later = status.is_server_error()
                     || matches!(
                         status,
@@ -117,7 +120,7 @@ impl Fetcher {
         answer: Response,
         current: Arc<Current>,
     ) -> BoxStream<'static, Result<Bytes>> {
-        let (link, pace) = (without_password(link), self.pace.clone());
+        let (link, pace) = (shown_url(link), self.pace.clone());
         answer
             .bytes_stream()
             .map_err(move |e| Error::unavailable(format!("{link} broke off: {}", innermost(&e))))
@@ -135,7 +138,8 @@ impl Fetcher {
     /// The server's identifier of the present version, if it came from the same link.
     async fn known(&self, name: &str, link: &str) -> Option<String> {
         let meta = self.objects.head_local(&self.info, name).await.ok()?;
-        let same = meta.custom.get(ORIGIN).is_some_and(|origin| *origin == kept(link));
+        let same = meta.custom.get(ORIGIN).is_some_and(|origin| *origin == kept(link))
+            && meta.custom.get(ORIGIN_QUERY) == query_digest(link).as_ref();
         same.then(|| meta.custom.get(KNOWN_AS).cloned()).flatten()
     }
 }
@@ -148,9 +152,16 @@ fn put_request(
     PutRequest { len, custom: Some(custom), ..PutRequest::new(body) }
 }
 
-/// A link as stored in metadata: clients split the lines of several keys at commas.
+/// A link as stored in metadata, which every reader of the object gets. Clients split the lines of several
+/// keys at commas.
 fn kept(link: &str) -> String {
-    link.replace(',', "%2C")
+    shown_url(link).replace(',', "%2C")
+}
+
+/// Tells links apart whose queries have other values.
+fn query_digest(link: &str) -> Option<String> {
+    let (_, query) = link.split_once('?')?;
+    Some(hex::encode(Sha256::digest(query)))
 }
 
 fn custom(link: &str, answer: &Response) -> BTreeMap<String, String> {
@@ -160,6 +171,9 @@ fn custom(link: &str, answer: &Response) -> BTreeMap<String, String> {
         (SOURCE.0.to_owned(), SOURCE.1.to_owned()),
         (ORIGIN.to_owned(), kept(link)),
     ]);
+    if let Some(digest) = query_digest(link) {
+        custom.insert(ORIGIN_QUERY.to_owned(), digest);
+    }
     if let Some(etag) = etag {
         custom.insert(KNOWN_AS.to_owned(), etag.to_owned());
     }

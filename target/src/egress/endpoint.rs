@@ -7,7 +7,7 @@ use aws_smithy_http_client::tls::Provider as Tls;
 use aws_smithy_http_client::tls::rustls_provider::CryptoMode;
 use forebay_core::bucket::BackendKind;
 use forebay_core::egress::{EgressPolicy, EgressRule, EndpointTrust, Server, is_clouds_own};
-use forebay_core::{Error, Result};
+use forebay_core::{Error, Result, shown_url};
 use reqwest::redirect::Policy;
 use reqwest::{ClientBuilder, Url};
 
@@ -117,7 +117,7 @@ impl EndpointGuard {
 fn server_of(url: &str) -> Result<Server> {
     let parsed = url.parse::<Url>().ok();
     parsed.and_then(|url| Server::of(url.as_str())).ok_or_else(|| {
-        Error::invalid(format!("endpoint \"{}\" is not a URL", url.escape_debug()))
+        Error::invalid(format!("endpoint \"{}\" is not a URL", shown_url(url).escape_debug()))
             .hint("give it as http://host:port or https://host")
     })
 }

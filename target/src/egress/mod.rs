@@ -11,7 +11,7 @@ use std::time::Duration;
 use forebay_core::egress::{Egress, EgressPolicy, EgressRule};
 use forebay_core::settings::DOWNLOAD_PRIVATE;
 use forebay_core::state::ClusterState;
-use forebay_core::{Error, ErrorCode, Result};
+use forebay_core::{Error, ErrorCode, Result, shown_url};
 use reqwest::redirect::Policy;
 use reqwest::{Client, Method, RequestBuilder, Url};
 
@@ -52,8 +52,9 @@ impl Guarded {
 
     /// Parses a URL and checks it; a name is checked when it is resolved.
     pub(crate) fn url(&self, text: &str) -> Result<Url> {
-        let url: Url =
-            text.parse().map_err(|e| Error::invalid(format!("\"{text}\" is not a URL: {e}")))?;
+        let url: Url = text
+            .parse()
+            .map_err(|e| Error::invalid(format!("\"{}\" is not a URL: {e}", shown_url(text))))?;
         judge(&url, &self.rule)?;
         Ok(url)
     }
@@ -88,7 +89,11 @@ pub(crate) fn innermost(e: &(dyn StdError + 'static)) -> String {
 /// Checks scheme, host and port of a URL.
 fn judge(url: &Url, rule: &EgressRule) -> Result<()> {
     let no = |why: &str| {
-        Err(Error::new(ErrorCode::AccessDenied, format!("this node may not call \"{url}\": {why}")))
+        let shown = shown_url(url.as_str());
+        Err(Error::new(
+            ErrorCode::AccessDenied,
+            format!("this node may not call \"{shown}\": {why}"),
+        ))
     };
     if !matches!(url.scheme(), "http" | "https") {
         return no("it is not http or https");

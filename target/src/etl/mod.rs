@@ -18,7 +18,7 @@ use forebay_core::config::{EtlCommand, EtlConfig};
 use forebay_core::egress::EgressPolicy;
 use forebay_core::etl::{Etl, EtlCall, EtlPart, Transformer};
 use forebay_core::size::ByteRange;
-use forebay_core::{Error, ErrorCode, Result, placement};
+use forebay_core::{Error, ErrorCode, Result, placement, shown_url};
 use forebay_node::maps::Maps;
 use futures::{StreamExt, TryStreamExt};
 use reqwest::Url;
@@ -184,7 +184,11 @@ impl Etls {
         if !allowed.is_empty() && !allowed.iter().any(|begin| is_under(&url, begin)) {
             return Err(Error::new(
                 ErrorCode::AccessDenied,
-                format!("etl job {}: this cluster does not call services at {url}", etl.name),
+                format!(
+                    "etl job {}: this cluster does not call services at {}",
+                    etl.name,
+                    shown_url(url.as_str())
+                ),
             )
             .hint("etl.services of the targets' configuration says which it does"));
         }

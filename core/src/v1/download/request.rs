@@ -5,10 +5,10 @@ use serde_json::Value;
 use super::{flag, text};
 use crate::download::{
     DEFAULT_TIMEOUT_MS, DownloadSpec, Limits, What, given_name, name_of_link, with_scheme,
-    without_password,
 };
 use crate::error::{Error, Result};
 use crate::name::Bucket;
+use crate::shown_url;
 use crate::size::parse_duration;
 use crate::v1::action::{lower_keys, number, parse_json};
 
@@ -59,7 +59,7 @@ fn what(kind: &str, message: &Value, bucket: &Bucket) -> Result<(What, String)> 
             }
             let link = with_scheme(&link);
             let name = if name.is_empty() { name_of_link(&link)? } else { given_name(&name) };
-            let label = format!("{} -> {}", without_password(&link), bucket.object_uri(&name));
+            let label = format!("{} -> {}", shown_url(&link), bucket.object_uri(&name));
             (What::Objects(vec![(name, link)]), label)
         }
         "range" => {
@@ -67,7 +67,7 @@ fn what(kind: &str, message: &Value, bucket: &Bucket) -> Result<(What, String)> 
             if template.is_empty() {
                 return Err(Error::invalid("missing 'template' in the request body"));
             }
-            let label = format!("{} -> {bucket}", without_password(&template));
+            let label = format!("{} -> {bucket}", shown_url(&template));
             (What::Range { template, subdir: text(message, "subdir")? }, label)
         }
         "multi" => {

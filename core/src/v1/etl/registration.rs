@@ -6,6 +6,7 @@ use super::{duration_ms, text};
 use crate::egress::EndpointTrust;
 use crate::error::{Error, Result};
 use crate::etl::{self, Etl, Stage, Transformer};
+use crate::shown_url;
 use crate::v1::action::{lower_keys, parse_json};
 
 /// Image scheme in a client's `init` for a command of the targets' configuration.
@@ -93,7 +94,8 @@ fn from_image(name: &str, image: &str, runtime: &Value, pulls: bool) -> Result<T
     };
     if is_given("command") || is_given("env") {
         return Err(Error::invalid(format!(
-            "etl job {name}: a command line and an environment go with an image, not with \"{image}\""
+            "etl job {name}: a command line and an environment go with an image, not with \"{}\"",
+            shown_url(image)
         ))
         .hint("a service has its own; commands stand in the targets' configuration"));
     }
@@ -103,7 +105,8 @@ fn from_image(name: &str, image: &str, runtime: &Value, pulls: bool) -> Result<T
 fn service(url: &str, pulls: bool) -> Result<Transformer> {
     let rest = url.strip_prefix("http://").or_else(|| url.strip_prefix("https://"));
     if rest.is_none_or(|rest| rest.is_empty() || rest.starts_with('/')) {
-        return Err(Error::invalid(format!("etl: \"{url}\" is not the URL of an HTTP service"))
+        let shown = shown_url(url);
+        return Err(Error::invalid(format!("etl: \"{shown}\" is not the URL of an HTTP service"))
             .hint("for example http://host:8000"));
     }
     let url = url.trim_end_matches('/').to_owned();

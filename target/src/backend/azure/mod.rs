@@ -61,10 +61,7 @@ pub struct AzureBackend {
 impl AzureBackend {
     /// `bucket` is the name that errors show; `remote` the container's.
     pub(crate) fn new(client: Arc<AzureClient>, bucket: Bucket, remote: &str) -> Result<Self> {
-        let errors = Errors {
-            place: Place { bucket, endpoint: client.endpoint.clone() },
-            signed: client.signed,
-        };
+        let errors = Errors { place: Place::new(bucket, &client.endpoint), signed: client.signed };
         let bill = Arc::new(Bill::unseen(BackendKind::Azure));
         let container = client.container(remote, Arc::clone(&bill))?;
         Ok(Self {

@@ -9,6 +9,7 @@ use forebay_core::egress::{
     AllowEntry, EgressPolicy, EgressRule, EndpointTrust, Server, is_clouds_own,
 };
 use forebay_core::error::{Error, ErrorCode, Result};
+use forebay_core::shown_url;
 use google_cloud_auth::credentials::anonymous::Builder as Anonymous;
 use google_cloud_auth::credentials::{CacheableResource, Credentials};
 use google_cloud_gax::retry_policy::NeverRetry;
@@ -184,13 +185,16 @@ impl GcsClients {
         let url = endpoint.parse::<Url>().ok();
         let url = url.filter(|u| matches!(u.scheme(), "http" | "https") && u.has_host());
         let Some(url) = url else {
-            return Err(Error::invalid(format!("GCS endpoint \"{endpoint}\" is not a URL"))
-                .hint("give it as http://host:port or https://host"));
+            return Err(Error::invalid(format!(
+                "GCS endpoint \"{}\" is not a URL",
+                shown_url(endpoint)
+            ))
+            .hint("give it as http://host:port or https://host"));
         };
         forebay_node::tls::choose_provider();
         let credentials = credentials_for(&url)?;
         let unusable = |e: &(dyn std::error::Error + 'static)| {
-            Error::internal(format!("no client for {endpoint}: {}", innermost(e)))
+            Error::internal(format!("no client for {}: {}", shown_url(endpoint), innermost(e)))
         };
         let storage = Storage::builder()
             .with_endpoint(endpoint)

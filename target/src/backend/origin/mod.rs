@@ -69,7 +69,7 @@ impl OriginBackend {
         let client = Guarded::new(settings.egress.web(settings.reach), true)?;
         // A violation of the rule is reported when the bucket is created.
         client.url(origin.as_str())?;
-        let errors = Errors { place: Place { bucket, endpoint: origin.as_str().to_owned() } };
+        let errors = Errors { place: Place::new(bucket, origin.as_str()) };
         let bill = Arc::new(Bill::unseen(BackendKind::Http));
         Ok(Self { origin, client, settings, errors, bill })
     }

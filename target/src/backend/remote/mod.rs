@@ -19,6 +19,7 @@ use forebay_core::egress::{EgressPolicy, EndpointTrust};
 use forebay_core::error::{Error, ErrorCode, Result};
 use forebay_core::intra::MAP_HEADER;
 use forebay_core::name::Bucket;
+use forebay_core::shown_url;
 use forebay_core::size::ByteRange;
 use forebay_core::v1::headers as v1;
 use forebay_core::v1::list::{ListMsg, MAX_PAGE, MSGPACK, Page};
@@ -109,11 +110,13 @@ impl RemoteBackend {
                 .redirect(policy)
                 .user_agent(concat!("forebay/", env!("CARGO_PKG_VERSION")))
                 .build();
-            built.map_err(|e| Error::internal(format!("no client for {endpoint}: {e}")))
+            built.map_err(|e| {
+                Error::internal(format!("no client for {}: {e}", shown_url(&endpoint)))
+            })
         };
         let (client, asking) = (client(guard.redirects(MAX_REDIRECTS))?, client(Policy::none())?);
         let there = Bucket::new(Default::default(), remote)?;
-        let errors = Errors { place: Place { bucket, endpoint: endpoint.clone() } };
+        let errors = Errors { place: Place::new(bucket, &endpoint) };
         let bill = Arc::new(Bill::unseen(BackendKind::Ais));
         Ok(Self {
             endpoint,

@@ -25,6 +25,7 @@ use aws_smithy_types::config_bag::{Storable, StoreReplace};
 use forebay_core::bucket::BackendKind;
 use forebay_core::egress::{EgressPolicy, EndpointTrust};
 use forebay_core::error::{Error, Result};
+use forebay_core::shown_url;
 use forebay_node::bill::Bill;
 use http_body_util::Limited;
 use tokio::sync::{Mutex, OnceCell};
@@ -247,8 +248,11 @@ impl S3Clients {
                 matches!(u.scheme_str(), Some("http" | "https")) && u.host().is_some()
             });
             if !usable {
-                return Err(Error::invalid(format!("S3 endpoint \"{url}\" is not a URL"))
-                    .hint("give it as http://host:port or https://host"));
+                return Err(Error::invalid(format!(
+                    "S3 endpoint \"{}\" is not a URL",
+                    shown_url(url)
+                ))
+                .hint("give it as http://host:port or https://host"));
             }
         }
         let base = self.base.get_or_init(|| load_base(&self.settings)).await;

@@ -56,7 +56,7 @@ pub struct S3Backend {
 impl S3Backend {
     /// `bucket` is the name that errors show; `remote` the one at the endpoint.
     pub(crate) fn new(client: Arc<S3Client>, bucket: Bucket, remote: &str) -> Self {
-        let errors = Errors { place: Place { bucket, endpoint: client.endpoint.clone() } };
+        let errors = Errors { place: Place::new(bucket, &client.endpoint) };
         let bill = Arc::new(Bill::unseen(BackendKind::S3));
         Self { client, remote: remote.to_owned(), errors, bill }
     }

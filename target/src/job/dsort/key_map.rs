@@ -4,7 +4,7 @@
 use forebay_client::Client;
 use forebay_core::dsort::{KeyMapAt, KeyMapSource};
 use forebay_core::v1::query::{Query, split_path};
-use forebay_core::{Bucket, Error, ErrorCode, Result};
+use forebay_core::{Bucket, Error, ErrorCode, Result, shown_url};
 use futures::StreamExt;
 use reqwest::{Method, Url};
 
@@ -35,21 +35,23 @@ pub(super) async fn load(
         }
         None => fetch(objects, web, url).await?,
     };
-    String::from_utf8(bytes)
-        .map_err(|_| Error::invalid(format!("the external key map {url} is not text in UTF-8")))
+    String::from_utf8(bytes).map_err(|_| {
+        Error::invalid(format!("the external key map {} is not text in UTF-8", shown_url(url)))
+    })
 }
 
 fn too_large(url: &str) -> Error {
     Error::new(
         ErrorCode::Unprocessable,
-        format!("the external key map {url} is larger than {MAX_MAP_BYTES} bytes"),
+        format!("the external key map {} is larger than {MAX_MAP_BYTES} bytes", shown_url(url)),
     )
 }
 
 /// The object that a URL of one of our nodes names.
 fn of_this_cluster(objects: &ObjectService, url: &str) -> Result<Option<(Bucket, String)>> {
-    let parsed: Url =
-        url.parse().map_err(|e| Error::invalid(format!("ekm_file: \"{url}\" is no URL: {e}")))?;
+    let parsed: Url = url
+        .parse()
+        .map_err(|e| Error::invalid(format!("ekm_file: \"{}\" is no URL: {e}", shown_url(url))))?;
     let origin = |node: &str| node.parse::<Url>().is_ok_and(|n| n.origin() == parsed.origin());
     let state = objects.state();
     let ours = state.gateways().chain(state.targets()).any(|node| origin(&node.url));
@@ -64,14 +66,14 @@ fn of_this_cluster(objects: &ObjectService, url: &str) -> Result<Option<(Bucket,
 async fn fetch(objects: &ObjectService, web: &WebRules, url: &str) -> Result<Vec<u8>> {
     let client = Guarded::new(web.rule(web.reach(&objects.state())), true)?;
     let answer = client.request(Method::GET, client.url(url)?).send().await;
-    let answer = answer.map_err(|e| failed(url, &e))?;
+    let answer = answer.map_err(|e| failed(&shown_url(url), &e))?;
     if !answer.status().is_success() {
-        let text = format!("the external key map {url} answered {}", answer.status());
+        let text = format!("the external key map {} answered {}", shown_url(url), answer.status());
         return Err(Error::new(ErrorCode::Unprocessable, text));
     }
     let (mut bytes, mut body) = (Vec::new(), answer.bytes_stream());
     while let Some(piece) = body.next().await {
-        bytes.extend_from_slice(&piece.map_err(|e| failed(url, &e))?);
+        bytes.extend_from_slice(&piece.map_err(|e| failed(&shown_url(url), &e))?);
         if bytes.len() > MAX_MAP_BYTES {
             return Err(too_large(url));
         }
