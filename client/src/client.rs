@@ -17,6 +17,7 @@ use crate::hedging::HedgeLimit;
 use crate::map::MapCache;
 use crate::pace::Pace;
 use crate::retry::Attempts;
+use crate::tls::TlsClient;
 use crate::transport::Transport;
 
 pub use config::{ClientConfig, DEFAULT_ENDPOINT};
@@ -43,8 +44,13 @@ struct Inner {
 impl Client {
     /// A client for the cluster that `config` names. Nothing is sent before the first request.
     pub fn new(config: ClientConfig) -> Result<Self> {
+        let tls = config.tls(&config.endpoints()?)?;
+        Self::over(tls, config)
+    }
+
+    /// A client that has this TLS in place of the one that `config` names: that of a node.
+    pub fn over(tls: TlsClient, config: ClientConfig) -> Result<Self> {
         let endpoints: Arc<[String]> = config.endpoints()?.into();
-        let tls = config.tls(&endpoints)?;
         let transport = Transport::over(tls, config.connect_timeout, config.idle_timeout)
             .with_limit(config.deadline)
             .of_client(config.contact.clone(), config.token.clone())

@@ -16,6 +16,7 @@ from forebay_cluster import Cluster, binary
 from forebay_s3 import REGION
 
 ADMIN = "root"
+ADMIN_PASSWORD = "planted-password-of-root"
 COMMAND_DEADLINE_S = 60.0
 # Variables that would name another user, cluster or CA than those of a test.
 FOREIGN_VARIABLES = (
@@ -137,7 +138,7 @@ def users_cluster(folder: Path, options: Sequence[str]) -> Iterator[UsersCluster
 def configuration(folder: Path) -> Path:
     """Writes the settings of a cluster with the administrator; returns their file."""
     password = folder / "password"
-    password.write_text("planted-password-of-root\n")
+    password.write_text(f"{ADMIN_PASSWORD}\n")
     password.chmod(0o600)
     settings = folder / "settings.toml"
     settings.write_text(f'[auth]\nadmin = "{ADMIN}"\nadmin_password_file = "{password}"\n')

@@ -10,6 +10,8 @@ use forebay_client::tls::{TlsClient, TlsOptions};
 use forebay_client::{Client, ClientConfig};
 use forebay_core::batch::{BatchEntry, BatchRequest};
 use forebay_core::certificate::CertificateInfo;
+use forebay_core::ishard::IshardSpec;
+use forebay_core::job::JobState;
 use forebay_core::{Bucket, ObjectName};
 use forebay_tests::cluster::native;
 use forebay_tests::data::{assert_same, content, names};
@@ -91,6 +93,38 @@ async fn use_bucket(client: &Client, bucket: &Bucket) {
         assert_same(name, &entry.unwrap(), &content(name, size(n)));
     }
     assert_eq!(client.list_all(bucket, "").await.unwrap().len(), names.len());
+}
+
+/// Packs the objects of a bucket into a shard, and sorts this shard by a key map that is an object.
+async fn use_jobs(client: &Client, bucket: &Bucket, endpoint: &str) {
+    let wait = |id: String| async move {
+        wait::until_async("the job is over", TIMEOUT, || async {
+            client.job(&id).await.unwrap().is_over()
+        })
+        .await;
+        let status = client.job(&id).await.unwrap();
+        assert_eq!(status.state, JobState::Done, "{:?}", status.messages);
+    };
+    let shards = native(&format!("{}-shards", bucket.name));
+    let spec = IshardSpec { create: true, ..IshardSpec::new(bucket.clone(), shards.clone()) };
+    wait(client.start_ishard(&spec).await.unwrap()).await;
+    client.put(&shards, "map.json", r#"{"sorted-%d.tar": ["0"]}"#, None).await.unwrap();
+    let spec = serde_json::json!({
+        "input_bck": {"name": shards.name}, "output_bck": {"name": bucket.name},
+        "output_shard_size": "1GiB", "ekm_missing_key": "warn",
+        "ekm_file": format!("{endpoint}/v1/objects/{}/map.json", shards.name),
+    });
+    wait(client.start_dsort(spec.to_string().into()).await.unwrap()).await;
+    let sorted = client.get_bytes(bucket, "sorted-0.tar", None).await.unwrap();
+    assert!(sorted.len() > LARGE, "{}", sorted.len());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn jobs_that_pack_and_sort_shards_run_over_tls() {
+    let cluster = cluster(Options { targets: 2, ..Options::default() });
+    let client = cluster.client();
+    use_bucket(&client, &native("packed")).await;
+    use_jobs(&client, &native("packed"), &cluster.endpoint).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -372,6 +406,9 @@ async fn a_cluster_changes_from_http_to_https_without_a_failed_request() {
     over_https.await.unwrap();
     assert_eq!(http::get(&format!("{}/healthz", cluster.endpoint)).status, 400);
     let tls = Some(TlsOptions { ca_file: Some(ca.clone()), ..TlsOptions::default() });
-    let client = Client::new(ClientConfig { tls, ..ClientConfig::new(secure) }).unwrap();
+    let client = Client::new(ClientConfig { tls, ..ClientConfig::new(&secure) }).unwrap();
     use_bucket(&client, &native("after")).await;
+    // The map still has the gateways' URLs of HTTP, which they no longer serve.
+    let first = secure.split(',').next().unwrap();
+    use_jobs(&client, &native("after"), first).await;
 }

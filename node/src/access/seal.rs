@@ -18,7 +18,7 @@ const FORM: &str = "1.";
 /// Binds the key of S3 secrets to its way from a gateway to a target.
 const HANDED_OVER: &[u8] = b"s3-secrets";
 
-/// What a sealed secret is, and of what. A secret cannot be moved to another place.
+/// The place of a sealed secret in the state. A secret cannot be moved to another place.
 #[derive(Clone, Copy, Debug)]
 pub enum Place<'a> {
     /// The secret of this access key.

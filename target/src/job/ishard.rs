@@ -52,7 +52,8 @@ pub(super) async fn run(objects: &ObjectService, peer: &PeerClient, job: &Job) -
 /// A client of this cluster: the gateways list, and create buckets.
 pub(super) fn client(objects: &ObjectService, peer: &PeerClient) -> Result<Client> {
     let state = objects.state();
-    let urls: Vec<&str> = state.gateways().filter(|n| n.alive).map(|n| n.url.as_str()).collect();
+    let alive = state.gateways().filter(|n| n.alive);
+    let urls: Vec<_> = alive.map(|n| peer.reached_at(&n.url).into_owned()).collect();
     if urls.is_empty() {
         return Err(Error::unavailable("no gateway of the cluster is alive"));
     }
@@ -60,7 +61,8 @@ pub(super) fn client(objects: &ObjectService, peer: &PeerClient) -> Result<Clien
     let contact = Contact::made();
     let signer = peer.signer().clone();
     let token = TokenSource::made_by(move || signer.user_grant(&GrantUser::node(), unix_s()));
-    Ok(Client::new(ClientConfig { contact, token, ..ClientConfig::new(urls.join(",")) })?)
+    let config = ClientConfig { contact, token, ..ClientConfig::new(urls.join(",")) };
+    Ok(Client::over(peer.tls().clone(), config)?)
 }
 
 /// Makes all checks that can reject the job: nothing is written before this has succeeded.

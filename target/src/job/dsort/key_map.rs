@@ -52,9 +52,12 @@ fn of_this_cluster(objects: &ObjectService, url: &str) -> Result<Option<(Bucket,
     let parsed: Url = url
         .parse()
         .map_err(|e| Error::invalid(format!("ekm_file: \"{}\" is no URL: {e}", shown_url(url))))?;
-    let origin = |node: &str| node.parse::<Url>().is_ok_and(|n| n.origin() == parsed.origin());
+    // One port of a node may serve HTTP and HTTPS, and the map has one of the two URLs.
+    let address = |url: &Url| (url.host_str().map(str::to_owned), url.port_or_known_default());
+    let asked = address(&parsed);
+    let is_node = |node: &str| node.parse::<Url>().is_ok_and(|node| address(&node) == asked);
     let state = objects.state();
-    let ours = state.gateways().chain(state.targets()).any(|node| origin(&node.url));
+    let ours = state.gateways().chain(state.targets()).any(|node| is_node(&node.url));
     if !ours || !parsed.path().starts_with("/v1/objects/") {
         return Ok(None);
     }
