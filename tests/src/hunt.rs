@@ -56,7 +56,8 @@ impl Hunt {
     pub fn search(&mut self, place: &str, bytes: &[u8]) {
         self.searched += bytes.len();
         let found = self.secrets.find(bytes).into_iter();
-        let shown = |(name, at)| format!("{place} has {name}: {}", excerpt(bytes, at));
+        let shown =
+            |(name, at): (String, usize)| format!("{place} has {name}: {}", excerpt(bytes, at));
         self.found.extend(found.map(shown));
     }
 

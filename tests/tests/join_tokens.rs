@@ -44,7 +44,8 @@ fn launch_as(cluster: &Cluster, id: &str, claimed: &str, token: &str) -> NodeHan
     fs::write(&file, token).unwrap();
     let text = fs::read_to_string(&settings).unwrap();
     let lines = text.lines().map(|line| match line.split(" = ").next() {
-        Some("secret_file") => format!("join_token_file = {file:?}"),
+        Some("secret_file") => "secret_file = \"\"".to_owned(),
+        Some("join_token_file") => format!("join_token_file = {file:?}"),
         Some("id") => format!("id = {claimed:?}"),
         _ => line.to_owned(),
     });
@@ -55,17 +56,25 @@ fn launch_as(cluster: &Cluster, id: &str, claimed: &str, token: &str) -> NodeHan
     node
 }
 
-fn joined(cluster: &Cluster, id: &str) {
-    wait::until("the target is a member", Duration::from_secs(20), || cluster.is_alive(id));
+/// Whether the map has the target, alive. It takes a token.
+fn is_alive(users: &Users, id: &str) -> bool {
+    let url = format!("{}/api/v1/map", users.cluster.endpoint);
+    let map = send("GET", &url, Some(&users.root), &Value::Null).json();
+    map["state"]["nodes"][id]["alive"] == true
+}
+
+fn joined(users: &Users, id: &str) {
+    wait::until("the target is a member", Duration::from_secs(20), || is_alive(users, id));
 }
 
 /// Waits until the target has logged that it is refused, and checks that it is no member.
-fn refused(cluster: &Cluster, id: &str) {
+fn refused(users: &Users, id: &str) {
+    let cluster = &users.cluster;
     let log = cluster.dir().join(id).join("log");
     wait::until("the refusal is logged", Duration::from_secs(20), || {
         fs::read_to_string(&log).unwrap().contains("forebay node join-token create")
     });
-    assert!(!cluster.is_alive(id));
+    assert!(!is_alive(users, id));
     cluster.kill9(id);
 }
 
@@ -92,7 +101,7 @@ fn a_target_joins_by_a_token_and_returns_without_one() {
     let listed = users.auth("GET", "join-tokens", &Value::Null);
     assert!(listed.text().contains(&id) && !listed.text().contains(&text), "{}", listed.text());
     let node = launch(cluster, "target-09", &text);
-    joined(cluster, "target-09");
+    joined(&users, "target-09");
     serves_s3(&node, key);
     let listed = users.auth("GET", "join-tokens", &Value::Null);
     assert!(!listed.text().contains(&id), "used up: {}", listed.text());
@@ -104,10 +113,10 @@ fn a_target_joins_by_a_token_and_returns_without_one() {
     fs::remove_file(cluster.dir().join("target-09/join-token")).unwrap();
     cluster.kill9("target-09");
     wait::until("the target counts as down", Duration::from_secs(20), || {
-        !cluster.is_alive("target-09")
+        !is_alive(&users, "target-09")
     });
     cluster.launch(&node, "");
-    joined(cluster, "target-09");
+    joined(&users, "target-09");
     serves_s3(&node, key);
     let folder = cluster.dir().join("target-09");
     assert!(!fs::read_to_string(folder.join("log")).unwrap().contains(&text));
@@ -119,7 +128,7 @@ fn a_token_that_is_used_up_removed_expired_or_of_another_node_admits_no_target()
     let cluster = &users.cluster;
     let (_, once) = token(&users, &json!({}));
     let first = launch(cluster, "target-07", &once);
-    joined(cluster, "target-07");
+    joined(&users, "target-07");
     let (_, bound) = token(&users, &json!({"node": "target-99"}));
     let (gone, removed) = token(&users, &json!({"uses": 5}));
     users.auth("DELETE", &format!("join-tokens/{gone}"), &Value::Null);
@@ -129,7 +138,7 @@ fn a_token_that_is_used_up_removed_expired_or_of_another_node_admits_no_target()
     for (n, text) in [once, bound, removed, expired, forged].iter().enumerate() {
         let id = format!("target-1{n}");
         launch(cluster, &id, text);
-        refused(cluster, &id);
+        refused(&users, &id);
     }
     // A second process with the id of a member needs the member's key.
     let (_, fresh) = token(&users, &json!({}));
@@ -140,7 +149,7 @@ fn a_token_that_is_used_up_removed_expired_or_of_another_node_admits_no_target()
     });
     cluster.kill9("target-08");
     assert_eq!(http::get(&format!("{}/healthz", first.url)).status, 200);
-    assert!(cluster.is_alive("target-07"));
+    assert!(is_alive(&users, "target-07"));
 }
 
 #[test]

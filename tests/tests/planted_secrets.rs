@@ -189,7 +189,7 @@ fn send_failing(hunt: &mut Hunt, users: &Users, web: &Web) -> Vec<(String, Value
 fn search_results(hunt: &mut Hunt, users: &Users, jobs: &[(String, Value)]) {
     assert!(jobs.len() >= 5, "{jobs:?}");
     let (endpoint, bearer) = (&users.cluster.endpoint, format!("Bearer {}", users.root));
-    let url = format!("{endpoint}/v1/objects/web/there.txt?props=all");
+    let url = format!("{endpoint}/v1/objects/web/there.txt?props=custom");
     let head = || http::request("HEAD", &url).header("authorization", &bearer).follow();
     wait::until("an object was downloaded", TIMEOUT, || head().status == 200);
     let answer = head();

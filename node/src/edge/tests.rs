@@ -2,7 +2,9 @@
 
 #![allow(clippy::unwrap_used)]
 
-use forebay_core::sign::{ClusterSecret, GRANT_TTL_S, REDIRECT_TTL_S, Signer, body_hash};
+use forebay_core::sign::{
+    ClusterSecret, GRANT_TTL_S, REDIRECT_PROOF, REDIRECT_TTL_S, Signer, body_hash,
+};
 use forebay_core::state::{ClusterState, Command, Role};
 use http_body_util::BodyExt;
 use httparse::EMPTY_HEADER;

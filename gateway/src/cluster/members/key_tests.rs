@@ -54,7 +54,7 @@ async fn a_live_node_keeps_its_key_and_a_new_process_of_a_dead_one_brings_its_ow
     w.members.heartbeat(beat(key(1), STATE_FORMAT)).await.unwrap();
     let promoted = JoinRequest { role: Role::Gateway, ..keyed(1) };
     w.members
-        .record_key(&promoted.id, promoted.role, promoted.key.as_ref(), true)
+        .record_key(&promoted.id, promoted.role, promoted.key.as_ref(), true, None)
         .await
         .unwrap_err();
     assert_eq!(w.state().node_keys.get("target-01").unwrap().role, Role::Target);

@@ -77,8 +77,6 @@ impl World {
             instance: 0,
             state_format: 0,
             key: None,
-            token: None,
-            needs_s3_key: false,
         };
         self.members.heartbeat(beat).await.unwrap()
     }
@@ -101,6 +99,8 @@ pub(super) fn join() -> JoinRequest {
         https: String::new(),
         state_format: 0,
         key: None,
+        token: None,
+        needs_s3_key: false,
     }
 }
 
