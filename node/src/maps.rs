@@ -94,7 +94,8 @@ impl Maps {
         self.0.refresh.clone()
     }
 
-    /// Waits a moment for a state with the key of this node, which signed a request.
+    /// Waits a moment for a state with the key of this node, or another one than now: the node signed a
+    /// request.
     pub(crate) async fn learn_key(&self, sender: &str) {
         let mut seen = self.subscribe();
         // 0 stands for never.
@@ -104,7 +105,9 @@ impl Maps {
         if last == 0 || now.saturating_sub(last) >= REFRESH_PAUSE_MS {
             self.0.refresh.notify_one();
         }
-        let known = seen.wait_for(|_| self.load().node_keys.get(sender).is_some());
+        let key = || self.load().node_keys.get(sender).map(|record| record.key.clone());
+        let before = key();
+        let known = seen.wait_for(|_| key().is_some_and(|now| before.as_ref() != Some(&now)));
         let _ = tokio::time::timeout(KEY_WITHIN, known).await;
     }
 

@@ -59,16 +59,21 @@ impl Operator {
         clients
     }
 
-    /// Runs a command over HTTPS; returns its output.
-    #[track_caller]
-    fn forebay(&self, args: &[&str]) -> String {
+    /// Runs a command over HTTPS; returns its output, and whether it succeeded.
+    fn try_forebay(&self, args: &[&str]) -> (String, bool) {
         let mut command = cluster::command(args);
         command.env("FOREBAY_ENDPOINT", self.gateways("https://").join(","));
         command.env("FOREBAY_CA_FILE", &self.ca).env("HOME", self.home.path());
         let done = command.env_remove("XDG_CONFIG_HOME").output().unwrap();
-        let errors = String::from_utf8_lossy(&done.stderr);
-        assert!(done.status.success(), "{args:?}: {errors}");
-        String::from_utf8(done.stdout).unwrap()
+        let text = [done.stdout, done.stderr].concat();
+        (String::from_utf8(text).unwrap(), done.status.success())
+    }
+
+    #[track_caller]
+    fn forebay(&self, args: &[&str]) -> String {
+        let (text, is_done) = self.try_forebay(args);
+        assert!(is_done, "{args:?}: {text}");
+        text
     }
 
     /// Targets, then gateways; the leading one is the last.
@@ -186,7 +191,11 @@ async fn an_open_cluster_gets_tls_users_and_new_node_keys_without_a_failed_reque
         ("auth", "optional", "true".into()),
     ];
     operator.restart_all(&first, &both, false).await;
-    assert_eq!(operator.forebay(&["tls", "show"]).matches("trusted").count(), 6);
+    wait::until_async("every node has HTTPS", TIMEOUT, || async {
+        let (shown, is_done) = operator.try_forebay(&["tls", "show"]);
+        is_done && shown.matches("trusted").count() == 6
+    })
+    .await;
 
     // 2. The clients use HTTPS; the file of their token does not exist yet.
     load.exchange(operator.clients("https://"));

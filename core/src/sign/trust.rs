@@ -40,6 +40,20 @@ impl<'a> Trust<'a> {
         is_unknown.then_some(proof.sender)
     }
 
+    /// The sender of this grant, if another key than the one in this node's state made it: the sender had
+    /// that key before, or has it since.
+    pub fn sender_with_other_key<'b>(&self, grant: &'b str) -> Option<&'b str> {
+        let (subject, proof) = match GrantUser::parse(grant) {
+            Some((user, proof)) => (user.subject(), proof),
+            None => ("*".to_owned(), grant),
+        };
+        let proof = Proof::parse(proof)?;
+        let is_other = proof.made_with == MadeWith::OwnKey
+            && self.keys.get(proof.sender).is_some_and(|sender| sender.role == Role::Gateway)
+            && !self.is_granted(&proof, grant, &subject);
+        is_other.then_some(proof.sender)
+    }
+
     /// Whether the proof was made for these claims, with sender, receiver, nonce, expiry and body
     /// taken from the proof. Does not check the time.
     pub fn verify(&self, proof: &Proof<'_>, claims: &Claims<'_>) -> bool {

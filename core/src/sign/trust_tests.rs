@@ -178,3 +178,26 @@ fn grants_are_made_by_gateways_and_count_at_every_target() {
     assert_eq!(trust.unknown_sender(&of_ann), Some("gateway-1"));
     assert_eq!(Trust::new(&nodes[1], &state.node_keys).unknown_sender(&plain), None);
 }
+
+#[test]
+fn a_grant_by_another_key_of_its_gateway_is_recognized() {
+    let (mut state, nodes) = cluster(3);
+    let ann = GrantUser { user: "ann".into(), token: "t".into(), epoch: 1 };
+    let grants = [nodes[0].grant(SINCE + 100), nodes[0].user_grant(&ann, SINCE + 100)];
+    let by_target = nodes[1].grant(SINCE + 100);
+    let sender = |state: &ClusterState, grant: &str| {
+        let trust = Trust::new(&nodes[2], &state.node_keys);
+        trust.sender_with_other_key(grant).map(str::to_owned)
+    };
+    for grant in &grants {
+        assert_eq!(sender(&state, grant), None, "{grant}");
+    }
+    let (id, key) = (NodeId::new("gateway-1").unwrap(), key(9).public().clone());
+    let record = Command::NodeKey { id, role: Role::Gateway, key, now_s: SINCE, token: None };
+    state.apply(9, record).unwrap();
+    for grant in &grants {
+        assert_eq!(sender(&state, grant).as_deref(), Some("gateway-1"), "{grant}");
+    }
+    assert_eq!(sender(&state, &by_target), None, "targets make no grants");
+    assert_eq!(sender(&state, "no grant"), None);
+}

@@ -50,7 +50,10 @@ impl Edge {
             value.and_then(|v| self.unknown(std::str::from_utf8(v.as_bytes()).ok()?))
         };
         text(headers.get(&NODE_AUTH))
-            .or_else(|| text(headers.get(&GRANT)))
+            .or_else(|| {
+                let grant = std::str::from_utf8(headers.get(&GRANT)?.as_bytes()).ok()?;
+                self.unknown_grant(grant)
+            })
             .or_else(|| {
                 let token = headers.get(header::AUTHORIZATION).and_then(|v| bearer(v.as_bytes()));
                 token.and_then(|token| self.unknown(token))
@@ -61,7 +64,7 @@ impl Edge {
     /// [`Self::unknown_sender`] for the fast path.
     pub(super) fn is_unknown_client(&self, query: Option<&str>, grant: Option<&[u8]>) -> bool {
         let grant = grant.and_then(|grant| std::str::from_utf8(grant).ok());
-        grant.is_some_and(|grant| self.unknown(grant).is_some())
+        grant.is_some_and(|grant| self.unknown_grant(grant).is_some())
             || self.unknown_redirect(query).is_some()
     }
 
@@ -79,6 +82,14 @@ impl Edge {
         parsed.get(REDIRECT_PROOF).and_then(|proof| self.unknown(proof))
     }
 
+    /// The gateway that made this grant, if this node does not have the key that made it.
+    fn unknown_grant(&self, grant: &str) -> Option<String> {
+        let state = self.maps.load();
+        let trust = self.trust(&state);
+        let sender = trust.unknown_sender(grant).or_else(|| trust.sender_with_other_key(grant));
+        sender.map(str::to_owned)
+    }
+
     fn unknown(&self, text: &str) -> Option<String> {
         let state = self.maps.load();
         self.trust(&state).unknown_sender(text).map(str::to_owned)
@@ -93,7 +104,8 @@ impl Edge {
         if self.maps.version() == 0 && (is_of_node || !is_read) {
             return Some(Error::unavailable("this node has not joined yet").retry_after(1));
         }
-        let text = format!("{sender} made the grant or redirect, and is no member of the cluster");
+        let text =
+            format!("the cluster has no such key of {sender}, which made the grant or redirect");
         let refusal = Error::new(ErrorCode::AccessDenied, text).hint("fetch the map again");
         (!is_read && !is_of_node).then_some(refusal)
     }
