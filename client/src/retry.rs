@@ -1,9 +1,9 @@
 //! Retries: jittered exponential backoff until a deadline without progress.
 
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use forebay_core::locks::MutexExt;
 use forebay_core::{Error as CoreError, ErrorCode};
 
 use crate::contact::Contact;
@@ -33,8 +33,26 @@ pub(crate) struct Attempts {
     cluster: Option<(Contact, Arc<[String]>)>,
     /// Whether an earlier try may have been carried out without an answer.
     pub(crate) ambiguous: bool,
-    /// Whether a refused grant was renewed already: a second refusal is final.
-    pub(crate) regranted: Arc<AtomicBool>,
+    pub(crate) grant: GrantRenewal,
+}
+
+/// The grant that a target refused. Another one takes its place once: if that is refused, too, the
+/// refusal is final. Clones share it: the parts of a batch send the same grant.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct GrantRenewal(Arc<Mutex<Option<String>>>);
+
+impl GrantRenewal {
+    /// Records a refusal. Returns whether another grant is worth a try.
+    pub(crate) fn is_worth_it(&self, refused: &str) -> bool {
+        let mut first = self.0.locked();
+        match first.as_deref() {
+            None => {
+                *first = Some(refused.to_owned());
+                true
+            }
+            Some(first) => first == refused && !refused.is_empty(),
+        }
+    }
 }
 
 impl Attempts {
@@ -49,7 +67,7 @@ impl Attempts {
             garbled: 0,
             cluster: None,
             ambiguous: false,
-            regranted: Arc::default(),
+            grant: GrantRenewal::default(),
         }
     }
 
@@ -155,6 +173,17 @@ fn pause(failures: u32, asked: Option<Duration>, jitter: f64) -> Duration {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_refused_grant_is_replaced_once_also_where_parts_of_a_batch_sent_it() {
+        let renewal = GrantRenewal::default();
+        let of_another_part = renewal.clone();
+        assert!(renewal.is_worth_it("first"));
+        assert!(of_another_part.is_worth_it("first"));
+        assert!(!renewal.is_worth_it("second") && !of_another_part.is_worth_it("second"));
+        let without = GrantRenewal::default();
+        assert!(without.is_worth_it("") && !without.is_worth_it(""));
+    }
 
     #[test]
     fn pauses_grow_to_a_bound_and_respect_what_the_server_asks() {

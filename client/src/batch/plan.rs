@@ -96,9 +96,9 @@ impl Batch {
         for &index in &entries {
             self.slots[index] = Slot::Asked(id);
         }
-        let (regranted, rooms) = (self.tries.regranted.clone(), self.rooms.clone());
+        let (renewal, rooms) = (self.tries.grant.clone(), self.rooms.clone());
         let mut source =
-            Source::new(&self.client, map.clone(), owner, &self.request, entries, regranted, rooms);
+            Source::new(&self.client, map.clone(), owner, &self.request, entries, renewal, rooms);
         source.allowance = allowance;
         self.sources.insert(id, source);
     }

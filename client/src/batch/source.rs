@@ -2,7 +2,6 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
@@ -19,6 +18,7 @@ use forebay_core::{Bucket, Error as CoreError, ErrorCode, NodeId};
 use super::plan::BATCH_PREFETCH_BYTES;
 use crate::client::Client;
 use crate::error::{Error, Result};
+use crate::retry::GrantRenewal;
 use crate::rows::RowStream;
 use crate::transport;
 
@@ -59,13 +59,13 @@ impl Source {
         owner: &NodeId,
         request: &BatchRequest,
         entries: Vec<usize>,
-        regranted: Arc<AtomicBool>,
+        renewal: GrantRenewal,
         rooms: Option<Rooms>,
     ) -> Self {
         let url = map.state.node(owner).map(|n| n.url.clone()).unwrap_or_default();
         let map_version = map.state.version;
         let body = body(request, &entries);
-        let open = open(client.clone(), map, owner.clone(), body, regranted, rooms);
+        let open = open(client.clone(), map, owner.clone(), body, renewal, rooms);
         let stage = Stage::Opening(Box::pin(open));
         let (missing, allowance) = (entries.len(), BATCH_PREFETCH_BYTES);
         Self { url, ahead: 0, allowance, stage, map_version, entries, missing, last: None }
@@ -150,7 +150,7 @@ async fn open(
     map: Arc<MapReply>,
     owner: NodeId,
     body: Result<Vec<u8>>,
-    regranted: Arc<AtomicBool>,
+    renewal: GrantRenewal,
     rooms: Option<Rooms>,
 ) -> Result<RowStream> {
     let node = map.state.node(&owner).ok_or_else(|| {
@@ -165,6 +165,6 @@ async fn open(
             }
             Ok(RowStream::of_entries(answer.into_body(), rooms))
         }
-        Err((e, version)) => Err(client.explain(e, version, &map, node, &regranted).await),
+        Err((e, version)) => Err(client.explain(e, version, &map, node, &renewal).await),
     }
 }

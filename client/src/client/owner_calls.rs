@@ -1,7 +1,6 @@
 //! Requests about an object, which go straight to the target that owns it.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use http::{HeaderMap, Method, Response};
 
@@ -14,7 +13,7 @@ use crate::body::{Body, Progress, Upload};
 use crate::error::{Error, Result};
 use crate::hedging;
 use crate::objects::Route;
-use crate::retry::Attempts;
+use crate::retry::{Attempts, GrantRenewal};
 use crate::transport::{self, Download};
 
 /// A request about one object, which may be sent several times.
@@ -104,7 +103,7 @@ impl Client {
                 let is_late = matches!(&e, Error::Api(_))
                     && matches!(e.code(), ErrorCode::Unavailable | ErrorCode::Timeout);
                 tries.ambiguous |= call.method == Method::DELETE && is_late;
-                Err(self.explain(e, version, &map, node, &tries.regranted).await)
+                Err(self.explain(e, version, &map, node, &tries.grant).await)
             }
         }
     }
@@ -117,7 +116,7 @@ impl Client {
         version: Option<u64>,
         map: &Arc<MapReply>,
         node: &Node,
-        regranted: &AtomicBool,
+        renewal: &GrantRenewal,
     ) -> Error {
         let Error::Api(e) = &error else {
             // No answer: the node may be gone. If the map cannot be fetched either, the next try
@@ -132,7 +131,7 @@ impl Client {
                 error
             }
             ErrorCode::AccessDenied | ErrorCode::Unauthenticated
-                if !regranted.swap(true, Ordering::Relaxed) =>
+                if renewal.is_worth_it(&map.grant) =>
             {
                 let _ = self.maps().replace(Some(map)).await;
                 let message = format!("target {} refused the grant: {}", node.id, e.message);
