@@ -154,7 +154,6 @@ fn send_failing(hunt: &mut Hunt, users: &Users, web: &Web) -> Vec<(String, Value
     let mut jobs = Vec::new();
     for (method, path, message) in messages {
         let answer = send(method, &format!("{endpoint}{path}"), Some(&users.root), &message);
-        println!("{method} {}: {}", path.split('?').next().unwrap(), answer.status);
         if answer.status == 200 && path == "/v1/download" {
             jobs.push((path.clone(), json!({"id": answer.json()["id"]})));
         } else if answer.status == 200 && path == "/v1/sort" {

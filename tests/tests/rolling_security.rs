@@ -114,9 +114,7 @@ impl Operator {
 
     async fn restart_all(&self, client: &Client, settings: &[Setting], new_keys: bool) {
         for node in self.order(client).await {
-            let began = Instant::now();
             self.restart(&node, settings, new_keys).await;
-            println!("{} restarted in {:.1?}", node.id, began.elapsed());
         }
     }
 
