@@ -130,10 +130,13 @@ impl Client {
                 let _ = self.maps().replace(Some(map)).await;
                 error
             }
-            ErrorCode::AccessDenied | ErrorCode::Unauthenticated
-                if renewal.is_worth_it(&map.grant) =>
-            {
-                let _ = self.maps().replace(Some(map)).await;
+            code if is_refusal(code) && renewal.is_worth_it(&map.grant) => {
+                match self.maps().replace(Some(map)).await {
+                    // The gateways refuse this client, too.
+                    Err(Error::Api(e)) if is_refusal(e.code) => return error,
+                    Ok(new) if new.grant == map.grant => return error,
+                    _ => {}
+                }
                 let message = format!("target {} refused the grant: {}", node.id, e.message);
                 Error::Api(CoreError::new(ErrorCode::Unavailable, message))
             }
@@ -156,4 +159,8 @@ impl Client {
             _ => error,
         }
     }
+}
+
+fn is_refusal(code: ErrorCode) -> bool {
+    matches!(code, ErrorCode::AccessDenied | ErrorCode::Unauthenticated)
 }
