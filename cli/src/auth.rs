@@ -150,8 +150,7 @@ pub(crate) async fn run(session: &Session, command: &AuthCommand) -> Result<(), 
     }
 }
 
-/// The path of a named item, such as `users/ann`.
-/// The path of an item under `/api/v1/auth`.
+/// The path of a named item under `/api/v1/auth`, such as `users/ann`.
 pub(crate) fn path(kind: &str, name: &str) -> String {
     format!("{kind}/{}", encode_query(name))
 }

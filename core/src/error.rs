@@ -106,6 +106,11 @@ impl ErrorCode {
         matches!(self, Self::TooManyRequests | Self::WrongOwner | Self::Unavailable | Self::Timeout)
     }
 
+    /// Whether it refuses the sender: it is unknown, or has no right.
+    pub fn is_refusal(self) -> bool {
+        matches!(self, Self::Unauthenticated | Self::AccessDenied)
+    }
+
     /// The code of an HTTP status, for an answer without a body.
     pub fn from_status(status: u16) -> Self {
         use ErrorCode::*;

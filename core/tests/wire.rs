@@ -277,34 +277,13 @@ fn nodes_and_clients_know_each_other_by_the_signatures_of_the_first_version() {
     };
     let (expiry, tag) = redirect.split_once("&fbs=").unwrap();
     let expiry = expiry.strip_prefix("fbx=").unwrap();
-    assert!(Trust::by_secret(&secret).verify_first_redirect(
-        "GET",
-        "/v1/objects/train/a",
-        expiry,
-        tag,
-        NOW_S
-    ));
-    assert!(!Trust::by_secret(&secret).verify_first_redirect(
-        "PUT",
-        "/v1/objects/train/a",
-        expiry,
-        tag,
-        NOW_S
-    ));
-    assert!(Trust::by_secret(&secret).verify_first_node("POST", "/internal/v1/join", node, NOW_S));
-    assert!(!Trust::by_secret(&secret).verify_first_node(
-        "POST",
-        "/internal/v1/leave",
-        node,
-        NOW_S
-    ));
-    assert!(!Trust::by_secret(&secret).verify_first_node(
-        "POST",
-        "/internal/v1/join",
-        node,
-        NOW_S + 301
-    ));
-    assert_eq!(Trust::by_secret(&secret).verify_grant(grant, NOW_S + 1), Held::Yes);
+    let trust = Trust::by_secret(&secret);
+    assert!(trust.verify_first_redirect("GET", "/v1/objects/train/a", expiry, tag, NOW_S));
+    assert!(!trust.verify_first_redirect("PUT", "/v1/objects/train/a", expiry, tag, NOW_S));
+    assert!(trust.verify_first_node("POST", "/internal/v1/join", node, NOW_S));
+    assert!(!trust.verify_first_node("POST", "/internal/v1/leave", node, NOW_S));
+    assert!(!trust.verify_first_node("POST", "/internal/v1/join", node, NOW_S + 301));
+    assert_eq!(trust.verify_grant(grant, NOW_S + 1), Held::Yes);
 }
 
 #[test]

@@ -45,12 +45,17 @@ impl Identity {
         let (url, https) = urls(config);
         let id = NodeId::new(&config.node.id)?;
         let dir = &config.node.dir;
-        let had_key = !dir.is_empty() && node_key::load(Path::new(dir))?.is_some();
+        let known = if dir.is_empty() { None } else { node_key::load(Path::new(dir))? };
         let token_join = match &secret {
             Some(_) => None,
-            None => Some(Arc::new(TokenJoin::new(&config.cluster.join_token_file, had_key)?)),
+            None => {
+                Some(Arc::new(TokenJoin::new(&config.cluster.join_token_file, known.is_some())?))
+            }
         };
-        let key = node_key::load_or_make(dir)?;
+        let key = match known {
+            Some(key) => key,
+            None => node_key::load_or_make(dir)?,
+        };
         let sealer = Arc::new(Sealer::new(secret.as_ref()));
         let signer = match secret {
             Some(secret) => Signer::new(secret, id.clone(), rand::random()),

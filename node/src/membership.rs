@@ -255,7 +255,9 @@ impl Follower {
                     }
                 }
                 Err(e) if e.code == ErrorCode::AccessDenied && !joined && self.joins_by_token() => {
-                    self.identity.token_join.iter().for_each(|join| join.refused(&e));
+                    if let Some(join) = &self.identity.token_join {
+                        join.refused(&e);
+                    }
                     // Another gateway may have the token already.
                     self.door.failed();
                 }

@@ -130,10 +130,10 @@ impl Client {
                 let _ = self.maps().replace(Some(map)).await;
                 error
             }
-            code if is_refusal(code) && renewal.is_worth_it(&map.grant) => {
+            code if code.is_refusal() && renewal.is_worth_it(&map.grant) => {
                 match self.maps().replace(Some(map)).await {
                     // The gateways refuse this client, too.
-                    Err(Error::Api(e)) if is_refusal(e.code) => return error,
+                    Err(Error::Api(e)) if e.code.is_refusal() => return error,
                     Ok(new) if new.grant == map.grant => return error,
                     _ => {}
                 }
@@ -159,8 +159,4 @@ impl Client {
             _ => error,
         }
     }
-}
-
-fn is_refusal(code: ErrorCode) -> bool {
-    matches!(code, ErrorCode::AccessDenied | ErrorCode::Unauthenticated)
 }

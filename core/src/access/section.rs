@@ -101,8 +101,8 @@ impl AccessState {
 
     /// Counts a join of the node by the token, which ends with its last use.
     pub(crate) fn use_join_token(&mut self, id: &str, node: &NodeId, now_s: u64) -> Result<()> {
-        self.check_join_token(id, node, now_s)?;
-        let token = self.join_tokens.get_mut(id).ok_or_else(no_join_token)?;
+        let token = self.join_tokens.get_mut(id).filter(|token| token.admits(node, now_s));
+        let token = token.ok_or_else(no_join_token)?;
         token.uses -= 1;
         if token.uses == 0 {
             self.join_tokens.remove(id);

@@ -63,25 +63,22 @@ mod tests {
     fn a_grant_counts_for_its_user_token_and_epoch_alone() {
         let secret = ClusterSecret::new("0123456789abcdef").unwrap();
         let signer = Signer::new(secret.clone(), NodeId::new("gateway-1").unwrap(), 1);
+        let trust = Trust::by_secret(&secret);
         let ann = GrantUser { user: "ann.x~y".into(), token: "t1".into(), epoch: 7 };
         let grant = signer.user_grant(&ann, 1000);
-        assert_eq!(Trust::by_secret(&secret).verify_user_grant(&grant, 1000), Some(ann.clone()));
-        assert_eq!(Trust::by_secret(&secret).verify_user_grant(&grant, 1001 + GRANT_TTL_S), None);
+        assert_eq!(trust.verify_user_grant(&grant, 1000), Some(ann.clone()));
+        assert_eq!(trust.verify_user_grant(&grant, 1001 + GRANT_TTL_S), None);
         let (_, proof) = GrantUser::parse(&grant).unwrap();
         for other in [
             GrantUser { user: "bob".into(), ..ann.clone() },
             GrantUser { token: "t2".into(), ..ann.clone() },
             GrantUser { epoch: 8, ..ann.clone() },
         ] {
-            assert_eq!(
-                Trust::by_secret(&secret).verify_user_grant(&other.text(proof), 1000),
-                None,
-                "{other:?}"
-            );
+            assert_eq!(trust.verify_user_grant(&other.text(proof), 1000), None, "{other:?}");
         }
         let plain = signer.grant(1000);
-        assert_eq!(Trust::by_secret(&secret).verify_user_grant(&plain, 1000), None);
-        assert_eq!(Trust::by_secret(&secret).verify_user_grant(&ann.text(&plain), 1000), None);
-        assert_eq!(Trust::by_secret(&secret).verify_grant(&grant, 1000), Held::No);
+        assert_eq!(trust.verify_user_grant(&plain, 1000), None);
+        assert_eq!(trust.verify_user_grant(&ann.text(&plain), 1000), None);
+        assert_eq!(trust.verify_grant(&grant, 1000), Held::No);
     }
 }

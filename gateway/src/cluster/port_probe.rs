@@ -5,7 +5,6 @@ use std::io::ErrorKind;
 use std::time::Duration;
 
 use forebay_client::PeerClient;
-use forebay_core::ErrorCode;
 use forebay_core::membership::Probe;
 use forebay_core::sign::{INSTANCE_BY_KEY, INSTANCE_PATH};
 use tokio::net::TcpStream;
@@ -34,13 +33,9 @@ pub(crate) async fn probe(peer: &PeerClient, url: &str) -> Probe {
 async fn ask(peer: &PeerClient, url: &str, path: &str) -> Option<Probe> {
     match tokio::time::timeout(REPLY_WITHIN, peer.get_json(url, path)).await {
         Ok(Ok(instance)) => Some(Probe::Instance(instance)),
-        Ok(Err(e)) if is_refusal(e.code()) => None,
+        Ok(Err(e)) if e.code().is_refusal() => None,
         _ => Some(Probe::Silent),
     }
-}
-
-fn is_refusal(code: ErrorCode) -> bool {
-    matches!(code, ErrorCode::Unauthenticated | ErrorCode::AccessDenied)
 }
 
 /// Whether a connection to the node at `url` is refused. A timeout is not a refusal.

@@ -49,7 +49,7 @@ impl Metered {
         let word = match result.as_ref().map_err(|e| e.code) {
             Ok(_) => "ok",
             Err(ErrorCode::ObjectNotFound | ErrorCode::RemoteBucketNotFound) => "not_found",
-            Err(ErrorCode::AccessDenied | ErrorCode::Unauthenticated) => "denied",
+            Err(code) if code.is_refusal() => "denied",
             Err(ErrorCode::ObjectChanged) => "changed",
             Err(code) if code.is_transient() => "unavailable",
             Err(_) => "error",
