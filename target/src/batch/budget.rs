@@ -21,6 +21,9 @@ use tokio::time::timeout;
 const MIN_BATCH_BYTES: usize = 256 << 10;
 /// and never more: it would not get faster.
 const MAX_BATCH_BYTES: usize = 64 << 20;
+/// This part of the memory is not read ahead into: each batch may always read one entry, so that all
+/// proceed while those that came first hold the rest.
+const FIRST_ENTRIES: usize = 4;
 /// For each client batch in the limit, other targets may have this many requests for parts of their
 /// batches. They count separately: targets that wait for each other's slots would deadlock.
 const PARTS: usize = 4;
@@ -257,6 +260,24 @@ pub(crate) struct HeldBytes {
 }
 
 impl HeldBytes {
+    /// Counts bytes that are about to be read: `bytes` in all, or as many as all batches together
+    /// have memory for. Returns the number counted; the batch may hold so many until it calls
+    /// [`set`](Self::set).
+    pub(crate) fn reserve(&mut self, bytes: usize) -> usize {
+        let total = self.inner.total;
+        let usable = total - total / FIRST_ENTRIES;
+        let more = bytes.saturating_sub(self.bytes);
+        let granted = |held: usize| more.min(usable.saturating_sub(held));
+        let add = |held: usize| Some(held + granted(held));
+        // `add` never refuses.
+        let (Ok(before) | Err(before)) =
+            self.inner.held.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add);
+        let granted = granted(before);
+        self.inner.metrics.batch_bytes(granted as i64);
+        self.bytes += granted;
+        self.bytes
+    }
+
     /// Sets the number of bytes.
     pub(crate) fn set(&mut self, bytes: usize) {
         // Wraps both ways, so that the sum is right.

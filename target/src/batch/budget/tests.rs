@@ -93,6 +93,27 @@ async fn stalled_batches_end_while_all_hold_more_than_they_may() {
     assert_eq!(budget.0.held.load(Ordering::Relaxed), 0);
 }
 
+#[tokio::test]
+async fn batches_that_come_one_after_the_other_hold_no_more_than_there_is() {
+    let budget = budget(64);
+    let mut batches = Vec::new();
+    for _ in 0..64 {
+        let share = admit(&budget, Sender::Client).await.unwrap();
+        let mut held = share.held();
+        let reserved = held.reserve(share.ahead());
+        // At least one entry, whatever the others hold.
+        held.set(reserved.max(share.whole()));
+        batches.push((held, share));
+    }
+    let all = budget.0.held.load(Ordering::Relaxed);
+    assert!((48 << 20..=64 << 20).contains(&all), "{all}");
+    let (mut first, share) = batches.swap_remove(0);
+    drop(batches);
+    assert_eq!(first.reserve(share.ahead()), 32 << 20, "memory that was given back");
+    first.set(1000);
+    assert_eq!(budget.0.held.load(Ordering::Relaxed), 1000);
+}
+
 #[test]
 fn long_requests_wait_for_each_other_and_the_longest_gets_through_alone() {
     let budget = budget(8);

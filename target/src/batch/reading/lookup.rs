@@ -28,7 +28,7 @@ impl Reading {
         if self.next == self.wanted.len() {
             return false;
         }
-        let (ahead, whole) = (self.share.ahead(), self.share.whole());
+        let (ahead, whole) = (self.reserve(), self.share.whole());
         let state = self.loader.service.state();
         let named = self.request.buckets.iter();
         let buckets: Vec<_> = named.map(|b| Some((state.bucket(b).ok()?, b.uname()))).collect();
@@ -94,7 +94,15 @@ impl Reading {
             self.read_members(name.clone(), positions);
         }
         self.begin_alone();
+        self.counted.set(self.held);
         looked > 0
+    }
+
+    /// Most bytes that this batch may hold now. Counted as held until its caller counts what it
+    /// reads.
+    pub(super) fn reserve(&mut self) -> usize {
+        self.counted.set(self.held);
+        self.counted.reserve(self.share.ahead())
     }
 
     /// Reuses the result of an earlier entry. False if that is not available any more.

@@ -88,17 +88,17 @@ impl Reading {
         if self.alone.is_empty() {
             return;
         }
-        let (ahead, whole) = (self.share.ahead(), self.share.whole());
+        let (ahead, whole) = (self.reserve(), self.share.whole());
         let guess = self.guess(whole);
         // Even if the estimate is wrong, the reads in flight do not exceed the share.
         let max_parallel = self.share.max_parallel();
         while let Some(position) = self.alone.first().copied() {
-            let Some(slot) = self.slots.get_mut(position - self.base) else { return };
+            let Some(slot) = self.slots.get_mut(position - self.base) else { break };
             // Its estimate of the look-up is counted already.
             let more = guess.saturating_sub(slot.cost);
             let is_full = more > 0 && self.held + more > ahead || self.work.len() >= max_parallel;
             if is_full && !self.work.is_empty() {
-                return;
+                break;
             }
             self.held += more;
             slot.cost += more;
@@ -110,6 +110,7 @@ impl Reading {
                 vec![(position, Some(loaded))]
             });
         }
+        self.counted.set(self.held);
     }
 
     fn add(&mut self, work: impl Future<Output = Vec<(usize, Outcome)>> + Send + 'static) {
