@@ -4,7 +4,7 @@ use axum::http::{Method, Uri};
 pub use forebay_core::request::Caller;
 use forebay_core::request::{Refusal, RequestContext};
 use forebay_core::sign::{REDIRECT_EXPIRY, REDIRECT_PROOF, body_hash};
-use forebay_core::v1::query::{Query, encode_query};
+use forebay_core::v1::query::{Query, encode_query, pair_key};
 use forebay_core::{Error, ErrorCode, Result};
 
 use crate::clock::unix_s;
@@ -17,6 +17,9 @@ pub const REDIRECT_VERSION: &str = "fbv";
 /// Query key of a redirect: the hash of the body that the gateway authorized.
 pub const REDIRECT_BODY: &str = "fbb";
 
+/// Query keys that every redirect sets anew.
+const OWN_KEYS: [&str; 3] = [REDIRECT_VERSION, REDIRECT_EXPIRY, REDIRECT_PROOF];
+
 /// `Location` of a redirect to `target_url`: the same path and query, the version of the state that
 /// chose the target, and a proof of both, which is valid at that target only. These parameters of
 /// an earlier redirect are removed.
@@ -27,10 +30,8 @@ pub fn redirect_location(
     uri: &Uri,
     target_url: &str,
 ) -> Result<String> {
-    let own = [REDIRECT_VERSION, REDIRECT_EXPIRY, REDIRECT_PROOF];
-    let is_own = |pair: &str| own.contains(&pair.split('=').next().unwrap_or_default());
     let mut query = String::new();
-    for pair in uri.query().unwrap_or_default().split('&').filter(|p| !p.is_empty() && !is_own(p)) {
+    for pair in pairs_without(uri, &OWN_KEYS) {
         query.push_str(pair);
         query.push('&');
     }
@@ -40,13 +41,22 @@ pub fn redirect_location(
     Ok(format!("{target_url}{path}?{query}&{proof}"))
 }
 
+/// The pairs of a URL's query whose keys are none of these. A client may encode a key in another way,
+/// and the first value of a key counts.
+fn pairs_without<'a>(uri: &'a Uri, keys: &'a [&'a str]) -> impl Iterator<Item = &'a str> {
+    let is_other = move |pair: &&str| {
+        let key = pair_key(pair);
+        !pair.is_empty() && !keys.contains(&&*key)
+    };
+    uri.query().unwrap_or_default().split('&').filter(is_other)
+}
+
 /// The URL with the hash of the body that was authorized. The proof of a redirect covers the URL,
 /// so the target serves that body only.
 pub fn with_body(uri: &Uri, body: &[u8]) -> Result<Uri> {
-    let is_other = |pair: &&str| !pair.is_empty() && pair.split('=').next() != Some(REDIRECT_BODY);
-    let pairs = uri.query().unwrap_or_default().split('&').filter(is_other);
     let bound = format!("{REDIRECT_BODY}={}", encode_query(&body_hash(body)));
-    let query: Vec<_> = pairs.chain([bound.as_str()]).collect();
+    let others = pairs_without(uri, &[REDIRECT_BODY]);
+    let query: Vec<_> = others.chain([bound.as_str()]).collect();
     let text = format!("{}?{}", uri.path(), query.join("&"));
     text.parse().map_err(|_| Error::invalid("the request's URL cannot stand in a header"))
 }
@@ -94,6 +104,19 @@ mod tests {
         assert_eq!(other.code, ErrorCode::AccessDenied);
         let unbound = Query::parse(Some("x=1"));
         assert!(check_body(Caller::Redirected, &unbound, b"two").is_ok());
+    }
+
+    #[test]
+    fn a_client_sets_no_parameter_of_a_redirect_in_another_spelling() {
+        let evil = encode_query(&body_hash(b"two"));
+        let sent: Uri = format!("/v1/objects/b?%66bb={evil}&f%62b={evil}").parse().unwrap();
+        let query = with_body(&sent, b"one").unwrap();
+        let query = Query::parse(query.query());
+        assert!(check_body(Caller::Redirected, &query, b"two").is_err());
+        assert!(check_body(Caller::Redirected, &query, b"one").is_ok());
+        let sent: Uri = "/v1/objects/b/o?%66bv=9&x=1&fb%73=2~x&%66%62%78=1".parse().unwrap();
+        let location = redirect_location(&identity(), 7, &Method::PUT, &sent, "").unwrap();
+        assert!(location.starts_with("/v1/objects/b/o?x=1&fbv=7&fbs=2~"), "{location}");
     }
 
     #[test]

@@ -43,6 +43,12 @@ fn decode_value(text: &str) -> String {
     names::requested(&bytes).into_owned()
 }
 
+/// The decoded key of one `key=value` of a query.
+pub fn pair_key(pair: &str) -> Cow<'_, str> {
+    let key = pair.split('=').next().unwrap_or_default();
+    form_urlencoded::parse(key.as_bytes()).next().map_or(Cow::Borrowed(""), |(key, _)| key)
+}
+
 /// `bucket` and `object` of `/v1/objects/BUCKET/OBJECT` (or `/v1/buckets/BUCKET/PREFIX`), decoded.
 /// Either may be empty.
 pub fn split_path(path: &str, collection: &str) -> Result<(String, String)> {
@@ -151,6 +157,15 @@ mod tests {
         assert!(q.has("archpath"));
         assert_eq!(q.get("x"), Some("a%25"));
         assert!(q.flag("coer") && !q.flag("provider"));
+    }
+
+    #[test]
+    fn the_key_of_a_pair_is_the_one_that_a_parsed_query_has() {
+        for pair in ["fbb=1", "%66bb=1", "f%62%62", "%66bb=a=b", "a+b=1", "%", "=x"] {
+            let query = Query::parse(Some(pair));
+            assert_eq!(query.all().next().map(|(key, _)| key), Some(&*pair_key(pair)), "{pair}");
+        }
+        assert_eq!(pair_key(""), "");
     }
 
     #[test]
