@@ -11,7 +11,7 @@ use std::sync::Arc;
 use crate::access::Access;
 use crate::error::{Error, Result};
 use crate::name::NodeId;
-use crate::sign;
+use crate::sign::{self, GrantUser};
 
 /// First segments of paths that a node answers itself. New buckets cannot have these names: at the
 /// root of the S3 API their objects would be under these paths.
@@ -146,6 +146,8 @@ pub struct Principal {
     pub refusal: Option<Arc<Refusal>>,
     /// The rights of the sender.
     pub access: Access,
+    /// The user and token of a valid proof of a user, or of the request that a gateway redirected.
+    pub user: Option<Arc<GrantUser>>,
     /// Id of the join token that proves the request of a node that is no member yet.
     pub join_token: Option<String>,
 }
@@ -175,7 +177,8 @@ impl From<Error> for Refusal {
 
 impl Principal {
     pub fn new(caller: Caller) -> Self {
-        Self { caller, node: None, refusal: None, access: Access::Open, join_token: None }
+        let (node, refusal, user, join_token) = Default::default();
+        Self { caller, node, refusal, access: Access::Open, user, join_token }
     }
 }
 
@@ -196,6 +199,12 @@ impl RequestContext {
     /// The rights of the sender.
     pub fn access(&self) -> &Access {
         &self.principal.access
+    }
+
+    /// Name of the user, also that of a request that a gateway redirected.
+    pub fn user(&self) -> Option<&str> {
+        let redirected = self.principal.user.as_deref().map(|user| user.user.as_str());
+        self.access().user().or(redirected)
     }
 
     /// Returns an error unless a node of this cluster sent the request on its own behalf.

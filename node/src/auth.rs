@@ -3,7 +3,7 @@
 use axum::http::{Method, Uri};
 pub use forebay_core::request::Caller;
 use forebay_core::request::{Refusal, RequestContext};
-use forebay_core::sign::{REDIRECT_EXPIRY, REDIRECT_PROOF, body_hash};
+use forebay_core::sign::{GrantUser, REDIRECT_EXPIRY, REDIRECT_PROOF, body_hash};
 use forebay_core::v1::query::{Query, encode_query, pair_key};
 use forebay_core::{Error, ErrorCode, Result};
 
@@ -14,18 +14,23 @@ use crate::identity::Identity;
 /// that has an older one catches up before it answers.
 pub const REDIRECT_VERSION: &str = "fbv";
 
+/// Query key of a redirect: the user and the token of the request, by [`GrantUser::query_value`]. The
+/// target serves the request only while both are valid.
+pub const REDIRECT_USER: &str = "fbu";
+
 /// Query key of a redirect: the hash of the body that the gateway authorized.
 pub const REDIRECT_BODY: &str = "fbb";
 
 /// Query keys that every redirect sets anew.
-const OWN_KEYS: [&str; 3] = [REDIRECT_VERSION, REDIRECT_EXPIRY, REDIRECT_PROOF];
+const OWN_KEYS: [&str; 4] = [REDIRECT_VERSION, REDIRECT_USER, REDIRECT_EXPIRY, REDIRECT_PROOF];
 
 /// `Location` of a redirect to `target_url`: the same path and query, the version of the state that
-/// chose the target, and a proof of both, which is valid at that target only. These parameters of
-/// an earlier redirect are removed.
+/// chose the target, the user of the request, and a proof of all, which is valid at that target only.
+/// These parameters of an earlier redirect are removed.
 pub fn redirect_location(
     identity: &Identity,
     version: u64,
+    user: Option<&GrantUser>,
     method: &Method,
     uri: &Uri,
     target_url: &str,
@@ -36,6 +41,9 @@ pub fn redirect_location(
         query.push('&');
     }
     query.push_str(&format!("{REDIRECT_VERSION}={version}"));
+    if let Some(user) = user {
+        query.push_str(&format!("&{REDIRECT_USER}={}", user.query_value()));
+    }
     let path = uri.path();
     let proof = identity.signer.redirect(method.as_str(), path, &query, target_url, unix_s())?;
     Ok(format!("{target_url}{path}?{query}&{proof}"))
@@ -93,6 +101,10 @@ mod tests {
     use super::*;
     use crate::identity::tests::identity;
 
+    fn user(name: &str) -> GrantUser {
+        GrantUser { user: name.into(), token: "t1".into(), epoch: 3 }
+    }
+
     #[test]
     fn a_redirected_request_has_the_body_that_was_authorized() {
         let uri: Uri = "/v1/objects/b/o?x=1&fbb=forged&y".parse().unwrap();
@@ -114,20 +126,27 @@ mod tests {
         let query = Query::parse(query.query());
         assert!(check_body(Caller::Redirected, &query, b"two").is_err());
         assert!(check_body(Caller::Redirected, &query, b"one").is_ok());
-        let sent: Uri = "/v1/objects/b/o?%66bv=9&x=1&fb%73=2~x&%66%62%78=1".parse().unwrap();
-        let location = redirect_location(&identity(), 7, &Method::PUT, &sent, "").unwrap();
+        let sent: Uri =
+            "/v1/objects/b/o?%66bv=9&x=1&fb%75=u1&fb%73=2~x&%66%62%78=1".parse().unwrap();
+        let location = redirect_location(&identity(), 7, None, &Method::PUT, &sent, "").unwrap();
         assert!(location.starts_with("/v1/objects/b/o?x=1&fbv=7&fbs=2~"), "{location}");
     }
 
     #[test]
-    fn of_two_redirects_the_later_one_says_what_state_is_needed() {
+    fn of_two_redirects_the_later_one_has_the_state_and_the_user() {
         let me = identity();
         let uri: Uri = "/v1/objects/b/o?archpath=a%26b&fresh".parse().unwrap();
-        let first = redirect_location(&me, 7, &Method::PUT, &uri, "").unwrap();
+        let first = redirect_location(&me, 7, Some(&user("ann")), &Method::PUT, &uri, "").unwrap();
         let first: Uri = first.parse().unwrap();
-        let second = redirect_location(&me, 8, &Method::PUT, &first, "http://t:2").unwrap();
-        let expected = "http://t:2/v1/objects/b/o?archpath=a%26b&fresh&fbv=8&fbs=2~";
-        assert!(second.starts_with(expected), "{second}");
-        assert_eq!(second.matches("fbs=").count(), 1, "{second}");
+        let second = |user: Option<&GrantUser>| {
+            redirect_location(&me, 8, user, &Method::PUT, &first, "http://t:2").unwrap()
+        };
+        let expected = "http://t:2/v1/objects/b/o?archpath=a%26b&fresh&fbv=8";
+        let of_nobody = second(None);
+        assert!(of_nobody.starts_with(&format!("{expected}&fbs=2~")), "{of_nobody}");
+        assert_eq!(of_nobody.matches("fbs=").count(), 1, "{of_nobody}");
+        let of_bob = second(Some(&user("bob")));
+        let expected = format!("{expected}&fbu={}&fbs=2~", user("bob").query_value());
+        assert!(of_bob.starts_with(&expected), "{of_bob}");
     }
 }

@@ -174,8 +174,8 @@ impl Edge {
                 }
             }
         };
-        let access = self.access(protocol, request, principal.caller, grant)?;
-        let principal = Principal { access, ..principal };
+        let permissions = self.permissions(protocol, request, &principal, grant)?;
+        let principal = permissions.given_to(principal);
         if is_client && !protocol.is_s3() {
             let authorization = request.headers().get(header::AUTHORIZATION);
             let authorization = authorization.map(HeaderValue::as_bytes);

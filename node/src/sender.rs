@@ -33,10 +33,7 @@ impl Sender {
             protocol: about.protocol,
             address,
             node: about.principal.node.clone(),
-            user: about
-                .access()
-                .user()
-                .map_or_else(OnceLock::new, |user| OnceLock::from(user.to_owned())),
+            user: about.user().map_or_else(OnceLock::new, |user| OnceLock::from(user.to_owned())),
             audit: audit.clone(),
         }
     }

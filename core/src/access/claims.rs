@@ -175,9 +175,17 @@ fn aistore_role(claims: &Value) -> RoleDefinition {
     }
 }
 
+/// Prefix of the ids of foreign tokens. Ids of tokens of this cluster have no colon.
+const TEXT_ID: &str = "sha256:";
+
 /// The id by which a foreign token is revoked, from the SHA-256 of its text.
 pub fn token_text_id(sha256: &[u8; 32]) -> String {
-    format!("sha256:{}", hex::encode(&sha256[..16]))
+    format!("{TEXT_ID}{}", hex::encode(&sha256[..16]))
+}
+
+/// Whether this is the id of a foreign token.
+pub(super) fn is_foreign_token(id: &str) -> bool {
+    id.starts_with(TEXT_ID)
 }
 
 #[cfg(test)]

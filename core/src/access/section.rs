@@ -6,6 +6,7 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
 
 use super::AccessChange;
+use super::claims::is_foreign_token;
 use super::join_token::{JoinTokenRecord, no_join_token};
 use super::records::{ClusterEntry, RoleDefinition, S3KeyRecord, SigningKeyRecord, User};
 use super::role::Role;
@@ -76,6 +77,16 @@ impl AccessState {
     /// Whether the token with this id was revoked.
     pub fn is_revoked(&self, token: &str) -> bool {
         self.revoked.contains_key(token)
+    }
+
+    /// Whether a user and a token that a gateway accepted at `epoch` of this section are still valid. A
+    /// foreign token may have a user that is not in the section.
+    pub fn is_kept(&self, user: &str, token: &str, epoch: u64) -> bool {
+        let is_of_user = match self.users.get(user) {
+            Some(user) => epoch >= user.valid_from_epoch,
+            None => is_foreign_token(token),
+        };
+        is_of_user && !self.is_revoked(token)
     }
 
     /// Applies a change logged at `index`. A refused change leaves the section as it was.

@@ -75,7 +75,7 @@ async fn send_on(state: &Batches, parts: &Parts, body: &[u8]) -> Result<Response
                 // The target does not get the token of the user.
                 _ => auth::with_body(&parts.uri, body)?,
             };
-            redirect(&state.identity, cluster.version, &parts.method, &uri, &node.url)
+            redirect(&state.identity, cluster.version, parts, &uri, &node.url)
         }
         (None, Some((_, e))) => Err(e),
         (None, None) => Err(Error::invalid("moss: empty input")),

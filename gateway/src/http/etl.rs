@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 
 use axum::body::Body;
-use axum::extract::{Path, RawQuery, State};
-use axum::http::{Method, Uri};
+use axum::extract::{Path, RawQuery, Request, State};
+use axum::http::Uri;
 use axum::response::Response;
 use forebay_core::etl::{Etl, EtlPart, EtlQuestion, Stage, check_name, etl_exists};
 use forebay_core::routes::{native, v1_jobs as rules, v1_objects::ETL_OBJECT};
@@ -241,15 +241,16 @@ async fn remove(State(state): State<Etls>, Path(name): Path<String>) -> Response
 
 /// Serves the reads of a pulling service that uses this gateway as its `AIS_TARGET_URL` (with
 /// `/v1/etl/_object` after it): returns the untransformed object from its owner.
-async fn pulled(State(state): State<Etls>, asked: Uri) -> Response {
+async fn pulled(State(state): State<Etls>, request: Request) -> Response {
+    let (parts, _) = request.into_parts();
     let result = async {
-        let (bucket, object) = pulled_object(asked.path())?;
+        let (bucket, object) = pulled_object(parts.uri.path())?;
         let found = state.route.bucket(&bucket).await?;
         let owner = found.owner(object.as_str())?;
         let uri: Uri = object_uri(&bucket, object.as_str())
             .parse()
             .map_err(|_| Error::invalid("the object's name cannot stand in a URL"))?;
-        redirect(&state.identity, found.state.version, &Method::GET, &uri, &owner.url)
+        redirect(&state.identity, found.state.version, &parts, &uri, &owner.url)
     };
     let result = result.await;
     counted(&state.metrics, "v1", "etl_object", result)

@@ -29,6 +29,7 @@ mod removal;
 pub(crate) mod summary;
 
 use axum::body::Body;
+use axum::http::request::Parts;
 use axum::http::{Extensions, HeaderName, HeaderValue, Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
@@ -75,15 +76,18 @@ pub(crate) async fn read_message(body: Body) -> Result<Bytes> {
     })
 }
 
-/// Redirects the client to a target with the same path and query.
+/// Redirects the client of a request to a target, with the path and query of `uri`.
 pub(crate) fn redirect(
     identity: &Identity,
     version: u64,
-    method: &Method,
+    parts: &Parts,
     uri: &Uri,
     target_url: &str,
 ) -> Result<Response> {
-    let location = auth::redirect_location(identity, version, method, uri, target_url)?;
+    let about = parts.extensions.get::<RequestContext>();
+    let user = about.and_then(|about| about.principal.user.as_deref());
+    let method = &parts.method;
+    let location = auth::redirect_location(identity, version, user, method, uri, target_url)?;
     let location = HeaderValue::try_from(location)
         .map_err(|_| Error::invalid("the request's URL cannot stand in a header"))?;
     let status = if *method == Method::GET && uri.path().starts_with("/v1/objects/") {

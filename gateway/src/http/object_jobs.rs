@@ -62,7 +62,7 @@ pub(super) async fn on_bucket(
                 Access::Open => parts.uri.clone(),
                 _ => auth::with_body(&parts.uri, body)?,
             };
-            redirect(&state.identity, found.state.version, &parts.method, &uri, &owner.url)
+            redirect(&state.identity, found.state.version, parts, &uri, &owner.url)
         }
         _ => Err(unknown()),
     }

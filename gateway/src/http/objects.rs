@@ -137,7 +137,7 @@ async fn send_on(state: &Objects, parts: &Parts) -> Result<Response> {
     }
     let owner = found.owner(object.as_str())?;
     state.targets.peer().learn_format(&owner.url).await;
-    redirect(&state.identity, found.state.version, &parts.method, &parts.uri, &owner.url)
+    redirect(&state.identity, found.state.version, parts, &parts.uri, &owner.url)
 }
 
 /// Redirects to the owner, which has the index of the shard.
@@ -150,7 +150,7 @@ async fn shard_index(State(state): State<Objects>, request: Request) -> Response
         let object = ObjectName::new(object)?;
         let found = state.route.bucket(&bucket).await?;
         let owner = found.owner(object.as_str())?;
-        redirect(&state.identity, found.state.version, &parts.method, &parts.uri, &owner.url)
+        redirect(&state.identity, found.state.version, &parts, &parts.uri, &owner.url)
     };
     let result = result.await;
     counted(&state.metrics, "api", "shard", result)

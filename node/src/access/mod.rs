@@ -12,7 +12,7 @@ mod tokens;
 
 use std::sync::Arc;
 
-use forebay_core::access::{Access, TokenIdentity, UserAccess, unauthenticated};
+use forebay_core::access::{Access, TokenIdentity, unauthenticated};
 use forebay_core::config::{AuthConfig, S3Config, S3Key};
 use forebay_core::s3::auth::{Keys, SecretKey};
 use forebay_core::sign::GrantUser;
@@ -182,35 +182,41 @@ impl Authenticator {
         self.s3.keys().iter().filter(move |key| !(is_enforced && key.is_published()))
     }
 
-    /// The current rights of the user that a grant names, whose text is `grant`. `None`: the grant
+    /// The user that a grant names, whose text is `grant`, with the current rights. `None`: the grant
     /// was revoked with its token or user.
     pub(crate) fn granted(
         &self,
         grant: &[u8],
         named: &GrantUser,
         state: &ClusterState,
-    ) -> Result<Option<Arc<UserAccess>>> {
+    ) -> Result<Option<Arc<TokenIdentity>>> {
         self.check_lease()?;
         let GrantUser { user, token, epoch } = named;
-        let (user, token, epoch) = (user.as_str(), token.as_str(), *epoch);
-        if epoch > state.access.epoch {
+        if *epoch > state.access.epoch {
             let text = "this node does not yet have the users that the grant was made for";
             return Err(Error::unavailable(text).retry_after(1));
         }
-        let known = state.access.users.get(user);
-        let is_kept = known.is_some_and(|user| epoch >= user.valid_from_epoch);
-        if !is_kept || state.access.is_revoked(token) {
+        if !state.access.is_kept(user, token, *epoch) {
             return Ok(None);
         }
-        let access = state.access.user_access(user, &state.cluster_id).map(Arc::new);
-        if let Some(access) = &access {
-            let expires_s = unix_s() + GRANT_KEPT_S;
-            let identity =
-                TokenIdentity { access: access.clone(), token: token.to_owned(), expires_s };
-            let kept = CachedToken { epoch: state.access.epoch, identity: Arc::new(identity) };
-            self.grants.put(cache::hash(grant), kept);
-        }
-        Ok(access)
+        let Some(access) = state.access.user_access(user, &state.cluster_id) else {
+            return Ok(None);
+        };
+        let (access, expires_s) = (Arc::new(access), unix_s() + GRANT_KEPT_S);
+        let identity = Arc::new(TokenIdentity { access, token: token.clone(), expires_s });
+        let kept = CachedToken { epoch: state.access.epoch, identity: identity.clone() };
+        self.grants.put(cache::hash(grant), kept);
+        Ok(Some(identity))
+    }
+
+    /// Whether the user and token of a redirect are still valid. `Unavailable` if this node may have
+    /// missed a revocation.
+    pub(crate) fn is_kept(&self, named: &GrantUser, state: &ClusterState) -> Result<bool> {
+        self.check_lease()?;
+        let GrantUser { user, token, epoch } = named;
+        // The gateway may have accepted them by a later state. A node with a lease soon has that state,
+        // too, and clients of redirects do not try again.
+        Ok(*epoch > state.access.epoch || state.access.is_kept(user, token, *epoch))
     }
 }
 

@@ -114,9 +114,9 @@ impl Edge {
     ) {
         let SentProofs { grant, authorization } = proofs;
         if self.may_keep(query, proofs)
-            && let Some((access, until_s)) =
-                self.quick_access(principal.caller, grant, authorization)
-            && access == principal.access
+            && let Some((permissions, until_s)) =
+                self.quick_permissions(principal, grant, authorization)
+            && permissions.access == principal.access
             && self.holds_on_all_paths(principal)
         {
             last.put(proofs, version, until_s.min(unix_s() + GRANT_KEPT_S), principal);
@@ -159,8 +159,8 @@ impl Edge {
             return None;
         }
         let principal = self.client(method, path, query, grant);
-        let (access, until_s) = self.quick_access(principal.caller, grant, authorization)?;
-        let principal = Principal { access, ..principal };
+        let (permissions, until_s) = self.quick_permissions(&principal, grant, authorization)?;
+        let principal = permissions.given_to(principal);
         if may_keep && self.holds_on_all_paths(&principal) {
             last.put(proofs, version, until_s.min(now_s + GRANT_KEPT_S), &principal);
         }

@@ -14,6 +14,9 @@ use crate::auth::{check_sender, redirect_location};
 use crate::head::{HEADERS, Kind, Message, Next, next};
 use crate::identity::tests::identity;
 
+#[path = "redirect_tests.rs"]
+mod redirects;
+
 const OTHER: &str = "http://127.0.0.1:7401";
 
 /// The edge of the gateway of [`identity`], whose cluster has a target at [`OTHER`].
@@ -120,7 +123,7 @@ fn both_servers_of_a_node_make_the_same_context() {
     let grant = signer().grant(unix_s());
     let uri: Uri = "/v1/objects/b/o?provider=ais".parse().unwrap();
     let redirected =
-        redirect_location(&identity(), 7, &Method::GET, &uri, &identity().url).unwrap();
+        redirect_location(&identity(), 7, None, &Method::GET, &uri, &identity().url).unwrap();
     let redirected = redirected.strip_prefix(&identity().url).unwrap();
     let altered = format!("{redirected}&archpath=x");
     let host = ("host", "127.0.0.1:7400");

@@ -1,9 +1,11 @@
 //! The permissions of the sender of a request, once its proofs are checked.
 
+use std::sync::Arc;
+
 use axum::extract::Request;
 use axum::http::{HeaderMap, HeaderValue, header};
-use forebay_core::access::Access;
-use forebay_core::request::{Caller, Protocol};
+use forebay_core::access::{Access, TokenIdentity};
+use forebay_core::request::{Caller, Principal, Protocol};
 use forebay_core::s3::auth::{self, Identity};
 use forebay_core::s3::{Front, RequestHead};
 use forebay_core::sign::GrantUser;
@@ -23,6 +25,34 @@ const S3_TOKEN_HEADER: &str = "x-amz-security-token";
 const ACCOUNT_PATHS: [&str; 6] =
     ["/api/v1/auth/", "/v1/users", "/v1/roles", "/v1/clusters", "/v1/tokens", "/v1/rotate-key"];
 
+/// The permissions of a sender, and the user and token that they come from.
+#[derive(Debug)]
+pub(super) struct Permissions {
+    pub(super) access: Access,
+    user: Option<Arc<GrantUser>>,
+}
+
+impl From<Access> for Permissions {
+    fn from(access: Access) -> Self {
+        Self { access, user: None }
+    }
+}
+
+impl Permissions {
+    /// The permissions of a user that was verified by this state.
+    fn of(identity: &TokenIdentity, state: &ClusterState) -> Self {
+        let TokenIdentity { access, token, .. } = identity;
+        let (user, token, epoch) = (access.name.clone(), token.clone(), state.access.epoch);
+        let user = Some(Arc::new(GrantUser { user, token, epoch }));
+        Self { access: Access::User(access.clone()), user }
+    }
+
+    /// The sender with these permissions. The user of a redirect stays.
+    pub(super) fn given_to(self, sender: Principal) -> Principal {
+        Principal { access: self.access, user: self.user.or(sender.user), ..sender }
+    }
+}
+
 impl Edge {
     /// Whether requests need a user.
     pub(super) fn needs_user(&self, state: &ClusterState) -> bool {
@@ -31,25 +61,25 @@ impl Edge {
 
     /// The permissions of the sender. A request without a valid proof of its user is `Anonymous`; the route
     /// decides what that allows. `Unavailable`: this node may have missed a revocation.
-    pub(super) fn access(
+    pub(super) fn permissions(
         &self,
         protocol: Protocol,
         request: &Request,
-        caller: Caller,
+        sender: &Principal,
         grant: Option<&[u8]>,
-    ) -> Result<Access> {
-        let Some(users) = &self.users else { return Ok(Access::Open) };
+    ) -> Result<Permissions> {
+        let Some(users) = &self.users else { return Ok(Access::Open.into()) };
         let state = self.maps.load();
         if !users.is_enforced(&state) {
-            return Ok(Access::Open);
+            return Ok(Access::Open.into());
         }
         let headers = request.headers();
-        match caller {
-            // The gateway that signed the redirect authorized this very request.
-            Caller::Node | Caller::Redirected => return Ok(Access::Open),
+        match sender.caller {
+            Caller::Node => return Ok(Access::Open.into()),
+            Caller::Redirected => return redirected_access(users, sender, &state).map(Into::into),
             Caller::S3Relay => {
                 if let Some(user) = headers.get(&USER).and_then(|user| user.to_str().ok()) {
-                    return Ok(users.s3_user(user, &state));
+                    return Ok(users.s3_user(user, &state).into());
                 }
             }
             Caller::Client | Caller::Anonymous => {}
@@ -60,44 +90,46 @@ impl Edge {
         let authorization = headers.get(header::AUTHORIZATION).map(HeaderValue::as_bytes);
         if let Some(token) = authorization.and_then(bearer) {
             if self.granted_user(token.as_bytes()) == Some(GrantUser::node()) {
-                return Ok(Access::Open);
+                return Ok(Access::Open.into());
             }
-            return token_access(users, token, &state);
+            return of_token(users, token, &state);
         }
         let named = grant.and_then(|grant| Some((grant, self.granted_user(grant)?)));
         let Some((grant, named)) = named else {
             let path = request.uri().path();
             let is_of_accounts = ACCOUNT_PATHS.iter().any(|prefix| path.starts_with(prefix));
-            return Ok(if is_of_accounts { Access::Anonymous } else { users.without_token() });
+            let access = if is_of_accounts { Access::Anonymous } else { users.without_token() };
+            return Ok(access.into());
         };
-        let user = users.granted(grant, &named, &state)?;
-        Ok(user.map_or(Access::Anonymous, Access::User))
+        Ok(match users.granted(grant, &named, &state)? {
+            Some(identity) => Permissions::of(&identity, &state),
+            None => Access::Anonymous.into(),
+        })
     }
 
-    /// [`Self::access`] for the fast path, with the Unix second until which it is valid in this state.
-    /// `None`: only [`Self::access`] can decide.
-    pub(super) fn quick_access(
+    /// [`Self::permissions`] for the fast path, with the Unix second until which they are valid in this
+    /// state. `None`: only [`Self::permissions`] can decide.
+    pub(super) fn quick_permissions(
         &self,
-        caller: Caller,
+        sender: &Principal,
         grant: Option<&[u8]>,
         authorization: Option<&[u8]>,
-    ) -> Option<(Access, u64)> {
-        let Some(users) = &self.users else { return Some((Access::Open, u64::MAX)) };
+    ) -> Option<(Permissions, u64)> {
+        let Some(users) = &self.users else { return Some((Access::Open.into(), u64::MAX)) };
         let state = self.maps.load();
-        if !users.is_enforced(&state) || caller == Caller::Redirected {
-            return Some((Access::Open, u64::MAX));
+        if !users.is_enforced(&state) {
+            return Some((Access::Open.into(), u64::MAX));
         }
-        match (authorization.and_then(bearer), grant) {
-            (Some(token), _) => {
-                let known = users.known_token(token.as_bytes(), &state)?;
-                Some((Access::User(known.access.clone()), known.expires_s))
-            }
-            (None, Some(grant)) => {
-                let known = users.known_grant(grant, &state)?;
-                Some((Access::User(known.access.clone()), known.expires_s))
-            }
-            (None, None) => Some((users.without_token(), u64::MAX)),
+        if sender.caller == Caller::Redirected {
+            let access = redirected_access(users, sender, &state).ok()?;
+            return Some((access.into(), u64::MAX));
         }
+        let known = match (authorization.and_then(bearer), grant) {
+            (Some(token), _) => users.known_token(token.as_bytes(), &state)?,
+            (None, Some(grant)) => users.known_grant(grant, &state)?,
+            (None, None) => return Some((users.without_token().into(), u64::MAX)),
+        };
+        Some((Permissions::of(&known, &state), known.expires_s))
     }
 
     fn granted_user(&self, grant: &[u8]) -> Option<GrantUser> {
@@ -112,9 +144,9 @@ impl Edge {
         state: &ClusterState,
         protocol: Protocol,
         request: &Request,
-    ) -> Result<Access> {
+    ) -> Result<Permissions> {
         if let Some(token) = s3_token(request.headers()) {
-            return token_access(users, token, state);
+            return of_token(users, token, state);
         }
         let prefixed = Front::new("/s3", self.s3.domains.clone());
         let front = if protocol == Protocol::S3Prefixed { &prefixed } else { &self.s3 };
@@ -128,18 +160,33 @@ impl Edge {
             Ok(Identity::Key(key)) => {
                 users.check_lease()?;
                 let user = users.s3_user_of(&key);
-                Ok(user.map_or(Access::Anonymous, |user| users.s3_user(&user, state)))
+                let access = user.map_or(Access::Anonymous, |user| users.s3_user(&user, state));
+                Ok(access.into())
             }
             // The S3 front checks the signature again and names the error.
-            Ok(Identity::Anonymous) | Err(_) => Ok(Access::Anonymous),
+            Ok(Identity::Anonymous) | Err(_) => Ok(Access::Anonymous.into()),
         }
     }
 }
 
-fn token_access(users: &Authenticator, token: &str, state: &ClusterState) -> Result<Access> {
+/// The permissions of a redirected request. The gateway that signed the redirect authorized this very
+/// request; only the token of its user may have been revoked since.
+fn redirected_access(
+    users: &Authenticator,
+    sender: &Principal,
+    state: &ClusterState,
+) -> Result<Access> {
+    let is_kept = match &sender.user {
+        Some(user) => users.is_kept(user, state)?,
+        None => true,
+    };
+    Ok(if is_kept { Access::Open } else { Access::Anonymous })
+}
+
+fn of_token(users: &Authenticator, token: &str, state: &ClusterState) -> Result<Permissions> {
     match users.token(token, state) {
-        Ok(identity) => Ok(Access::User(identity.access.clone())),
-        Err(e) if e.code == ErrorCode::Unauthenticated => Ok(Access::Anonymous),
+        Ok(identity) => Ok(Permissions::of(&identity, state)),
+        Err(e) if e.code == ErrorCode::Unauthenticated => Ok(Access::Anonymous.into()),
         Err(e) => Err(e),
     }
 }

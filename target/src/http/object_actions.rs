@@ -8,12 +8,12 @@ use axum::extract::{Request, State};
 use axum::http::request::Parts;
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::Response;
-use forebay_core::access::Access;
 use forebay_core::bucket::{BucketInfo, Freshness};
 use forebay_core::cache_rules::Admission;
 use forebay_core::etl::EtlCall;
 use forebay_core::job::JobKind;
 use forebay_core::object::ObjectMeta;
+use forebay_core::request::Principal;
 use forebay_core::routes::v1_objects as rules;
 use forebay_core::v1::action::ActionMsg;
 use forebay_core::v1::object::{BlobArgs, CopyArgs, Presence};
@@ -82,9 +82,10 @@ pub(super) async fn post(
 /// The actions of POST on a bucket that name their object in the body.
 pub(super) async fn on_bucket(
     context: &Context,
-    (parts, caller, access): (&Parts, Caller, &Access),
+    (parts, sender): (&Parts, &Principal),
     body: Body,
 ) -> Result<Response> {
+    let (caller, access) = (sender.caller, &sender.access);
     let query = Query::parse(parts.uri.query());
     let action = read_action(body, caller, &query).await?;
     if action.action != "blob-download" {
@@ -96,7 +97,9 @@ pub(super) async fn on_bucket(
     rules::POST.require_action(access, &bucket, "", &action)?;
     let args = BlobArgs::from_value(&action.value)?;
     let info = context.maps.load().bucket(&bucket)?.clone();
-    let elsewhere = owned_elsewhere(context, &info, &name, caller, &parts.method, &parts.uri)?;
+    let user = sender.user.as_deref();
+    let elsewhere =
+        owned_elsewhere(context, &info, &name, caller, user, &parts.method, &parts.uri)?;
     if let Some(elsewhere) = elsewhere.filter(|_| caller != Caller::Node) {
         return Ok(without_proof(access, &parts.method, elsewhere));
     }

@@ -11,8 +11,9 @@ use bytes::Bytes;
 use forebay_core::access::Access;
 use forebay_core::bucket::BucketInfo;
 use forebay_core::intra::HEDGED_HEADER;
-use forebay_core::request::RequestContext;
+use forebay_core::request::{Principal, RequestContext};
 use forebay_core::routes::Rule;
+use forebay_core::sign::GrantUser;
 use forebay_core::v1::action::ActionMsg;
 use forebay_core::v1::query::{Query, split_path};
 use forebay_core::{Error, ErrorCode, ObjectName, Result, placement};
@@ -44,6 +45,8 @@ pub(super) struct ObjectRequest {
     pub(super) caller: Caller,
     /// The rights of the sender.
     pub(super) access: Access,
+    /// The user of the sender, for a redirect.
+    user: Option<Arc<GrantUser>>,
     pub(super) method: Method,
     pub(super) uri: Uri,
     pub(super) headers: HeaderMap,
@@ -53,7 +56,7 @@ pub(super) struct ObjectRequest {
 pub(super) enum DecodedRequest {
     Answered(Response),
     /// The request is for the bucket.
-    OnBucket(Parts, Caller, Access),
+    OnBucket(Parts, Principal),
     Get(ObjectRequest, Wanted),
     Other(ObjectRequest),
 }
@@ -130,24 +133,26 @@ pub(super) fn decode(
     let reads = matches!(parts.method, Method::GET | Method::HEAD);
     let (bucket, name) = split_path(parts.uri.path(), "objects")?;
     if name.is_empty() && parts.method == Method::POST {
-        return Ok(DecodedRequest::OnBucket(parts, caller, about.access().clone()));
+        return Ok(DecodedRequest::OnBucket(parts, about.principal.clone()));
     }
     let query = Query::parse(parts.uri.query());
     let bucket = query.bucket(&bucket)?;
     let name = ObjectName::new(name)?;
     let info = context.maps.load().bucket(&bucket)?.clone().with_request_rules(&parts.headers)?;
+    let user = about.principal.user.as_deref();
     if reads && caller == Caller::Client && parts.headers.contains_key(&HEDGED) {
         context.objects.check_hedged(&info, name.as_str())?;
     } else if caller != Caller::Node
         && let Some(elsewhere) =
-            owned_elsewhere(context, &info, &name, caller, &parts.method, &parts.uri)?
+            owned_elsewhere(context, &info, &name, caller, user, &parts.method, &parts.uri)?
     {
         let elsewhere = without_proof(about.access(), &parts.method, elsewhere);
         return Ok(DecodedRequest::Answered(elsewhere));
     }
     let (method, uri, headers) = (parts.method, parts.uri, parts.headers);
-    let access = about.access().clone();
-    let mut request = ObjectRequest { info, name, query, caller, access, method, uri, headers };
+    let (access, user) = (about.access().clone(), about.principal.user.clone());
+    let mut request =
+        ObjectRequest { info, name, query, caller, access, user, method, uri, headers };
     if request.method != Method::GET {
         return Ok(DecodedRequest::Other(request));
     }
@@ -158,9 +163,8 @@ pub(super) fn decode(
 async fn resume(context: &Context, started: DecodedRequest, body: Body) -> Result<Response> {
     let request = match started {
         DecodedRequest::Answered(response) => return Ok(response),
-        DecodedRequest::OnBucket(parts, caller, access) => {
-            let request = (&parts, caller, &access);
-            return Box::pin(object_actions::on_bucket(context, request, body)).await;
+        DecodedRequest::OnBucket(parts, sender) => {
+            return Box::pin(object_actions::on_bucket(context, (&parts, &sender), body)).await;
         }
         DecodedRequest::Get(request, wanted) => {
             return object_get::get(context, request, wanted).await;
@@ -184,6 +188,7 @@ pub(super) fn owned_elsewhere(
     info: &BucketInfo,
     name: &ObjectName,
     caller: Caller,
+    user: Option<&GrantUser>,
     method: &Method,
     uri: &Uri,
 ) -> Result<Option<Response>> {
@@ -193,7 +198,7 @@ pub(super) fn owned_elsewhere(
         return Ok(None);
     }
     let location =
-        auth::redirect_location(&context.identity, state.version, method, uri, &owner.url)?;
+        auth::redirect_location(&context.identity, state.version, user, method, uri, &owner.url)?;
     let mut response = if caller.knows_the_map() {
         Failure(Error::new(
             ErrorCode::WrongOwner,
@@ -269,11 +274,12 @@ pub(super) fn moved_meanwhile(
     request: &ObjectRequest,
     e: Error,
 ) -> Result<Response> {
-    let ObjectRequest { info, name, caller, access, method, uri, .. } = request;
+    let ObjectRequest { info, name, caller, access, user, method, uri, .. } = request;
+    let user = user.as_deref();
     match e.code {
         ErrorCode::WrongOwner if *caller != Caller::Node => {
-            let elsewhere = owned_elsewhere(context, info, name, *caller, method, uri)?.ok_or(e)?;
-            Ok(without_proof(access, method, elsewhere))
+            let elsewhere = owned_elsewhere(context, info, name, *caller, user, method, uri)?;
+            Ok(without_proof(access, method, elsewhere.ok_or(e)?))
         }
         _ => Err(e),
     }

@@ -50,8 +50,9 @@ async fn answer_index(context: &Context, request: Request) -> Result<Response> {
     let bucket = query.bucket(&bucket)?;
     let name = ObjectName::new(name)?;
     let info = context.maps.load().bucket(&bucket)?.clone();
+    let user = about.and_then(|about| about.principal.user.as_deref());
     if let Some(elsewhere) =
-        owned_elsewhere(context, &info, &name, caller, &parts.method, &parts.uri)?
+        owned_elsewhere(context, &info, &name, caller, user, &parts.method, &parts.uri)?
     {
         return Ok(elsewhere);
     }

@@ -133,6 +133,24 @@ fn revoked_tokens_are_kept_until_they_expire() {
 }
 
 #[test]
+fn an_accepted_token_ends_with_its_revocation_and_with_its_user() {
+    let mut state = with_admin();
+    state.apply(6, add_user("ann", &[]), NOW).unwrap();
+    let own = |state: &AccessState| state.is_kept("ann", "a", 6);
+    let foreign = |state: &AccessState| state.is_kept("k8s:job", "sha256:00", 6);
+    assert!(own(&state) && foreign(&state));
+    let revoke = |id: &str| AccessChange::RevokeToken { id: id.into(), expires_s: u64::MAX };
+    state.apply(7, revoke("a"), NOW).unwrap();
+    assert!(!own(&state) && state.is_kept("ann", "b", 6) && foreign(&state));
+    state.apply(8, revoke("sha256:00"), NOW).unwrap();
+    assert!(!foreign(&state));
+    state.apply(9, AccessChange::RevokeUser { name: "ann".into() }, NOW).unwrap();
+    assert!(!state.is_kept("ann", "b", 8) && state.is_kept("ann", "b", 9));
+    state.apply(10, AccessChange::DeleteUser { name: "ann".into() }, NOW).unwrap();
+    assert!(!state.is_kept("ann", "b", 10));
+}
+
+#[test]
 fn an_unused_section_is_not_written_and_a_later_version_is_not_read() {
     let json = serde_json::to_string(&crate::state::ClusterState::default()).unwrap();
     assert!(!json.contains("access") && !json.contains("quotas"), "{json}");
