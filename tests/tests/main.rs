@@ -66,6 +66,7 @@ mod s3_payloads;
 mod shards;
 mod tls;
 mod uploads;
+mod user_redirects;
 mod v1;
 mod versions;
 mod write_back;
