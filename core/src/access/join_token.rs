@@ -33,7 +33,12 @@ impl JoinTokenRecord {
     /// Whether this node may join by the token now.
     pub fn admits(&self, node: &NodeId, now_s: u64) -> bool {
         let is_for_node = self.node.is_empty() || self.node == node.as_str();
-        is_for_node && self.uses > 0 && now_s <= self.expires_s
+        is_for_node && self.uses > 0 && !self.has_expired(now_s)
+    }
+
+    /// Whether the lifetime of the token has ended.
+    pub fn has_expired(&self, now_s: u64) -> bool {
+        self.expires_s < now_s
     }
 }
 

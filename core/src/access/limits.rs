@@ -44,7 +44,9 @@ fn check_name(what: &str, name: &str, limit: usize) -> Result<()> {
 
 impl AccessChange {
     /// Returns an error if the change would add something that is too large or too numerous.
-    pub fn check_limits(&self, state: &AccessState) -> Result<()> {
+    /// Tokens that have expired by `now_ns`, the time of the change, do not count.
+    pub fn check_limits(&self, state: &AccessState, now_ns: u64) -> Result<()> {
+        let now_s = now_ns / 1_000_000_000;
         match self {
             Self::AddUser { name, user } => {
                 check_user_name(name)?;
@@ -79,7 +81,8 @@ impl AccessChange {
             }
             Self::RevokeToken { id, .. } => {
                 check_length("the id of a token", id, MAX_USER_BYTES)?;
-                check_count("revoked tokens", state.revoked.len(), MAX_REVOKED).map_err(|e| {
+                let revoked = state.revoked.values().filter(|expires_s| **expires_s >= now_s);
+                check_count("revoked tokens", revoked.count(), MAX_REVOKED).map_err(|e| {
                     e.hint(
                         "revoke all tokens of a user instead: `forebay auth token revoke --user`",
                     )
@@ -98,7 +101,8 @@ impl AccessChange {
             Self::AddJoinToken { id, token } => {
                 check_length("the id of a join token", id, MAX_ROLE_BYTES)?;
                 check_length("the sealed join token", token.secret.as_str(), MAX_SECRET_BYTES)?;
-                check_count("join tokens", state.join_tokens.len(), MAX_JOIN_TOKENS)
+                let valid = state.join_tokens.values().filter(|known| !known.has_expired(now_s));
+                check_count("join tokens", valid.count(), MAX_JOIN_TOKENS)
             }
             Self::DeleteUser { .. }
             | Self::Unbind { .. }

@@ -232,7 +232,7 @@ impl AccessState {
                 self.clusters.remove(&id).ok_or_else(|| not_found("cluster", &id))?;
             }
             AccessChange::AddJoinToken { id, token } => {
-                self.join_tokens.retain(|_, known| known.expires_s >= now_s);
+                self.join_tokens.retain(|_, known| !known.has_expired(now_s));
                 let token = JoinTokenRecord { created_ns: now_ns, ..token };
                 add(&mut self.join_tokens, "join token", id, token)?;
             }

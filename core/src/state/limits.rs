@@ -77,7 +77,7 @@ impl Command {
             Self::Configure { change, .. } => {
                 check_size("the change of settings", change, MAX_SETTINGS_BYTES)
             }
-            Self::Access { change, .. } => change.check_limits(&state.access),
+            Self::Access { change, now_ns } => change.check_limits(&state.access, *now_ns),
             _ => Ok(()),
         }
     }

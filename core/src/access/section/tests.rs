@@ -179,7 +179,7 @@ fn secrets_are_neither_printed_nor_in_the_state_of_clients() {
 fn nothing_in_the_section_is_larger_than_its_limit() {
     let state = with_admin();
     let long = "x".repeat(5_000);
-    let refused = |change: AccessChange| change.check_limits(&state).unwrap_err();
+    let refused = |change: AccessChange| change.check_limits(&state, NOW).unwrap_err();
     refused(add_user(&long, &[]));
     for name in ["", "a b", "a/b", "a\"b", "ä", "a\nb"] {
         refused(add_user(name, &[]));
@@ -191,10 +191,40 @@ fn nothing_in_the_section_is_larger_than_its_limit() {
     refused(bind(&format!("ais://{long}")));
     let hint = refused(bind("team-*")).hint.unwrap();
     assert!(hint.contains("provider://name"), "{hint}");
-    add_user("k8s:system:serviceaccount:ns:name", &[]).check_limits(&state).unwrap();
+    add_user("k8s:system:serviceaccount:ns:name", &[]).check_limits(&state, NOW).unwrap();
     let mut full = state.clone();
     for n in 0..10_000 {
         full.users.insert(format!("u{n}"), User::default());
     }
-    assert!(add_user("more", &[]).check_limits(&full).is_err());
+    assert!(add_user("more", &[]).check_limits(&full, NOW).is_err());
+}
+
+#[test]
+fn join_tokens_that_have_expired_do_not_count_towards_the_limit() {
+    let mut full = with_admin();
+    for n in 0..256 {
+        let token = JoinTokenRecord { uses: 1, expires_s: 1_010, ..JoinTokenRecord::default() };
+        full.join_tokens.insert(format!("t{n}"), token);
+    }
+    let add = AccessChange::AddJoinToken {
+        id: "more".into(),
+        token: JoinTokenRecord { uses: 1, expires_s: 2_000, ..JoinTokenRecord::default() },
+    };
+    let e = add.check_limits(&full, 1_010_000_000_000).unwrap_err();
+    assert!(e.message.contains("256 join tokens"), "{e}");
+    add.check_limits(&full, 1_011_000_000_000).unwrap();
+    full.apply(6, add, 1_011_000_000_000).unwrap();
+    assert_eq!(full.join_tokens.len(), 1);
+}
+
+#[test]
+fn revoked_tokens_that_have_expired_do_not_count_towards_the_limit() {
+    let mut full = with_admin();
+    full.revoked = (0..50_000).map(|n| (format!("t{n}"), 1_010)).collect();
+    let revoke = AccessChange::RevokeToken { id: "more".into(), expires_s: 2_000 };
+    let e = revoke.check_limits(&full, 1_010_000_000_000).unwrap_err();
+    assert!(e.message.contains("50000 revoked tokens"), "{e}");
+    revoke.check_limits(&full, 1_011_000_000_000).unwrap();
+    full.apply(6, revoke, 1_011_000_000_000).unwrap();
+    assert_eq!(full.revoked.len(), 1);
 }
