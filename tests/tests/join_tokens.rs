@@ -153,6 +153,18 @@ fn a_token_that_is_used_up_removed_expired_or_of_another_node_admits_no_target()
 }
 
 #[test]
+fn the_list_of_join_tokens_has_only_those_that_have_not_expired() {
+    let users = users(1);
+    let (expired, _) = token(&users, &json!({"ttl_s": 1}));
+    let (valid, _) = token(&users, &json!({}));
+    let listed = || users.auth("GET", "join-tokens", &Value::Null).text();
+    wait::until("the token is no longer listed", Duration::from_secs(10), || {
+        !listed().contains(&expired)
+    });
+    assert!(listed().contains(&valid));
+}
+
+#[test]
 fn a_cluster_without_users_makes_no_join_tokens() {
     let cluster = Cluster::plain();
     let url = format!("{}/api/v1/auth/join-tokens", cluster.endpoint);

@@ -3,17 +3,20 @@
 use axum::extract::{Extension, Path, Request, State};
 use axum::response::Response;
 use forebay_core::access::{AccessChange, JoinTokenInfo, JoinTokenRequest};
+use forebay_node::clock::unix_s;
 use forebay_node::reply::json;
 
 use super::super::authn::message;
 use super::{About, Auth, by_admin, secret};
 
+/// The tokens that have not expired.
 pub(super) async fn join_tokens(State(state): State<Auth>, Extension(about): About) -> Response {
     let answer = || {
         state.accounts.require_admin(&about)?;
-        let now = state.accounts.state();
+        let (now, now_s) = (state.accounts.state(), unix_s());
         let tokens = now.access.join_tokens.iter();
         let all: Vec<_> = tokens
+            .filter(|(_, token)| !token.has_expired(now_s))
             .map(|(id, token)| JoinTokenInfo {
                 id: id.clone(),
                 node: token.node.clone(),
