@@ -32,10 +32,11 @@ Prometheus. `make docs` generates this page from the registry of the nodes.
 ";
 
 /// Units of families, by a part of their name.
-const UNITS: [(&str, &str); 14] = [
+const UNITS: [(&str, &str); 15] = [
     ("_bytes", "bytes"),
     ("_seconds", "seconds"),
     ("_requests_", "requests"),
+    ("_records_", "records"),
     ("_objects", "objects"),
     ("_entries_", "entries"),
     ("_blocks_", "blocks"),
@@ -91,7 +92,7 @@ fn page() -> String {
     section(
         &mut page,
         "Gateways",
-        "Every gateway exports the requests that it answered itself, and its TLS.",
+        "Every gateway exports the requests that it answered itself, its audit log, and its TLS.",
         &own,
     );
     let labels_of = |name: &str| {
@@ -207,6 +208,11 @@ fn labels() -> Vec<(&'static str, &'static [&'static str], String)> {
             "result",
             &["forebay_tls_handshakes_total"],
             "`ok`, `failed`, `timeout`, or `plain` (plain HTTP that was refused).".into(),
+        ),
+        (
+            "sink",
+            &["forebay_audit_records_total", "forebay_audit_lost_total"],
+            "`file` (`audit.file`) or `collector` (`audit.url`). A node without this sink serves no such sample.".into(),
         ),
         (
             "subject",

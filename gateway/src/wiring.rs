@@ -57,7 +57,8 @@ pub async fn run(
 ) -> Result<()> {
     let identity = Identity::load(&config, Role::Gateway)?;
     let tls = NodeTls::load(&config)?;
-    let audit = Audit::start(&config.audit, &identity, Path::new(&config.node.dir), &lifecycle)?;
+    let (metrics, node_dir) = (Metrics::of(Role::Gateway), Path::new(&config.node.dir));
+    let audit = Audit::start(&config.audit, &identity, node_dir, &lifecycle, metrics.audit())?;
     let listener = listener::bind(&config.listen.http).await?;
     let maps = Maps::default();
     let targets = Targets::new(&identity, maps.clone()).secured_by(tls.as_ref());
@@ -90,7 +91,7 @@ pub async fn run(
         group: group.clone(),
         leadership: leadership.clone(),
         lifecycle: lifecycle.clone(),
-        metrics: Metrics::of(Role::Gateway),
+        metrics,
     };
     if let Some(tls) = &tls {
         tls.count_in(parts.metrics.tls());

@@ -10,12 +10,15 @@ use forebay_core::state::Role;
 use prometheus::core::Collector;
 use prometheus::{Encoder, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, TextEncoder};
 
+use crate::audit::{self, AuditMetrics};
 use crate::bill::Bills;
 use crate::metric_families::{Families, Family};
 use crate::tls::{self, TlsMetrics};
 
 /// Requests that the node answered, whatever its role.
 const HTTP_REQUESTS: &str = "forebay_http_requests_total";
+/// Families that a gateway exports, by name or by prefix.
+const OF_GATEWAY: [&str; 3] = [HTTP_REQUESTS, tls::PREFIX, audit::PREFIX];
 
 /// A node's counters; cheap to clone. Labels never hold object names.
 #[derive(Clone, Debug)]
@@ -39,6 +42,7 @@ struct Inner {
     disks: IntGaugeVec,
     file_systems: [IntGaugeVec; 2],
     bills: Bills,
+    audit: AuditMetrics,
     tls: TlsMetrics,
     // Counters of every warm read, resolved once without a lookup by labels.
     object_gets: IntCounter,
@@ -79,7 +83,7 @@ impl Metrics {
     pub fn of(role: Role) -> Self {
         let (families, unseen) = (Families::default(), Families::default());
         let families_of = |name: &str| match role {
-            Role::Gateway if name != HTTP_REQUESTS && name != tls::PREFIX => &unseen,
+            Role::Gateway if !OF_GATEWAY.contains(&name) => &unseen,
             Role::Gateway | Role::Target => &families,
         };
         let counter = |name: &str, help: &str, labels: &[&str]| {
@@ -172,6 +176,7 @@ impl Metrics {
             disks,
             file_systems,
             bills: Bills::new(families_of("")),
+            audit: AuditMetrics::new(families_of(audit::PREFIX)),
             tls: TlsMetrics::new(families_of(tls::PREFIX)),
             families,
         }))
@@ -218,6 +223,11 @@ impl Metrics {
     /// The counters of what clouds bill.
     pub fn bills(&self) -> &Bills {
         &self.0.bills
+    }
+
+    /// The counters of the audit log.
+    pub fn audit(&self) -> &AuditMetrics {
+        &self.0.audit
     }
 
     /// The counters of TLS.

@@ -53,7 +53,8 @@ pub async fn run(
     let names = config.clone();
     let listener = listener::bind(&config.listen.http).await?;
     let node_dir = PathBuf::from(&config.node.dir);
-    let audit = Audit::start(&config.audit, &identity, &node_dir, &lifecycle)?;
+    let metrics = Metrics::default();
+    let audit = Audit::start(&config.audit, &identity, &node_dir, &lifecycle, metrics.audit())?;
     let notes = disks::Notes::load(&node_dir).await?;
     for path in notes.left_out(&config.disk) {
         tracing::warn!(
@@ -69,7 +70,6 @@ pub async fn run(
         Some(cluster) => cluster,
         None => destroyed::noted_cluster(&node_dir).await,
     };
-    let metrics = Metrics::default();
     let maps = Maps::default();
     let versions = maps.clone();
     let mut peer = PeerClient::new(identity.signer.clone()).acting_by(move || versions.version());

@@ -37,17 +37,14 @@ impl Collector {
     /// Sends records until the node stops. A batch is sent again until the collector takes it;
     /// records that arrive meanwhile wait in their queue.
     pub(super) async fn run(self, mut records: Records, stop: CancellationToken) {
-        loop {
-            let batch = records.next(&stop).await;
-            if batch.is_empty() {
-                return;
-            }
-            let lines = batch.len();
-            let body = Bytes::from(batch.concat());
+        while let Some(batch) = records.next(&stop).await {
+            let lines = batch.lines.len();
+            let body = Bytes::from(batch.lines.concat());
             let mut pause = RETRY_AFTER.0;
             while let Err(e) = self.send(&body).await {
                 if stop.is_cancelled() {
                     tracing::error!(lines, "audit records do not reach {}: {e}", self.place());
+                    records.count_lost(&batch);
                     return;
                 }
                 tracing::warn!(lines, "audit records wait for {}: {e}", self.place());
@@ -57,6 +54,7 @@ impl Collector {
                 }
                 pause = (pause * 2).min(RETRY_AFTER.1);
             }
+            records.count_delivered(&batch);
         }
     }
 
@@ -77,7 +75,10 @@ impl Collector {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use super::super::Queue;
     use super::*;
+    use crate::identity::tests::identity;
+    use crate::metrics::Metrics;
 
     #[test]
     fn only_urls_of_http_are_collectors() {
@@ -96,6 +97,19 @@ mod tests {
         assert!(!error.contains("word") && !error.contains("secret"), "{error}");
         let error = Collector::new("ftp://user:word@127.0.0.1/").unwrap_err().to_string();
         assert!(!error.contains("word"), "{error}");
+    }
+
+    #[tokio::test]
+    async fn records_that_the_collector_has_not_when_the_node_stops_are_counted() {
+        let metrics = Metrics::default();
+        let (queue, records) = Queue::new(&identity().id, metrics.audit().sink("collector"));
+        queue.lines.try_send("{}\n".to_owned()).unwrap();
+        let stop = CancellationToken::new();
+        stop.cancel();
+        // Port 1 refuses connections.
+        Collector::new("http://127.0.0.1:1/").unwrap().run(records, stop).await;
+        let page = metrics.render();
+        assert!(page.contains("forebay_audit_lost_total{sink=\"collector\"} 1\n"), "{page}");
     }
 
     #[test]

@@ -1,11 +1,12 @@
 //! The audit log of a node: changes that requests made, and requests that were refused.
 //!
 //! Records go through a bounded queue to a task that appends them to a file and sends them to a
-//! collector. Requests never wait for either. Where the queue is full, records are counted, and the
-//! log says how many are missing.
+//! collector. Requests never wait for either. Lost records are counted: the metrics and the audit
+//! log itself have their number.
 
 mod collector;
 mod file;
+mod metrics;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -21,6 +22,9 @@ use tokio_util::sync::CancellationToken;
 
 use self::collector::Collector;
 use self::file::AuditFile;
+pub use self::metrics::AuditMetrics;
+pub(crate) use self::metrics::PREFIX;
+use self::metrics::SinkMetrics;
 use crate::clock::unix_ns;
 use crate::identity::Identity;
 use crate::lifecycle::Lifecycle;
@@ -47,7 +51,15 @@ struct Inner {
 #[derive(Debug)]
 struct Queue {
     lines: mpsc::Sender<String>,
-    lost: Arc<AtomicU64>,
+    losses: Losses,
+}
+
+/// Counts the records that do not reach a sink.
+#[derive(Clone, Debug)]
+struct Losses {
+    /// Lost records that no notice has reported yet.
+    unreported: Arc<AtomicU64>,
+    metrics: SinkMetrics,
 }
 
 /// An event, before the node, the time and the sender are added to it.
@@ -62,13 +74,14 @@ pub struct Event<'a> {
 }
 
 impl Audit {
-    /// Opens the audit log of a configuration, and starts the tasks that write it. A relative path
-    /// of the file begins in the node's folder.
+    /// Opens the audit log of a configuration, and starts the tasks that write it and count in
+    /// `metrics`. A relative path of the file begins in the node's folder.
     pub fn start(
         config: &AuditConfig,
         identity: &Identity,
         node_dir: &Path,
         lifecycle: &Lifecycle,
+        metrics: &AuditMetrics,
     ) -> Result<Self> {
         let mut sinks = Vec::new();
         if !config.file.is_empty() {
@@ -80,13 +93,13 @@ impl Audit {
                 .hint("give the file an absolute path"));
             }
             let file = AuditFile::open(path, config.max_size.0, config.keep)?;
-            let (queue, records) = Queue::new(&identity.id);
+            let (queue, records) = Queue::new(&identity.id, metrics.sink("file"));
             lifecycle.spawn(write(file, records, lifecycle.token()));
             sinks.push(queue);
         }
         if !config.url.is_empty() {
             let collector = Collector::new(&config.url)?;
-            let (queue, records) = Queue::new(&identity.id);
+            let (queue, records) = Queue::new(&identity.id, metrics.sink("collector"));
             lifecycle.spawn(collector.run(records, lifecycle.token()));
             sinks.push(queue);
         }
@@ -117,7 +130,7 @@ impl Audit {
         let line = line_of(&record);
         for queue in &inner.sinks {
             if queue.lines.try_send(line.clone()).is_err() {
-                queue.lost.fetch_add(1, Ordering::Relaxed);
+                queue.losses.add(1);
             }
         }
     }
@@ -133,36 +146,65 @@ fn line_of(record: &Record) -> String {
 struct Records {
     node: NodeId,
     lines: mpsc::Receiver<String>,
-    lost: Arc<AtomicU64>,
+    losses: Losses,
+}
+
+/// Lines for a sink: records, and a notice if records before them were lost.
+struct Batch {
+    lines: Vec<String>,
+    /// Number of records, without the notice.
+    records: u64,
+    /// Number of lost records in the notice; 0: there is no notice.
+    reported: u64,
+}
+
+impl Losses {
+    fn add(&self, records: u64) {
+        self.metrics.lost.inc_by(records);
+        self.unreported.fetch_add(records, Ordering::Relaxed);
+    }
 }
 
 impl Queue {
-    fn new(node: &NodeId) -> (Self, Records) {
+    fn new(node: &NodeId, metrics: SinkMetrics) -> (Self, Records) {
         let (sender, lines) = mpsc::channel(MAX_WAITING);
-        let lost = Arc::<AtomicU64>::default();
-        let queue = Self { lines: sender, lost: lost.clone() };
-        (queue, Records { node: node.clone(), lines, lost })
+        let losses = Losses { unreported: Arc::default(), metrics };
+        let queue = Self { lines: sender, losses: losses.clone() };
+        (queue, Records { node: node.clone(), lines, losses })
     }
 }
 
 impl Records {
-    /// Waits for the next lines; empty when the node has stopped and all are taken.
-    async fn next(&mut self, stop: &CancellationToken) -> Vec<String> {
-        let mut batch = Vec::new();
+    /// Waits for the next lines. Returns `None` when the node has stopped and all are taken.
+    async fn next(&mut self, stop: &CancellationToken) -> Option<Batch> {
+        let mut lines = Vec::new();
         let over = async {
             stop.cancelled().await;
             tokio::time::sleep(AFTER_STOP).await;
         };
         tokio::select! {
             biased;
-            _ = self.lines.recv_many(&mut batch, MAX_BATCH) => {}
+            _ = self.lines.recv_many(&mut lines, MAX_BATCH) => {}
             () = over => {}
         }
-        let lost = self.lost.swap(0, Ordering::Relaxed);
-        if lost > 0 {
-            batch.push(self.notice_of(lost));
+        let records = lines.len() as u64;
+        let reported = self.losses.unreported.swap(0, Ordering::Relaxed);
+        if reported > 0 {
+            lines.push(self.notice_of(reported));
         }
-        batch
+        (!lines.is_empty()).then_some(Batch { lines, records, reported })
+    }
+
+    /// Counts the records of a batch that the sink has.
+    fn count_delivered(&self, batch: &Batch) {
+        self.losses.metrics.records.inc_by(batch.records);
+    }
+
+    /// Counts the records of a batch that the sink does not get. The next notice reports them, and
+    /// what the notice in the batch reported.
+    fn count_lost(&self, batch: &Batch) {
+        self.losses.add(batch.records);
+        self.losses.unreported.fetch_add(batch.reported, Ordering::Relaxed);
     }
 
     /// The record that says how many are missing.
@@ -185,13 +227,8 @@ impl Records {
 
 /// Appends records to the file until the node stops.
 async fn write(mut file: AuditFile, mut records: Records, stop: CancellationToken) {
-    loop {
-        let batch = records.next(&stop).await;
-        if batch.is_empty() {
-            return;
-        }
-        let lines = batch.len() as u64;
-        let text = batch.concat();
+    while let Some(batch) = records.next(&stop).await {
+        let text = batch.lines.concat();
         let written = tokio::task::spawn_blocking(move || {
             let written = file.append(text.as_bytes());
             (file, written)
@@ -200,12 +237,15 @@ async fn write(mut file: AuditFile, mut records: Records, stop: CancellationToke
         let Ok((same, written)) = written.await else { return };
         file = same;
         if let Err(e) = written {
+            let lines = batch.records;
             tracing::error!(path = %file.path().display(), lines, "audit records are lost: {e}");
-            records.lost.fetch_add(lines, Ordering::Relaxed);
+            records.count_lost(&batch);
             tokio::select! {
                 () = tokio::time::sleep(file::RETRY_AFTER) => {}
                 () = stop.cancelled() => return,
             }
+        } else {
+            records.count_delivered(&batch);
         }
     }
 }
@@ -217,6 +257,7 @@ mod tests {
 
     use super::*;
     use crate::identity::tests::identity;
+    use crate::metrics::Metrics;
 
     fn event(name: &str) -> Event<'_> {
         Event { event: name, subject: "ais://b", detail: "", refused: None, map_version: Some(3) }
@@ -224,6 +265,37 @@ mod tests {
 
     fn sender() -> SentBy {
         SentBy { from: "10.0.0.7".into(), ..SentBy::default() }
+    }
+
+    fn start(
+        config: &AuditConfig,
+        dir: &Path,
+        lifecycle: &Lifecycle,
+        metrics: &Metrics,
+    ) -> Result<Audit> {
+        Audit::start(config, &identity(), dir, lifecycle, metrics.audit())
+    }
+
+    /// An audit log whose full queue lost this number of records, and the other end of the queue.
+    fn overflowing_by(lost: usize, metrics: &Metrics) -> (Audit, Records) {
+        let (queue, records) = Queue::new(&identity().id, metrics.audit().sink("file"));
+        let audit = Audit(Some(Arc::new(Inner { node: identity().id, sinks: vec![queue] })));
+        for _ in 0..MAX_WAITING + lost {
+            audit.record(event("e"), sender());
+        }
+        (audit, records)
+    }
+
+    /// Event and detail of the last line.
+    fn notice(batch: &Batch) -> (String, String) {
+        let last: Value = serde_json::from_str(batch.lines.last().unwrap()).unwrap();
+        let text = |field: &str| last[field].as_str().unwrap().to_owned();
+        (text("event"), text("detail"))
+    }
+
+    fn assert_exports(metrics: &Metrics, line: &str) {
+        let page = metrics.render();
+        assert!(page.lines().any(|l| l == line), "{line} is not in\n{page}");
     }
 
     fn lines(path: &Path) -> Vec<Value> {
@@ -236,7 +308,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let config = AuditConfig { file: "audit.jsonl".into(), ..AuditConfig::default() };
         let lifecycle = Lifecycle::new();
-        let audit = Audit::start(&config, &identity(), dir.path(), &lifecycle).unwrap();
+        let metrics = Metrics::default();
+        let audit = start(&config, dir.path(), &lifecycle, &metrics).unwrap();
         for i in 0..1_000 {
             audit.record(event(&format!("event {i}")), sender());
         }
@@ -248,21 +321,47 @@ mod tests {
         assert_eq!(lines[0]["node"], "gateway-1");
         assert_eq!(lines[0]["sender"]["from"], "10.0.0.7");
         assert_eq!(lines[0]["result"], "done");
+        assert_exports(&metrics, "forebay_audit_records_total{sink=\"file\"} 1000");
+        assert_exports(&metrics, "forebay_audit_lost_total{sink=\"file\"} 0");
     }
 
     #[tokio::test]
-    async fn lost_records_are_counted_in_the_log() {
-        let (queue, mut records) = Queue::new(&identity().id);
-        let audit = Audit(Some(Arc::new(Inner { node: identity().id, sinks: vec![queue] })));
-        for _ in 0..MAX_WAITING + 7 {
+    async fn records_that_find_a_full_queue_are_counted_in_the_log_and_the_metrics() {
+        let metrics = Metrics::default();
+        let (_audit, mut records) = overflowing_by(7, &metrics);
+        assert_exports(&metrics, "forebay_audit_lost_total{sink=\"file\"} 7");
+        let batch = records.next(&CancellationToken::new()).await.unwrap();
+        assert_eq!(notice(&batch), ("audit records lost".into(), "count=7".into()));
+    }
+
+    #[tokio::test]
+    async fn a_notice_that_was_not_written_is_part_of_the_next_one() {
+        let metrics = Metrics::default();
+        let (_audit, mut records) = overflowing_by(7, &metrics);
+        let batch = records.next(&CancellationToken::new()).await.unwrap();
+        records.count_lost(&batch);
+        let lost = 7 + batch.records;
+        let next = records.next(&CancellationToken::new()).await.unwrap();
+        assert_eq!(notice(&next).1, format!("count={lost}"));
+        // The notice itself is no record.
+        assert_exports(&metrics, &format!("forebay_audit_lost_total{{sink=\"file\"}} {lost}"));
+    }
+
+    #[tokio::test]
+    async fn records_that_cannot_be_written_are_counted_in_the_metrics() {
+        let dir = tempfile::tempdir().unwrap();
+        let config = AuditConfig { file: "log/audit.jsonl".into(), ..AuditConfig::default() };
+        let (lifecycle, metrics) = (Lifecycle::new(), Metrics::default());
+        let audit = start(&config, dir.path(), &lifecycle, &metrics).unwrap();
+        // A file in place of the folder: the audit file cannot be made again.
+        std::fs::remove_dir_all(dir.path().join("log")).unwrap();
+        std::fs::write(dir.path().join("log"), "").unwrap();
+        for _ in 0..3 {
             audit.record(event("e"), sender());
         }
-        let batch = records.next(&CancellationToken::new()).await;
-        let last: Value = serde_json::from_str(batch.last().unwrap()).unwrap();
-        assert_eq!(
-            (&last["event"], &last["detail"]),
-            (&Value::from("audit records lost"), &Value::from("count=7"),)
-        );
+        lifecycle.shutdown(Duration::from_secs(10)).await;
+        assert_exports(&metrics, "forebay_audit_records_total{sink=\"file\"} 0");
+        assert_exports(&metrics, "forebay_audit_lost_total{sink=\"file\"} 3");
     }
 
     #[test]
@@ -274,7 +373,7 @@ mod tests {
     #[tokio::test]
     async fn a_file_that_cannot_be_opened_stops_the_start() {
         let config = AuditConfig { file: "/proc/none/audit".into(), ..AuditConfig::default() };
-        let error = Audit::start(&config, &identity(), Path::new(""), &Lifecycle::new());
+        let error = start(&config, Path::new(""), &Lifecycle::new(), &Metrics::default());
         assert!(error.unwrap_err().message.contains("/proc/none/audit"));
     }
 }
