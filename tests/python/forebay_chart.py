@@ -8,6 +8,7 @@ import os
 import re
 import shutil
 import subprocess
+import tomllib
 import urllib.error
 import urllib.request
 import uuid
@@ -63,6 +64,12 @@ def manifests(values: Path | None = None, kubernetes: str = "1.34", *options: st
     return [document for document in documents if document]
 
 
+def with_values(folder: Path, values: object) -> list[Manifest]:
+    file = folder / "values.yaml"
+    file.write_text(yaml.safe_dump(values))
+    return manifests(file)
+
+
 def of_kind(documents: Sequence[Manifest], kind: str) -> list[Manifest]:
     return [d for d in documents if d["kind"] == kind]
 
@@ -71,6 +78,16 @@ def one(documents: Sequence[Manifest], kind: str, name: str) -> Manifest:
     found = [d for d in of_kind(documents, kind) if d["metadata"]["name"] == name]
     assert len(found) == 1, f"{len(found)} of {kind}/{name}"
     return found[0]
+
+
+def settings_of(documents: Sequence[Manifest], role: str, full: str = "rel-forebay") -> dict[str, Any]:
+    text = one(documents, "ConfigMap", f"{full}-{role}")["data"][f"{role}.toml"]
+    return tomllib.loads(text)
+
+
+def template_of(documents: Sequence[Manifest], role: str) -> Manifest:
+    template: Manifest = one(documents, "StatefulSet", f"rel-forebay-{role}")["spec"]["template"]
+    return template
 
 
 def environment_of(
@@ -189,15 +206,25 @@ class Release:
             (folder / name).write_text(self._moved(text, folder))
         secret = self.folder / "cluster-secret"
         secret.write_text("a text that all nodes share\n")
-        stateful = one(self.documents, "StatefulSet", pod.name.rsplit("-", 1)[0])
-        for path, source in mounted(stateful["spec"]["template"]):
-            if source in self.secrets:
-                file = Path(self._moved(path, folder))
-                file.parent.mkdir(parents=True)
-                file.write_text(self.secrets[source])
+        for source, text in self.secrets.items():
+            self._mount(pod, source, text)
         pod.command = [self._moved(word, folder) for word in pod.command]
         pod.env = {key: self._moved(value, folder) for key, value in pod.env.items()}
         pod.env["FOREBAY_LISTEN__HTTP"] = f"127.0.0.1:{pod.port}"
+
+    def _mount(self, pod: Pod, source: str, text: str) -> None:
+        """Writes the file that a Secret, as `SECRET/KEY`, becomes in the pod, if it is mounted there."""
+        stateful = one(self.documents, "StatefulSet", pod.name.rsplit("-", 1)[0])
+        for path, mounted_source in mounted(stateful["spec"]["template"]):
+            if mounted_source == source:
+                file = Path(self._moved(path, self.folder / pod.name))
+                file.parent.mkdir(parents=True, exist_ok=True)
+                file.write_text(text)
+
+    def add_secret(self, source: str, text: str) -> None:
+        """Adds a Secret while pods run: the file appears in the pods that mount it."""
+        for pod in self.pods:
+            self._mount(pod, source, text)
 
     def _moved(self, text: str, folder: Path) -> str:
         for pod in self.pods:
@@ -208,15 +235,19 @@ class Release:
         text = text.replace("/run/forebay", f"{folder}/run")
         return text.replace("/etc/forebay/", f"{folder}/")
 
-    def start(self) -> None:
-        for pod in self.pods:
-            with pod.log.open("wb") as output:
+    def of_role(self, role: str) -> list[Pod]:
+        """The pods of this role; all if it is empty."""
+        return [pod for pod in self.pods if role in ("", pod.role)]
+
+    def start(self, role: str = "") -> None:
+        for pod in self.of_role(role):
+            with pod.log.open("ab") as output:
                 pod.process = subprocess.Popen(
                     pod.command, stdout=output, stderr=output, env={**os.environ, **pod.env}
                 )
 
-    def wait_ready(self) -> None:
-        for pod in self.pods:
+    def wait_ready(self, role: str = "") -> None:
+        for pod in self.of_role(role):
             process = pod.process
             assert process
             wait_until(
@@ -226,8 +257,8 @@ class Release:
             )
             assert process.poll() is None, f"{pod.name} ended:\n{pod.log.read_text()}"
 
-    def stop(self) -> None:
-        running = [pod.process for pod in self.pods if pod.process]
+    def stop(self, role: str = "") -> None:
+        running = [pod.process for pod in self.of_role(role) if pod.process]
         for process in running:
             process.terminate()
         for process in running:
@@ -279,6 +310,21 @@ def running(
         yield release
     finally:
         release.stop()
+
+
+def forebay(release: Release, *arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
+    """Runs the program with the environment of the gateway, like `kubectl exec` in its pod."""
+    pod = release.pods[0]
+    env = {**os.environ, **pod.env, "FOREBAY_ENDPOINT": pod.here, **more}
+    command = [pod.command[0], *arguments]
+    return subprocess.run(command, env=env, capture_output=True, text=True, timeout=60)
+
+
+def log_in(release: Release) -> None:
+    """Runs the command of the notes until the leading gateway has created the administrator."""
+    password = release.folder / release.pods[0].name / "secrets/admin/password"
+    login = ("auth", "login", "root", "--password-file", str(password))
+    wait_until(lambda: forebay(release, *login).returncode == 0, "the administrator logs in")
 
 
 def have(program: str) -> str:

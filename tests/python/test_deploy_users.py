@@ -13,7 +13,6 @@ import shutil
 import socket
 import subprocess
 import time
-import tomllib
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -28,13 +27,18 @@ from forebay_chart import (
     Manifest,
     Pod,
     Release,
+    forebay,
     have,
     helm,
+    log_in,
     manifests,
     mounted,
     of_kind,
     one,
     running,
+    settings_of,
+    template_of,
+    with_values,
 )
 
 AUTH = CHART / "ci/auth-values.yaml"
@@ -42,22 +46,6 @@ ROLES = ("gateway", "target")
 BAD_CONFIG, PORT_IN_USE = 2, 10
 PASSWORD = "correct horse battery staple"
 SHARED_SECRET = "a secret of an issuer of tokens"
-
-
-def settings_of(documents: list[Manifest], role: str, full: str = "rel-forebay") -> dict[str, Any]:
-    text = one(documents, "ConfigMap", f"{full}-{role}")["data"][f"{role}.toml"]
-    return tomllib.loads(text)
-
-
-def template_of(documents: list[Manifest], role: str) -> Manifest:
-    template: Manifest = one(documents, "StatefulSet", f"rel-forebay-{role}")["spec"]["template"]
-    return template
-
-
-def with_values(folder: Path, values: object) -> list[Manifest]:
-    file = folder / "values.yaml"
-    file.write_text(yaml.safe_dump(values))
-    return manifests(file)
 
 
 def test_without_values_of_users_nodes_have_no_section_of_them() -> None:
@@ -276,6 +264,8 @@ def test_the_notes_tell_how_to_log_in_or_that_everything_is_open(tmp_path: Path)
     assert "without encryption" in users
     assert "everything" not in users
     assert "auth login" not in nobody
+    assert "join-token" not in users + nobody
+    assert "node join-token create --uses 3 |" in notes(CHART / "ci/join-token-values.yaml")
     assert "every client that reaches a node may read and\nwrite everything" in nobody
 
 
@@ -299,21 +289,6 @@ def release(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Release]:
     with running(documents, folder, secrets) as pods:
         log_in(pods)
         yield pods
-
-
-def forebay(release: Release, *arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
-    """Runs the program with the environment of the gateway, like `kubectl exec` in its pod."""
-    pod = release.pods[0]
-    env = {**os.environ, **pod.env, "FOREBAY_ENDPOINT": pod.here, **more}
-    command = [pod.command[0], *arguments]
-    return subprocess.run(command, env=env, capture_output=True, text=True, timeout=60)
-
-
-def log_in(release: Release) -> None:
-    """Runs the command of the notes until the leading gateway has created the administrator."""
-    password = release.folder / release.pods[0].name / "secrets/admin/password"
-    login = ("auth", "login", "root", "--password-file", str(password))
-    wait_until(lambda: forebay(release, *login).returncode == 0, "the administrator logs in")
 
 
 def status(pod: Pod, path: str, token: str = "") -> int:

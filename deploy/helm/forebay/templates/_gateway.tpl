@@ -4,7 +4,7 @@
 [cluster]
 name = {{ include "forebay.fullname" . | quote }}
 gateways = {{ include "forebay.gatewayUrls" . }}
-secret_file = "/run/secrets/forebay/cluster"
+{{ include "forebay.joinSetting" (dict "root" . "role" "gateway") }}
 
 [node]
 # node.id and listen.advertise come from the pod's name, by its environment.

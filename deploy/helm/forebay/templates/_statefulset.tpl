@@ -123,9 +123,7 @@ spec:
             - name: config
               mountPath: /etc/forebay
               readOnly: true
-            - name: cluster-secret
-              mountPath: /run/secrets/forebay
-              readOnly: true
+            {{- include "forebay.joinMounts" . | nindent 12 }}
             {{- if $.Values.tls.secretName }}
             - name: tls
               mountPath: /run/secrets/tls
@@ -140,13 +138,7 @@ spec:
         - name: config
           configMap:
             name: {{ $full }}-{{ $role }}
-        - name: cluster-secret
-          secret:
-            secretName: {{ include "forebay.secretName" $ }}
-            defaultMode: 0440
-            items:
-              - key: {{ include "forebay.secretKey" $ }}
-                path: cluster
+        {{- include "forebay.joinVolumes" . | nindent 8 }}
         {{- with $.Values.tls.secretName }}
         - name: tls
           secret:

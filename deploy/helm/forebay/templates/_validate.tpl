@@ -5,6 +5,7 @@
 {{- end -}}
 {{- include "forebay.keepsGateways" . -}}
 {{- include "forebay.validateAuth" . -}}
+{{- include "forebay.validateJoin" . -}}
 {{- if ge (int .Values.cache.low) (int .Values.cache.high) -}}
 {{- fail (printf "cache.low (%d) must be below cache.high (%d)" (int .Values.cache.low) (int .Values.cache.high)) -}}
 {{- end -}}
