@@ -96,7 +96,12 @@ pub(crate) async fn run(session: &Session, command: &BucketCommand) -> Result<()
         BucketCommand::Set(args) => {
             let bucket = uri::bucket(&args.bucket)?;
             let props = parse(&args.changes)?;
-            session.client.set_bucket(&bucket, props).await?;
+            let without_effect = session.client.set_bucket(&bucket, props).await?;
+            if without_effect.is_some_and(|names| names.contains("mirror.")) {
+                session.warn(format!(
+                    "warning: copies has no effect: {bucket} has a backend, and one copy of each object"
+                ));
+            }
             object::stat_bucket(session, &bucket).await
         }
         BucketCommand::Reset(args) => {

@@ -8,6 +8,7 @@ use forebay_core::backend_access::{
 };
 use forebay_core::bill::BucketBill;
 use forebay_core::bucket::BackendSpec;
+use forebay_core::settings::NO_EFFECT_HEADER;
 use forebay_core::size::RangeSpec;
 use forebay_core::v1::headers::BUCKET_PROPS;
 use forebay_core::v1::list::{ListMsg, MSGPACK, Page};
@@ -114,10 +115,13 @@ impl Client {
         TargetAccess { target: String::new(), access }
     }
 
-    /// Changes some properties of a bucket; the others stay.
-    pub async fn set_bucket(&self, bucket: &Bucket, props: Value) -> Result<()> {
-        self.act(Method::PATCH, &bucket_uri(bucket), "set-bprops", props).await?;
-        self.maps_changed().await
+    /// Changes some properties of a bucket; the others stay. Returns the names of the changed
+    /// properties that have no effect on this bucket, separated by commas, if there are any.
+    pub async fn set_bucket(&self, bucket: &Bucket, props: Value) -> Result<Option<String>> {
+        let answer = self.act(Method::PATCH, &bucket_uri(bucket), "set-bprops", props).await?;
+        self.maps_changed().await?;
+        let names = answer.headers.get(NO_EFFECT_HEADER).and_then(|names| names.to_str().ok());
+        Ok(names.map(str::to_owned))
     }
 
     /// Resets the properties of a bucket to their defaults.

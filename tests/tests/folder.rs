@@ -96,6 +96,19 @@ async fn a_file_that_changed_is_seen_after_an_eviction() {
 }
 
 #[tokio::test]
+async fn the_command_line_warns_that_copies_of_a_bucket_with_a_backend_have_no_effect() {
+    let on = on_folder();
+    let (bucket, _) = on.bucket("one-copy").await;
+    let set = |bucket: &str| on.cluster.cli(&["bucket", "set", bucket, "copies=2"]);
+    let (text, code) = set(&bucket.to_string());
+    assert_eq!(code, 0, "{text}");
+    assert!(text.contains("copies has no effect: ais://one-copy has a backend"), "{text}");
+    on.cluster.client().create_bucket(&native("some-copies"), None).await.unwrap();
+    let (text, _) = set("ais://some-copies");
+    assert!(!text.contains("no effect"), "{text}");
+}
+
+#[tokio::test]
 async fn a_folder_outside_the_allowed_roots_is_refused() {
     let on = on_folder();
     let client = on.cluster.client();
