@@ -391,6 +391,7 @@ pub(super) fn cached_meta(
         validated_ns: now,
         atime_ns: now,
         parts: Default::default(),
+        extensions: Default::default(),
         class: Class::Cache,
         backed: true,
         dirty: false,

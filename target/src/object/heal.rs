@@ -238,7 +238,7 @@ impl ObjectService {
             // The bucket was destroyed; its data is being removed.
             return Ok(Verdict::Gone);
         };
-        let checked = match self.store().reader(record).await {
+        let checked = match self.store().stored_reader(record).await {
             Ok(reader) => {
                 let mut at = 0;
                 loop {

@@ -112,6 +112,7 @@ impl Store {
         let now = volume.get(&format::key(record.bucket_id, &record.name))?;
         let now = now.filter(|now| now.generation == record.generation);
         let now = now.ok_or_else(|| gone(record))?;
+        now.check_payload_known()?;
         let (kept, merged) = match &now.place {
             Place::Log(_) => (Vec::new(), now.size),
             Place::Files(_, extents) => match extents.split_last() {

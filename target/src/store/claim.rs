@@ -13,7 +13,7 @@ use super::DiskSettings;
 use super::committer::Committer;
 use super::compaction::Compactor;
 use super::disk::{Disk, DiskLock};
-use super::format::FORMAT;
+use super::format::{FIRST_FORMAT, FORMAT};
 use super::free_space_hint::FreeSpaceHint;
 use super::identity::{self, Identity, failed};
 use super::location_cache::LocationCache;
@@ -108,10 +108,12 @@ impl Claim {
         };
         let segment_bytes =
             (budget / SEGMENT_SHARE).clamp(*SEGMENT_BYTES.start(), *SEGMENT_BYTES.end());
-        let files_are_truth = self.identity.format < FORMAT;
+        let files_are_truth = self.identity.format == FIRST_FORMAT;
         // Before any record is written, so that no later opening repeats a sequence.
         self.identity.opens = opens;
         if !files_are_truth {
+            // Nothing else has to be converted: each segment and each file has its own format.
+            self.identity.format = FORMAT;
             self.identity.write(&*io, &root.join(".forebay"))?;
         }
         let (folder, spares) = (root.join("log"), root.join("work"));

@@ -206,10 +206,10 @@ mod tests {
     #[test]
     fn a_newer_format_is_refused_with_the_path() {
         let dir = tempfile::tempdir().unwrap();
-        let text = r#"{"format":7,"shape":"unheard of"}"#;
+        let text = r#"{"format":4,"shape":"unheard of"}"#;
         std::fs::write(dir.path().join("disk.json"), text).unwrap();
         let e = Identity::read(&RealDisk, dir.path(), || Ok(true)).unwrap_err();
-        assert!(e.message.contains("disk.json") && e.message.contains("format 7"), "{e}");
+        assert!(e.message.contains("disk.json") && e.message.contains("format 4"), "{e}");
     }
 
     #[test]

@@ -29,6 +29,7 @@ mod disks_tests;
 mod engine;
 #[cfg(test)]
 mod engine_tests;
+mod extensions;
 #[cfg(test)]
 pub(crate) mod faulty;
 #[cfg(test)]
@@ -80,6 +81,7 @@ use tokio::task::JoinError;
 
 pub(crate) use self::attach::MAX_DISKS;
 pub use self::disk::{Disk, DiskFile, RealDisk};
+pub use self::extensions::Extensions;
 pub(crate) use self::format::Commit;
 pub use self::format::FORMAT;
 pub(crate) use self::hot::Located;

@@ -6,6 +6,7 @@ use forebay_core::size::ByteRange;
 
 use super::reader::ObjectReader;
 use super::record::Record;
+use super::volume::Volume;
 use super::{Store, blocking, format, gone};
 
 impl Store {
@@ -64,9 +65,23 @@ impl Store {
         blocking(move || store.reader_blocking(record)).await
     }
 
-    pub(super) fn reader_blocking(&self, mut record: Record) -> Result<ObjectReader> {
+    /// As [`Self::reader`], for bytes that are checked, or copied with their record.
+    pub(crate) async fn stored_reader(&self, record: &Record) -> Result<ObjectReader> {
+        let (store, record) = (self.clone(), record.clone());
+        blocking(move || store.open_commit(record, Volume::open_stored)).await
+    }
+
+    pub(super) fn reader_blocking(&self, record: Record) -> Result<ObjectReader> {
+        self.open_commit(record, Volume::open_object)
+    }
+
+    fn open_commit(
+        &self,
+        mut record: Record,
+        open: fn(&Volume, &Record) -> Result<Option<ObjectReader>>,
+    ) -> Result<ObjectReader> {
         loop {
-            if let Some(reader) = self.volume(&record)?.open_object(&record)? {
+            if let Some(reader) = open(&self.volume(&record)?, &record)? {
                 return Ok(reader);
             }
             // Compaction may have moved it.

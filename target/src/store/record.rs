@@ -6,7 +6,9 @@ use forebay_core::bucket::Class;
 use forebay_core::checksum::Checksum;
 use forebay_core::copies::Stamp;
 use forebay_core::object::{ObjectMeta, PartSizes, remote_etag};
+use forebay_core::{Error, Result};
 
+use super::extensions::Extensions;
 use super::format;
 use super::observer::key_digest;
 
@@ -39,6 +41,8 @@ pub struct RecordMeta {
     pub custom: BTreeMap<String, String>,
     /// The parts in which it was uploaded.
     pub parts: PartSizes,
+    /// Fields of later versions.
+    pub extensions: Extensions,
 }
 
 impl RecordMeta {
@@ -124,6 +128,16 @@ impl Record {
     /// Whether the copy may be dropped: a backend has the same content.
     pub fn evictable(&self) -> bool {
         self.meta.backed && !self.meta.dirty
+    }
+
+    /// An error if only a later version knows what the bytes of the payload mean.
+    pub(crate) fn check_payload_known(&self) -> Result<()> {
+        let Some(id) = self.meta.extensions.unknown_required() else { return Ok(()) };
+        let name = &self.name;
+        Err(Error::unsupported(format!(
+            "object \"{name}\" has extension {id}, which this version of Forebay does not know"
+        ))
+        .hint("start the version that wrote the object, or a later one"))
     }
 
     /// A digest that identifies the object across removals and new copies of it.

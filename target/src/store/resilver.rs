@@ -150,7 +150,7 @@ impl Store {
     }
 
     async fn copy_to(&self, record: &Record, work: &mut WorkFile) -> Result<()> {
-        let reader = self.reader(record).await?;
+        let reader = self.stored_reader(record).await?;
         let mut at = 0;
         while at < record.size {
             let end = record.size.min(at + COPY_CHUNK_BYTES);

@@ -1,7 +1,7 @@
 //! Segments of the log and the frames they are made of.
 //!
 //! ```text
-//! header:  magic "FBSEGMNT", format u16, 0 (6 bytes), segment u64, disk u64, salt u64,
+//! header:  magic "FBSEGMNT", format u16, features (6 bytes, 0), segment u64, disk u64, salt u64,
 //!          CRC-32C u32 of all before it, 0 u32, salt and CRC-32C again, 0 u32
 //! frame:   magic u32, head u32, payload u32, CRC-32C u32, record, block table, payload,
 //!          zeros to a multiple of 8
@@ -16,8 +16,8 @@ use forebay_core::{Error, Result};
 
 use super::record::{Commit, Entry, commit_of, decode_entry, encode_entry, entry_bound};
 use super::{
-    BLOCK, FORMAT, MAX_PAYLOAD, MAX_RECORD, TABLE_ENTRY, bad_block, damaged, table_len,
-    unknown_format,
+    BLOCK, FORMAT, FORMAT_2, MAX_PAYLOAD, MAX_RECORD, TABLE_ENTRY, bad_block, damaged, table_len,
+    unknown_features, unknown_format,
 };
 use crate::store::record::{Record, Spot};
 
@@ -38,6 +38,8 @@ const FRAME_MAGIC: [u8; 4] = [0xfb, b'F', b'R', 0xf2];
 /// The values that the frames of a segment are bound to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SegmentHeader {
+    /// Format of the records in the segment.
+    pub(crate) format: u16,
     pub(crate) segment: u64,
     pub(crate) disk_id: u64,
     /// Random, and never sent anywhere.
@@ -48,7 +50,7 @@ impl SegmentHeader {
     pub(crate) fn encode(&self) -> [u8; SEGMENT_HEADER as usize] {
         let mut out = [0; SEGMENT_HEADER as usize];
         out[..8].copy_from_slice(SEGMENT_MAGIC);
-        out[8..10].copy_from_slice(&FORMAT.to_le_bytes());
+        out[8..10].copy_from_slice(&self.format.to_le_bytes());
         out[16..24].copy_from_slice(&self.segment.to_le_bytes());
         out[24..32].copy_from_slice(&self.disk_id.to_le_bytes());
         out[32..40].copy_from_slice(&self.salt.to_le_bytes());
@@ -61,7 +63,7 @@ impl SegmentHeader {
 
     /// Reads the header of the segment that should be `segment` of disk `disk_id`.
     ///
-    /// All but the salt is known, and the salt is stored twice: one sound salt and one sound
+    /// All but format and salt is known, and the salt is stored twice: one sound salt and one sound
     /// checksum are enough. `Unsupported`: another version wrote it.
     pub(crate) fn decode(
         bytes: &[u8; SEGMENT_HEADER as usize],
@@ -72,18 +74,22 @@ impl SegmentHeader {
             bytes[at..].first_chunk::<8>().map_or(0, |chunk| u64::from_le_bytes(*chunk))
         };
         let (first, second) = (&bytes[40..44], &bytes[56..60]);
-        for salt in [number(32), number(48)] {
-            let header = Self { segment, disk_id, salt };
-            let crc = &header.encode()[40..44];
-            if crc == first || crc == second {
-                return Ok(header);
+        for format in [FORMAT, FORMAT_2] {
+            for salt in [number(32), number(48)] {
+                let header = Self { format, segment, disk_id, salt };
+                let crc = &header.encode()[40..44];
+                if crc == first || crc == second {
+                    return Ok(header);
+                }
             }
         }
         let sound =
             crc32c(&bytes[..40]).to_le_bytes() == *first && bytes.starts_with(SEGMENT_MAGIC);
+        let what = "a segment of the log";
         let format = u16::from_le_bytes([bytes[8], bytes[9]]);
         Err(match sound {
-            true if format != FORMAT => unknown_format("a segment of the log", format),
+            true if !matches!(format, FORMAT_2 | FORMAT) => unknown_format(what, format),
+            true if bytes[10..16] != [0; 6] => unknown_features(what),
             true => damaged("it belongs to another disk or has another segment's name"),
             false => damaged("its header fails its checksum"),
         })
@@ -204,7 +210,8 @@ pub(crate) fn decode_head(head: &[u8], segment: &SegmentHeader, offset: u64) -> 
     }
     let offset = u32::try_from(offset).map_err(|_| damaged("a frame lies too far behind"))?;
     let spot = Spot { segment: segment.segment, offset, head: fixed.head };
-    decode_entry(&rest[..rest.len() - fixed.table()], spot, u64::from(fixed.payload))
+    let record = &rest[..rest.len() - fixed.table()];
+    decode_entry(record, segment.format, spot, u64::from(fixed.payload))
 }
 
 /// A sound frame with a payload.
@@ -212,13 +219,14 @@ pub(crate) struct Opened<'a> {
     pub(crate) commit: Commit,
     pub(crate) payload: &'a [u8],
     record: &'a [u8],
+    format: u16,
     spot: Spot,
 }
 
 impl Opened<'_> {
     /// All of the record.
     pub(crate) fn record(&self) -> Option<Record> {
-        match decode_entry(self.record, self.spot, self.payload.len() as u64) {
+        match decode_entry(self.record, self.format, self.spot, self.payload.len() as u64) {
             Ok(Entry::Put(record)) => Some(*record),
             _ => None,
         }
@@ -226,7 +234,7 @@ impl Opened<'_> {
 }
 
 /// Reads a frame at `offset` and checks every byte. Decodes only as much as one commit of a known
-/// object needs. `None` if it is damaged, or not of this object.
+/// object needs. `None` if it is damaged, or not of this object, or if its record has extensions.
 pub(crate) fn open_frame<'a>(
     frame: &'a [u8],
     segment: &SegmentHeader,
@@ -244,7 +252,7 @@ pub(crate) fn open_frame<'a>(
     let commit = is_sound.then(|| commit_of(record, bucket_id, name))??;
     let offset = u32::try_from(offset).ok()?;
     let spot = Spot { segment: segment.segment, offset, head: fixed.head };
-    Some(Opened { commit, payload, record, spot })
+    Some(Opened { commit, payload, record, format: segment.format, spot })
 }
 
 /// The block table at the end of a sound head.

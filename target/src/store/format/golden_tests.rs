@@ -6,12 +6,16 @@
 use forebay_core::checksum::Checksum;
 
 use super::*;
+use crate::store::extensions::{Extension, Extensions};
 use crate::store::record::{Extent, Place, Record, RecordMeta, Spot};
 
 const OBJECT_1: &[u8] = include_bytes!("golden/object-format1.bin");
 const OBJECT_1_CHANGED: &[u8] = include_bytes!("golden/object-format1-changed.bin");
 const OBJECT_2: &[u8] = include_bytes!("golden/object-format2.bin");
 const SEGMENT_2: &[u8] = include_bytes!("golden/segment-format2.bin");
+const OBJECT_3: &[u8] = include_bytes!("golden/object-format3.bin");
+const OBJECT_3_EXTENDED: &[u8] = include_bytes!("golden/object-format3-extended.bin");
+const SEGMENT_3: &[u8] = include_bytes!("golden/segment-format3.bin");
 const SIDECAR_1: &[u8] = include_bytes!("golden/companion-format1.bin");
 
 const GENERATION: u64 = (3 << 40) | 9;
@@ -33,6 +37,7 @@ fn cached() -> Record {
         mtime_ns: 1_699_999_999_000_000_000,
         custom: [("colour".to_owned(), "grün".to_owned())].into(),
         parts: Default::default(),
+        extensions: Extensions::default(),
     };
     Record {
         bucket_id: 0x0102_0304_0506_0708,
@@ -60,15 +65,29 @@ fn owned() -> Record {
     record
 }
 
-const HEADER: SegmentHeader =
-    SegmentHeader { segment: 0x2a, disk_id: 0xfeed_beef_0123_4567, salt: 0x0fed_cba9_8765_4321 };
+/// The first object with the id of a key, and an extension that nobody has to know.
+fn extended() -> Record {
+    let field = |id: u64, value: &[u8]| Extension { id, value: value.into() };
+    let fields = vec![field(1, b"key-7"), field(300, &[0, 0xff])];
+    let mut record = cached();
+    record.meta.extensions = Extensions::in_order(fields).unwrap();
+    record
+}
 
-/// The entries of the golden segment: every kind of record.
+const HEADER: SegmentHeader = SegmentHeader {
+    format: FORMAT,
+    segment: 0x2a,
+    disk_id: 0xfeed_beef_0123_4567,
+    salt: 0x0fed_cba9_8765_4321,
+};
+
+fn in_log(mut record: Record) -> Entry {
+    record.place = Place::Log(Spot::default());
+    Entry::Put(Box::new(record))
+}
+
+/// The entries of the golden segment of format 2: every kind of record.
 fn entries() -> Vec<(Entry, &'static [u8])> {
-    let in_log = |mut record: Record| {
-        record.place = Place::Log(Spot::default());
-        Entry::Put(Box::new(record))
-    };
     let mut changed = owned();
     changed.sequence += 5;
     let mut empty = owned();
@@ -95,16 +114,25 @@ fn entries() -> Vec<(Entry, &'static [u8])> {
     ]
 }
 
-fn object_2() -> Vec<u8> {
+/// The entries of the golden segment of format 3.
+fn entries_3() -> Vec<(Entry, &'static [u8])> {
+    let mut entries = entries();
+    entries.push((in_log(extended()), PAYLOAD));
+    entries
+}
+
+/// The file of a record as this version writes it.
+fn object(record: &Record) -> Vec<u8> {
     let mut file = PAYLOAD.to_vec();
     file.extend(crc32c(PAYLOAD).to_le_bytes());
-    file.extend(encode_trailer(&cached()).unwrap());
+    file.extend(encode_trailer(record).unwrap());
     file
 }
 
-fn segment_2() -> Vec<u8> {
+/// The segment of these entries as this version writes it.
+fn segment(entries: Vec<(Entry, &[u8])>) -> Vec<u8> {
     let mut segment = HEADER.encode().to_vec();
-    for (entry, payload) in entries() {
+    for (entry, payload) in entries {
         let at = segment.len() as u64;
         encode_head(&mut segment, &HEADER, at, &entry, payload).unwrap();
         segment.extend_from_slice(payload);
@@ -129,30 +157,48 @@ fn a_torn_append_of_format_1_leaves_the_record_before_it() {
 }
 
 #[test]
-fn object_files_of_format_2_are_read_and_written() {
+fn object_files_of_format_2_are_read() {
     assert_eq!(decode_tail(OBJECT_2).unwrap(), Some(cached()));
-    assert_eq!(object_2(), OBJECT_2);
 }
 
 #[test]
-fn segments_of_format_2_are_read_and_written() {
-    let header = SEGMENT_2.first_chunk().unwrap();
-    assert_eq!(SegmentHeader::decode(header, HEADER.segment, HEADER.disk_id).unwrap(), HEADER);
+fn object_files_of_format_3_are_read_and_written() {
+    assert_eq!(decode_tail(OBJECT_3).unwrap(), Some(cached()));
+    assert_eq!(object(&cached()), OBJECT_3);
+    assert_eq!(decode_tail(OBJECT_3_EXTENDED).unwrap(), Some(extended()));
+    assert_eq!(object(&extended()), OBJECT_3_EXTENDED);
+}
+
+/// Checks that a golden segment of this format has these entries.
+fn check_segment(bytes: &[u8], format: u16, entries: Vec<(Entry, &[u8])>) {
+    let found = bytes.first_chunk().unwrap();
+    let header = SegmentHeader { format, ..HEADER };
+    assert_eq!(SegmentHeader::decode(found, HEADER.segment, HEADER.disk_id).unwrap(), header);
     let mut at = SEGMENT_HEADER as usize;
-    for (mut entry, payload) in entries() {
-        let fixed = Fixed::decode(&SEGMENT_2[at..]).unwrap();
-        let (head, rest) = SEGMENT_2[at..].split_at(fixed.head as usize);
+    for (mut entry, payload) in entries {
+        let fixed = Fixed::decode(&bytes[at..]).unwrap();
+        let (head, rest) = bytes[at..].split_at(fixed.head as usize);
         if let Entry::Put(record) = &mut entry {
             let segment = HEADER.segment;
             record.set_spot(Spot { segment, offset: at as u32, head: fixed.head });
         }
-        assert_eq!(decode_head(head, &HEADER, at as u64).unwrap(), entry);
+        assert_eq!(decode_head(head, &header, at as u64).unwrap(), entry);
         assert_eq!(&rest[..fixed.payload as usize], payload);
         assert_eq!(bad_block(payload, split_table(head, u64::from(fixed.payload))), None);
         at += fixed.frame_bytes() as usize;
     }
-    assert_eq!(at, SEGMENT_2.len());
-    assert_eq!(segment_2(), SEGMENT_2);
+    assert_eq!(at, bytes.len());
+}
+
+#[test]
+fn segments_of_format_2_are_read() {
+    check_segment(SEGMENT_2, FORMAT_2, entries());
+}
+
+#[test]
+fn segments_of_format_3_are_read_and_written() {
+    check_segment(SEGMENT_3, FORMAT, entries_3());
+    assert_eq!(segment(entries_3()), SEGMENT_3);
 }
 
 #[test]

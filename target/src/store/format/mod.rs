@@ -4,13 +4,14 @@
 //!
 //! ```text
 //! segment:      header | frame | frame ...                           (frame)
-//! frame:        fixed part | record | block table | payload | zeros  (frame, record)
+//! frame:        fixed part | record | block table | payload | zeros  (frame, record, extensions)
 //! object file:  payload | block table | record | footer              (trailer)
 //! sidecar:      header | payload                                     (sidecar)
 //! index:        key -> record without bucket and name, with place    (value)
 //! block table:  CRC-32C of each 64 KiB block of the payload, u32 each
 //! ```
 
+mod extensions;
 mod frame;
 mod record;
 mod sidecar;
@@ -38,7 +39,9 @@ pub(crate) use self::trailer::{decode_tail, encode_trailer};
 pub(crate) use self::value::{Glance, decode_value, encode_value, glance_value};
 
 /// Version of the layouts; part of `disk.json`, of every segment and of every footer.
-pub const FORMAT: u16 = 2;
+pub const FORMAT: u16 = 3;
+/// The version before, which is read: the same layouts, and records without extensions.
+pub(crate) const FORMAT_2: u16 = 2;
 /// Oldest version of a disk that can be migrated: it had no log, and a file for every object.
 pub(crate) const FIRST_FORMAT: u16 = 1;
 /// Bytes of payload that one checksum covers.
@@ -117,6 +120,12 @@ pub(crate) fn unknown_format(what: &str, found: u16) -> Error {
         "{what} has on-disk format {found}; this version of Forebay reads format {FORMAT}"
     ))
     .hint("start the version that wrote it, or give an empty folder")
+}
+
+/// The error for data that needs more than this version of Forebay can do.
+fn unknown_features(what: &str) -> Error {
+    Error::unsupported(format!("{what} has features that this version of Forebay does not know"))
+        .hint("start the version that wrote it, or give an empty folder")
 }
 
 fn code_class(code: u8) -> Result<Class> {

@@ -1,10 +1,11 @@
-//! Records of format 2: compact entries of the log, each about one object.
+//! Records since format 2: compact entries of the log, each about one object.
 //!
 //! ```text
 //! put:     kind 1 (payload behind it) or 2 (in files), flags u8, bucket id, name, sequence,
 //!          generation as delta to the sequence, checksum kind u8, checksum unless the kind is 0,
 //!          etag, version, backend version, epoch, mtime u64, atime as delta to mtime if flagged,
 //!          time of validation as delta to mtime if flagged, number of custom pairs, pairs,
+//!          extensions if flagged,
 //!          of kind 2: number of files, id as delta to the sequence and size of each
 //! remove:  kind 3, bucket id, name, sequence
 //! ```
@@ -17,8 +18,10 @@ use forebay_core::checksum::{Checksum, ChecksumKind};
 use forebay_core::object::PartSizes;
 use forebay_core::{Error, Result};
 
+use super::extensions::{decode_extensions, encode_extensions, skip_extensions};
 use super::wire::{Reader, Writer};
-use super::{MAX_RECORD, code_kind, damaged, kind_code};
+use super::{FORMAT_2, MAX_RECORD, code_kind, damaged, kind_code};
+use crate::store::extensions::Extensions;
 use crate::store::record::{Extent, Place, Record, RecordMeta, Spot};
 
 const PUT_HERE: u8 = 1;
@@ -32,14 +35,17 @@ const DIRTY: u8 = 1 << 2;
 const ACCESSED: u8 = 1 << 3;
 /// The object was compared with its backend.
 const VALIDATED: u8 = 1 << 4;
-const FLAGS: u8 = OWNED | BACKED | DIRTY | ACCESSED | VALIDATED;
+const FLAGS_2: u8 = OWNED | BACKED | DIRTY | ACCESSED | VALIDATED;
+/// The record has extensions; since format 3.
+const EXTENDED: u8 = 1 << 5;
+const FLAGS: u8 = FLAGS_2 | EXTENDED;
 
 /// Name of the pair of custom metadata that holds the parts in which an object was uploaded.
 const PARTS: &str = "forebay-parts";
 
 /// More than a record takes beside its texts and files.
 const FIXED_BOUND: usize = 128;
-/// More than the length of a text, or a file, takes.
+/// More than the length of a text, a file, or id and length of an extension, takes.
 const EACH_BOUND: usize = 20;
 
 /// One event of an object.
@@ -127,7 +133,9 @@ pub(super) fn entry_bound(entry: &Entry) -> usize {
     };
     let texts = texts.iter().map(|t| t.len()).sum::<usize>();
     let parts = meta.parts.runs().len() * 2 * EACH_BOUND;
-    FIXED_BOUND + texts + sum + custom.sum::<usize>() + parts + files
+    let extensions = meta.extensions.fields().iter().map(|field| field.value.len() + EACH_BOUND);
+    let (custom, extensions) = (custom.sum::<usize>(), extensions.sum::<usize>());
+    FIXED_BOUND + texts + sum + custom + extensions + parts + files
 }
 
 /// Encodes the fields of a record that follow its identity; entries of the index use the same
@@ -164,6 +172,7 @@ pub(super) fn encode_rest(w: &mut Writer<'_>, record: &Record) {
         w.text(k);
         w.text(v);
     }
+    encode_extensions(w, &meta.extensions);
 }
 
 /// Only the sizes of files are written, so they must add up to the object's.
@@ -194,15 +203,26 @@ pub(super) fn flags(meta: &RecordMeta) -> u8 {
         | flag(meta.dirty, DIRTY)
         | flag(meta.atime_ns != meta.mtime_ns, ACCESSED)
         | flag(meta.validated_ns != 0, VALIDATED)
+        | flag(!meta.extensions.is_empty(), EXTENDED)
 }
 
-/// Reads what [`encode_entry`] wrote; `spot` and `size` are those of the frame it was in.
-pub(super) fn decode_entry(bytes: &[u8], spot: Spot, size: u64) -> Result<Entry> {
+/// Rejects flags that records of a format do not have.
+pub(super) fn check_flags(flags: u8, format: u16) -> Result<()> {
+    let known = if format == FORMAT_2 { FLAGS_2 } else { FLAGS };
+    if flags & !known != 0 {
+        return Err(damaged("a record has unknown flags"));
+    }
+    Ok(())
+}
+
+/// Reads what [`encode_entry`] wrote; `format`, `spot` and `size` are those of the frame it was in.
+pub(super) fn decode_entry(bytes: &[u8], format: u16, spot: Spot, size: u64) -> Result<Entry> {
     let mut r = Reader { rest: bytes };
     let kind = r.u8()?;
     let entry = match kind {
         PUT_HERE | PUT_FILES => {
             let flags = r.u8()?;
+            check_flags(flags, format)?;
             let (bucket_id, name, sequence) = (r.varint()?, r.text()?, r.varint()?);
             let (generation, meta) = decode_rest(&mut r, flags, sequence)?;
             let (place, size) = match kind {
@@ -236,25 +256,24 @@ pub(crate) struct Commit {
 }
 
 /// The commit of a sound record whose payload is behind it. Reads only the fields that this takes.
-/// `None` if it is of another object, or of another kind.
+/// `None` if it is of another object or of another kind, or if it has extensions: these decide
+/// whether the payload can be read.
 pub(super) fn commit_of(bytes: &[u8], bucket_id: u64, name: &str) -> Option<Commit> {
     let mut r = Reader { rest: bytes };
     let (kind, flags) = (r.u8().ok()?, r.u8().ok()?);
-    let is_it = kind == PUT_HERE && r.varint().ok()? == bucket_id && r.text_is(name).ok()?;
+    let is_plain = kind == PUT_HERE && flags & EXTENDED == 0;
+    let is_it = is_plain && r.varint().ok()? == bucket_id && r.text_is(name).ok()?;
     let sequence = is_it.then(|| r.varint().ok())??;
     let generation = r.delta(sequence).ok()?;
     Some(Commit { generation, evictable: flags & (BACKED | DIRTY) == BACKED })
 }
 
-/// Generation and metadata, as [`encode_rest`] wrote them.
+/// Generation and metadata, as [`encode_rest`] wrote them. The flags are checked before.
 pub(super) fn decode_rest(
     r: &mut Reader<'_>,
     flags: u8,
     sequence: u64,
 ) -> Result<(u64, RecordMeta)> {
-    if flags & !FLAGS != 0 {
-        return Err(damaged("a record has unknown flags"));
-    }
     let generation = r.delta(sequence)?;
     let checksum = match code_kind(r.u8()?)? {
         ChecksumKind::None => None,
@@ -271,6 +290,8 @@ pub(super) fn decode_rest(
     if parts.is_some() {
         custom.remove(PARTS);
     }
+    let extensions =
+        if flags & EXTENDED != 0 { decode_extensions(r)? } else { Extensions::default() };
     let meta = RecordMeta {
         checksum,
         etag,
@@ -285,6 +306,7 @@ pub(super) fn decode_rest(
         mtime_ns,
         custom,
         parts: parts.unwrap_or_default(),
+        extensions,
     };
     Ok((generation, meta))
 }
@@ -308,6 +330,9 @@ pub(super) fn skip_rest(r: &mut Reader<'_>, flags: u8) -> Result<u64> {
     for _ in 0..r.varint()? {
         r.skip_text()?;
         r.skip_text()?;
+    }
+    if flags & EXTENDED != 0 {
+        skip_extensions(r)?;
     }
     Ok(mtime_ns)
 }

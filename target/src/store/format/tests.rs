@@ -4,7 +4,9 @@
 use forebay_core::checksum::Checksum;
 use proptest::prelude::*;
 
+use super::record::{decode_entry, encode_entry, entry_bound};
 use super::*;
+use crate::store::extensions::{Extension, Extensions};
 use crate::store::record::{Extent, Place, Record, RecordMeta, Spot};
 
 /// Records of every shape, in the log or in files.
@@ -18,13 +20,15 @@ pub(crate) fn records() -> impl Strategy<Value = Record> {
         times(),
         proptest::collection::btree_map(text, text, 0..4),
         proptest::collection::vec(any::<u32>().prop_map(u64::from), 0..3),
+        extensions(),
     );
-    let meta =
-        meta.prop_map(|(sum, (etag, version, at), flags, times, custom, parts)| RecordMeta {
+    let meta = meta.prop_map(|(sum, texts, flags, times, custom, parts, extensions)| {
+        let (etag, version, backend_version) = texts;
+        RecordMeta {
             checksum: sum.map(|(k, value)| Checksum { kind: KINDS[k], value }),
             etag,
             version,
-            backend_version: at,
+            backend_version,
             class: if flags.0 { Class::Owned } else { Class::Cache },
             backed: flags.1,
             dirty: flags.2,
@@ -34,7 +38,9 @@ pub(crate) fn records() -> impl Strategy<Value = Record> {
             mtime_ns: times[3],
             custom,
             parts: parts.into_iter().collect(),
-        });
+            extensions,
+        }
+    });
     (any::<[u64; 3]>(), "[a-z/.\u{e4}]{1,40}", meta, places()).prop_map(
         |([bucket_id, generation, sequence], name, meta, (size, place))| Record {
             bucket_id,
@@ -47,6 +53,18 @@ pub(crate) fn records() -> impl Strategy<Value = Record> {
             disk: 0,
         },
     )
+}
+
+fn extensions() -> impl Strategy<Value = Extensions> {
+    let ids = prop_oneof![0..300u64, any::<u64>()];
+    let fields = proptest::collection::btree_map(ids, any::<Vec<u8>>(), 0..3);
+    fields.prop_map(|fields| of_fields(fields.into_iter().collect()))
+}
+
+/// The extensions with these ids and values.
+fn of_fields(fields: Vec<(u64, Vec<u8>)>) -> Extensions {
+    let field = |(id, value): (u64, Vec<u8>)| Extension { id, value: value.into() };
+    Extensions::in_order(fields.into_iter().map(field).collect()).unwrap()
 }
 
 fn times() -> impl Strategy<Value = [u64; 4]> {
@@ -117,13 +135,13 @@ proptest! {
             false => Entry::Put(Box::new(record.clone())),
         };
         let mut out = Vec::new();
-        super::record::encode_entry(&mut out, &entry).unwrap();
-        prop_assert!(out.len() <= super::record::entry_bound(&entry));
+        encode_entry(&mut out, &entry).unwrap();
+        prop_assert!(out.len() <= entry_bound(&entry));
         let (spot, size) = match record.place {
             Place::Log(spot) if !removed => (spot, record.size),
             _ => (Spot::default(), 0),
         };
-        prop_assert_eq!(super::record::decode_entry(&out, spot, size).unwrap(), entry);
+        prop_assert_eq!(decode_entry(&out, FORMAT, spot, size).unwrap(), entry);
     }
 
     #[test]
@@ -149,8 +167,10 @@ proptest! {
         let _ = decode_value(&key(1, "a"), &value, 0);
         let _ = glance_value(&value);
         value[0] = kind;
-        let _ = super::record::decode_entry(&value, Spot::default(), u64::from(len));
-        for format in [1, FORMAT] {
+        for format in [FORMAT_2, FORMAT] {
+            let _ = decode_entry(&value, format, Spot::default(), u64::from(len));
+        }
+        for format in [FIRST_FORMAT, FORMAT_2, FORMAT] {
             let mut tail = b"FBRECORD".to_vec();
             tail.extend(format.to_le_bytes());
             tail.extend(&bytes);
@@ -177,7 +197,76 @@ fn an_unknown_format_is_named_in_the_refusal() {
     bytes[at] = 9;
     let e = decode_tail(&bytes).unwrap_err();
     assert_eq!(e.code, ErrorCode::Unsupported);
-    assert!(e.message.contains("format 9") && e.message.contains("format 2"), "{e}");
+    assert!(e.message.contains("format 9") && e.message.contains("format 3"), "{e}");
+}
+
+/// The trailer of a record that format 3 wrote, with another format in its record.
+fn relabelled(record: &Record, format: u16) -> Vec<u8> {
+    let mut bytes = encode_trailer(record).unwrap();
+    bytes.truncate(bytes.len() - FOOTER - 4);
+    bytes[8..10].copy_from_slice(&format.to_le_bytes());
+    bytes.extend(crc32c(&bytes).to_le_bytes());
+    bytes
+}
+
+#[test]
+fn records_of_format_2_have_no_extensions() {
+    let plain = Record::for_test("a", 0, 1, RecordMeta::default());
+    let mut extended = plain.clone();
+    extended.meta.extensions = of_fields(vec![(300, vec![7])]);
+    for (record, is_sound) in [(plain, true), (extended, false)] {
+        let mut file = relabelled(&record, FORMAT_2);
+        super::trailer::push_footer(&mut file, FORMAT_2);
+        let found = decode_tail(&file).map_err(|e| e.code);
+        let read = if is_sound { Ok(Some(record.clone())) } else { Err(ErrorCode::Corrupt) };
+        assert_eq!(found, read);
+
+        let header = SegmentHeader { format: FORMAT_2, segment: 7, disk_id: 1, salt: 3 };
+        let mut frame = Vec::new();
+        encode_head(&mut frame, &header, 64, &Entry::Put(Box::new(record)), &[]).unwrap();
+        assert_eq!(decode_head(&frame, &header, 64).is_ok(), is_sound);
+    }
+}
+
+#[test]
+fn a_record_and_its_footer_have_the_same_format() {
+    let record = Record::for_test("a", 0, 1, RecordMeta::default());
+    for (format, footer) in [(FORMAT_2, FORMAT), (FORMAT, FORMAT_2)] {
+        let mut file = relabelled(&record, format);
+        super::trailer::push_footer(&mut file, footer);
+        assert_eq!(decode_tail(&file).unwrap_err().code, ErrorCode::Corrupt);
+    }
+}
+
+/// The record of an object in the log, with these bytes as its extensions.
+fn with_extensions(bytes: &[u8]) -> Result<Entry> {
+    let mut record = Record::for_test("a", 0, 1, RecordMeta::default());
+    record.place = Place::Log(Spot::default());
+    record.meta.extensions = of_fields(vec![(0, Vec::new())]);
+    let mut out = Vec::new();
+    encode_entry(&mut out, &Entry::Put(Box::new(record))).unwrap();
+    assert_eq!(out.split_off(out.len() - 3), [1, 0, 0]);
+    out.extend(bytes);
+    decode_entry(&out, FORMAT, Spot::default(), 0)
+}
+
+#[test]
+fn extensions_that_are_out_of_order_repeated_or_too_long_are_damage() {
+    assert!(with_extensions(&[2, 5, 0, 9, 1, 7]).is_ok());
+    let too_long = [&[1u8, 5][..], &[0xff; 9], &[1, 0]].concat();
+    let damaged: [&[u8]; 8] = [
+        &[],
+        &[0],
+        &[2, 9, 0, 5, 0],
+        &[2, 5, 0, 5, 0],
+        &[1, 5],
+        &[1, 5, 3, 7, 7],
+        &[1, 5, 1, 7, 7],
+        &too_long,
+    ];
+    for bytes in damaged {
+        assert_eq!(with_extensions(bytes).unwrap_err().code, ErrorCode::Corrupt, "{bytes:?}");
+    }
 }
 
 #[test]
@@ -231,7 +320,7 @@ fn salts_that_collide(segment: u64) -> (u64, u64) {
 
 #[test]
 fn a_segment_takes_frames_of_another_one_at_its_places_only_if_their_salts_collide() {
-    let header = |salt| SegmentHeader { segment: 7, disk_id: 1, salt };
+    let header = |salt| SegmentHeader { format: FORMAT, segment: 7, disk_id: 1, salt };
     let (a, b) = salts_that_collide(7);
     assert_ne!(a, b);
     for (other, takes) in [(header(a), true), (header(b), true), (header(b ^ 1), false)] {

@@ -13,7 +13,7 @@ use forebay_core::{Error, Result};
 
 use super::record::{decode_entry, encode_put};
 use super::wire::Reader;
-use super::{Entry, FOOTER, FORMAT, damaged, unknown_format, v1};
+use super::{Entry, FOOTER, FORMAT, FORMAT_2, damaged, unknown_format, v1};
 use crate::store::record::{Place, Record, Spot};
 
 pub(super) const RECORD_MAGIC: &[u8; 8] = b"FBRECORD";
@@ -73,14 +73,15 @@ fn decode_trailer(bytes: &[u8], last: bool) -> Result<Record> {
     match format {
         1 => v1::decode_record(record),
         // A payload may contain bytes that look like a trailer.
-        FORMAT if !last => Err(damaged("a file goes on behind its footer")),
-        FORMAT if zero != 0 => Err(damaged("a footer has bytes that mean nothing")),
-        FORMAT => decode_record(record),
+        FORMAT_2 | FORMAT if !last => Err(damaged("a file goes on behind its footer")),
+        FORMAT_2 | FORMAT if zero != 0 => Err(damaged("a footer has bytes that mean nothing")),
+        FORMAT_2 | FORMAT => decode_record(record, format),
         _ => Err(unknown_format("an object file", format)),
     }
 }
 
-fn decode_record(bytes: &[u8]) -> Result<Record> {
+/// Reads a record whose footer has this format.
+fn decode_record(bytes: &[u8], format: u16) -> Result<Record> {
     let (body, crc) = bytes.split_last_chunk::<4>().ok_or_else(|| damaged("a record is empty"))?;
     if crc32c(body) != u32::from_le_bytes(*crc) {
         return Err(damaged("a record fails its checksum"));
@@ -89,14 +90,13 @@ fn decode_record(bytes: &[u8]) -> Result<Record> {
     if r.take::<8>()? != *RECORD_MAGIC {
         return Err(damaged("a record has no magic"));
     }
-    let format = r.u16()?;
-    if format != FORMAT {
-        return Err(unknown_format("a record", format));
+    if r.u16()? != format {
+        return Err(damaged("a record and its footer have different formats"));
     }
     if r.u16()? != 0 {
         return Err(damaged("a record has bytes that mean nothing"));
     }
-    match decode_entry(r.rest, Spot::default(), 0)? {
+    match decode_entry(r.rest, format, Spot::default(), 0)? {
         Entry::Put(record) if matches!(record.place, Place::Files(..)) => Ok(*record),
         _ => Err(damaged("the record of a file does not name it")),
     }

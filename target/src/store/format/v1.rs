@@ -67,6 +67,7 @@ pub(super) fn decode_record(bytes: &[u8]) -> Result<Record> {
         mtime_ns,
         custom,
         parts: Default::default(),
+        extensions: Default::default(),
     };
     let place = Place::Files(Spot::default(), vec![Extent { id: generation, size }]);
     Ok(Record { bucket_id, name, size, generation, sequence: generation, meta, place, disk: 0 })

@@ -2,18 +2,21 @@
 //! another layout is rebuilt.
 //!
 //! ```text
-//! value:  layout u8, flags u8, sequence, generation ... custom pairs as in a record, then
+//! value:  layout u8, flags u8, sequence, generation ... extensions as in a record, then
 //!         segment, offset and head of the frame, then 0, size  or  1, number of files, id and size
 //!         of each
 //! ```
 
 use forebay_core::Result;
 
-use super::record::{decode_files, decode_rest, encode_files, encode_rest, flags, skip_rest};
+use super::record::{
+    check_flags, decode_files, decode_rest, encode_files, encode_rest, flags, skip_rest,
+};
 use super::wire::{Reader, Writer};
-use super::{damaged, parse_key};
+use super::{FORMAT, damaged, parse_key};
 use crate::store::record::{Place, Record, Spot};
 
+/// The same since format 2: only an index of format 3 has records with extensions.
 const LAYOUT: u8 = 3;
 const IN_LOG: u8 = 0;
 const IN_FILES: u8 = 1;
@@ -51,6 +54,7 @@ pub(crate) fn decode_value(key: &[u8], value: &[u8], disk: usize) -> Result<Reco
         return Err(damaged("an entry of the index has another layout"));
     }
     let flags = r.u8()?;
+    check_flags(flags, FORMAT)?;
     let sequence = r.varint()?;
     let (generation, meta) = decode_rest(&mut r, flags, sequence)?;
     let (segment, offset, head) = (r.varint()?, short(r.varint()?)?, short(r.varint()?)?);

@@ -1,4 +1,4 @@
-//! Encoding of numbers and texts in records of format 2.
+//! Encoding of numbers, texts and bytes in records.
 
 use forebay_core::Result;
 
@@ -34,6 +34,12 @@ impl Writer<'_> {
     pub(super) fn delta(&mut self, v: u64, base: u64) {
         let d = v.wrapping_sub(base) as i64;
         self.varint(((d << 1) ^ (d >> 63)) as u64);
+    }
+
+    /// Bytes, with their number before them.
+    pub(super) fn sized_bytes(&mut self, bytes: &[u8]) {
+        self.varint(bytes.len() as u64);
+        self.out.extend_from_slice(bytes);
     }
 
     /// A text: twice its length, plus one if the bytes are stored for their lower-case hexadecimal
@@ -114,6 +120,11 @@ impl<'a> Reader<'a> {
         let z = self.varint()?;
         let d = (z >> 1) as i64 ^ -((z & 1) as i64);
         Ok(base.wrapping_add(d as u64))
+    }
+
+    pub(super) fn sized_bytes(&mut self) -> Result<&'a [u8]> {
+        let len = self.varint()?;
+        self.bytes(usize::try_from(len).map_err(|_| cut_off())?)
     }
 
     pub(super) fn text(&mut self) -> Result<String> {

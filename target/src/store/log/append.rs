@@ -12,7 +12,7 @@ use super::room::{MAX_REUSE_GROUP_BYTES, Room};
 use super::segment::Segment;
 use super::{Item, Log, Position, locked};
 use crate::store::disk::DiskFile;
-use crate::store::format::{self, SEGMENT_HEADER, SegmentHeader};
+use crate::store::format::{self, FORMAT, SEGMENT_HEADER, SegmentHeader};
 use crate::store::identity::failed;
 use crate::store::record::Spot;
 
@@ -209,7 +209,8 @@ impl Log {
         let segment = head.next;
         // Also when it fails: the name may be there then.
         head.next += 1;
-        let header = SegmentHeader { segment, disk_id: self.disk_id, salt: rand::random() };
+        let (format, disk_id, salt) = (FORMAT, self.disk_id, rand::random());
+        let header = SegmentHeader { format, segment, disk_id, salt };
         locked(&self.unsynced).folder = true;
         let (segment, file) = Segment::create(&*self.io, &self.folder, header)?;
         Ok(Active { segment: Arc::new(segment), file })

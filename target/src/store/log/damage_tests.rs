@@ -11,7 +11,7 @@ use tempfile::TempDir;
 use super::room::Behind;
 use super::tests::{frame, open, placed, put, remove};
 use super::*;
-use crate::store::format::{self, SEGMENT_HEADER, SegmentHeader};
+use crate::store::format::{self, FORMAT, FORMAT_2, SEGMENT_HEADER, SegmentHeader};
 use crate::store::record::{Place, Record};
 
 /// A log of one segment, and the items in it.
@@ -241,7 +241,8 @@ fn frames_in_a_payload_are_not_found_when_their_carrier_is_damaged() {
         payload.extend_from_slice(real);
     }
     for offset in (SEGMENT_HEADER..20_000).step_by(8) {
-        let guess = SegmentHeader { segment: 1, disk_id: super::tests::DISK, salt: 0 };
+        let (disk_id, salt) = (super::tests::DISK, 0);
+        let guess = SegmentHeader { format: FORMAT, segment: 1, disk_id, salt };
         let Item { entry, payload: bytes } = put("forged", 9, 8);
         payload.resize(payload.len().next_multiple_of(8) + 3, 0);
         format::encode_head(&mut payload, &guess, offset, &entry, &bytes).unwrap();
@@ -335,11 +336,11 @@ fn segments_of_other_disks_and_names_are_set_aside() {
     assert!(other.damaged()[0].1.contains("another disk"));
 }
 
-#[test]
-fn a_segment_of_a_later_format_is_refused() {
+/// The error of opening a log whose first segment has `byte` at this place of its header.
+fn refusal(at: usize, byte: u8) -> Error {
     let written = Written::new(vec![put("a", 1, 10)]);
     let mut bytes = written.bytes.clone();
-    bytes[8] = 3;
+    bytes[at] = byte;
     let crc = forebay_core::checksum::crc32c(&bytes[..40]).to_le_bytes();
     bytes[40..44].copy_from_slice(&crc);
     bytes[44..64].fill(0x55);
@@ -352,7 +353,33 @@ fn a_segment_of_a_later_format_is_refused() {
         super::tests::DISK,
         1 << 30,
     );
-    let e = log.err().unwrap();
+    log.err().unwrap()
+}
+
+#[test]
+fn a_segment_of_a_later_format_or_with_unknown_features_is_refused() {
+    let e = refusal(8, 4);
     assert_eq!(e.code, ErrorCode::Unsupported);
-    assert!(e.message.contains("format 3") && e.message.contains("format 2"), "{e}");
+    assert!(e.message.contains("format 4") && e.message.contains("format 3"), "{e}");
+    for at in 10..16 {
+        let e = refusal(at, 0x80);
+        assert_eq!(e.code, ErrorCode::Unsupported);
+        assert!(e.message.contains("features"), "{e}");
+    }
+}
+
+#[test]
+fn a_segment_of_format_2_is_read_on_one_of_its_two_salts() {
+    let written = Written::new(vec![put("a", 1, 10)]);
+    let header = written.bytes[..SEGMENT_HEADER as usize].try_into().unwrap();
+    let header = SegmentHeader::decode(&header, 1, super::tests::DISK).unwrap();
+    assert_eq!(header.format, FORMAT);
+    let mut bytes = written.bytes.clone();
+    let header = SegmentHeader { format: FORMAT_2, ..header };
+    bytes[..SEGMENT_HEADER as usize].copy_from_slice(&header.encode());
+    for range in [0..0, 0..48, 44..64, 32..40, 40..44, 48..56, 56..60] {
+        let mut bytes = bytes.clone();
+        bytes[range].fill(0xaa);
+        written.check(&bytes, |_, _| false);
+    }
 }

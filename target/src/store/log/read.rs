@@ -95,7 +95,8 @@ impl Log {
     }
 
     /// As [`Self::read`] if everything is in memory; for threads that must not wait. `None` if it
-    /// is not, or if the frame is not the expected one; `read` then returns the reason.
+    /// is not, or if the frame is not the expected one; `read` then returns the reason. Also `None`
+    /// if only a later version can read the payload.
     pub(crate) fn read_now(&self, frame: &Frame<'_>) -> Option<(Record, Bytes)> {
         let segment = self.segment(frame.segment)?;
         let file = segment.opened()?;
@@ -107,7 +108,8 @@ impl Log {
         let spot = Spot { segment: frame.segment, offset: frame.offset, head };
         let size = frame.len.checked_sub(u64::from(head))?;
         let (record, payload) = check(&segment, &spot, size, bytes).ok()?;
-        frame.is_of(&record).then_some((record, payload))
+        let is_readable = record.meta.extensions.unknown_required().is_none();
+        (is_readable && frame.is_of(&record)).then_some((record, payload))
     }
 
     /// The payloads of frames, given in the order of their positions. Neighbours are read in one

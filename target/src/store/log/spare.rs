@@ -13,7 +13,7 @@ use forebay_core::Result;
 use super::segment::Segment;
 use super::{locked, room};
 use crate::store::disk::{Disk, DiskFile};
-use crate::store::format::{SEGMENT_HEADER, SegmentHeader};
+use crate::store::format::{FORMAT, SEGMENT_HEADER, SegmentHeader};
 
 /// Most recycled segments that are kept: as many as one disk may fill before compaction finds its
 /// dead ones.
@@ -115,7 +115,7 @@ impl Spare {
         segment: u64,
     ) -> Result<(Segment, Arc<dyn DiskFile>, u64)> {
         let old = self.segment.header;
-        let salted = || SegmentHeader { segment, salt: rand::random(), ..old };
+        let salted = || SegmentHeader { format: FORMAT, segment, salt: rand::random(), ..old };
         let mut header = salted();
         while header.takes_frames_of(&old) {
             header = salted();

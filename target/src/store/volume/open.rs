@@ -13,8 +13,15 @@ use crate::store::record::{Extent, Place, Record};
 
 impl Volume {
     /// Opens an object. `None` if its bytes are gone (its entry is then removed), or if it has
-    /// moved.
+    /// moved. `Unsupported`: only a later version of Forebay can read it.
     pub(crate) fn open_object(&self, record: &Record) -> Result<Option<ObjectReader>> {
+        record.check_payload_known()?;
+        self.open_stored(record)
+    }
+
+    /// As [`Self::open_object`], for bytes that are checked, or copied with their record. That does
+    /// not depend on their meaning.
+    pub(crate) fn open_stored(&self, record: &Record) -> Result<Option<ObjectReader>> {
         self.try_open(record).inspect_err(|e| self.shared.suspect_if(e))
     }
 
