@@ -3,6 +3,7 @@
 
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use bytes::Bytes;
 use forebay_core::bucket::{BucketInfo, Freshness};
@@ -12,8 +13,9 @@ use futures::TryStreamExt;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
-use super::read_first_chunk;
 use super::tests::{Bench, put};
+use super::{Verdict, read_first_chunk};
+use crate::store::{Extensions, RecordMeta};
 
 /// Files that hold objects, in any layout: all of a disk except its own folder.
 fn data_files(dir: &Path) -> Vec<PathBuf> {
@@ -147,6 +149,26 @@ async fn a_flipped_bit_anywhere_is_healed_from_the_backend_whoever_reads() {
         }
         assert!(counter(&bench, "healed") > 0, "{size}");
         assert_eq!(counter(&bench, "lost"), 0);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_object_that_a_later_version_has_to_read_is_neither_served_nor_damaged() {
+    let bench = Bench::new(64 << 20).await;
+    let info = bench.bucket("b", false, Freshness::Never);
+    let (service, store) = (&bench.service, bench.service.store());
+    for size in [700, 200_000] {
+        let meta = RecordMeta { extensions: Extensions::for_test(&[1]), ..RecordMeta::default() };
+        let record = store.put(info.id, "o", content(1, size).into(), meta).await.unwrap();
+        for way in 0..WAYS {
+            let got = read(&bench, &info, way, ByteRange { start: 0, end: 10 }).await;
+            assert_eq!(got.unwrap_err().code, ErrorCode::Unsupported, "way {way}");
+        }
+        let verdict = service.check(&record, |_, _, _| Duration::ZERO).await.unwrap();
+        assert_eq!(verdict, Verdict::Sound);
+        let now = store.get(info.id, "o").await.unwrap().unwrap();
+        assert_eq!(now.generation, record.generation);
+        assert_eq!((counter(&bench, "damaged"), counter(&bench, "lost")), (0, 0));
     }
 }
 

@@ -9,7 +9,7 @@ use super::disks_tests::{Tended, data, fill, name, on, soon, tended, two};
 use super::tests::{cached, contents, files, owned};
 use super::*;
 
-fn no_lock() -> ObjectLock {
+pub(super) fn no_lock() -> ObjectLock {
     Box::new(|_, _| Box::pin(async { Box::new(()) as Box<dyn Send> }))
 }
 

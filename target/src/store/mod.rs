@@ -31,6 +31,8 @@ mod engine;
 mod engine_tests;
 mod extensions;
 #[cfg(test)]
+mod extensions_tests;
+#[cfg(test)]
 pub(crate) mod faulty;
 #[cfg(test)]
 mod flip_tests;

@@ -2,8 +2,13 @@
 #![allow(clippy::unwrap_used)]
 
 use std::fs;
+use std::path::Path;
+
+use bytes::Bytes;
+use forebay_core::checksum::crc32c;
 
 use super::faulty::{Fault, FaultyDisk};
+use super::format::FOOTER;
 use super::tests::*;
 use super::*;
 
@@ -126,4 +131,94 @@ async fn a_missing_or_half_built_index_is_made_again() {
     let store = open(dir.path()).await.unwrap();
     assert_eq!(store.usage(), before);
     assert_eq!(contents(&store, 1, "o7").await.unwrap(), payload(100, 7));
+}
+
+fn disk_json(disk: &Path) -> String {
+    fs::read_to_string(disk.join(".forebay/disk.json")).unwrap()
+}
+
+/// Writes the versions on a closed disk as format 2 has them, which is the same otherwise.
+fn as_format_2(disk: &Path) {
+    let text = disk_json(disk).replace("\"format\":3", "\"format\":2");
+    fs::write(disk.join(".forebay/disk.json"), text).unwrap();
+    for path in files(&disk.join("log")) {
+        let mut bytes = fs::read(&path).unwrap();
+        bytes[8] = 2;
+        let crc = crc32c(&bytes[..40]).to_le_bytes();
+        bytes[40..44].copy_from_slice(&crc);
+        bytes[56..60].copy_from_slice(&crc);
+        fs::write(&path, bytes).unwrap();
+    }
+    for path in files(&disk.join("objects")) {
+        let mut bytes = fs::read(&path).unwrap();
+        let end = bytes.len() - FOOTER;
+        let len = u32::from_le_bytes(*bytes[end..].first_chunk().unwrap()) as usize;
+        let record = &mut bytes[end - len..end - 4];
+        record[8] = 2;
+        let crc = crc32c(record).to_le_bytes();
+        bytes[end - 4..end].copy_from_slice(&crc);
+        bytes[end + 4] = 2;
+        fs::write(&path, bytes).unwrap();
+    }
+}
+
+/// The formats of the segments on a disk, by their ids.
+fn segment_formats(disk: &Path) -> Vec<u8> {
+    let mut paths = files(&disk.join("log"));
+    paths.sort();
+    paths.iter().map(|path| fs::read(path).unwrap()[8]).collect()
+}
+
+/// A closed disk of format 2, and what is on it: an object in the log and one in a file.
+async fn of_format_2(disk: &Path) -> [(&'static str, Bytes); 2] {
+    let objects = [("small", payload(1000, 1)), ("large", payload(FILE_OBJECT_BYTES, 2))];
+    let store = open(disk).await.unwrap();
+    store.put(1, "removed", payload(1000, 3), owned()).await.unwrap();
+    store.remove(1, "removed").await.unwrap();
+    for (name, data) in &objects {
+        store.put(1, name, data.clone(), owned()).await.unwrap();
+    }
+    drop(store);
+    as_format_2(disk);
+    assert!(disk_json(disk).contains("\"format\":2"));
+    assert_eq!(segment_formats(disk), [2]);
+    objects
+}
+
+#[tokio::test]
+async fn a_disk_of_format_2_is_taken_over_and_its_segments_as_they_are_rewritten() {
+    let dir = tempfile::tempdir().unwrap();
+    let objects = of_format_2(dir.path()).await;
+    let all_there = async |store: &Store| {
+        for (name, data) in &objects {
+            assert_eq!(contents(store, 1, name).await.as_ref(), Some(data));
+        }
+        assert!(disk_json(dir.path()).contains("\"format\":3"));
+    };
+    let store = open(dir.path()).await.unwrap();
+    all_there(&store).await;
+    store.put(1, "new", payload(1000, 4), owned()).await.unwrap();
+    drop(store);
+    assert_eq!(segment_formats(dir.path()), [2, 3]);
+
+    let store = rebuilt(dir.path()).await.unwrap();
+    all_there(&store).await;
+    assert_eq!(contents(&store, 1, "new").await.unwrap(), payload(1000, 4));
+    let volume = store.volumes()[0].clone();
+    blocking(move || volume.compact_all()).await.unwrap();
+    all_there(&store).await;
+    drop(store);
+    let formats = segment_formats(dir.path());
+    assert!(!formats.is_empty() && formats.iter().all(|format| *format == 3), "{formats:?}");
+    all_there(&open(dir.path()).await.unwrap()).await;
+}
+
+#[tokio::test]
+async fn files_of_format_2_are_read_when_the_log_is_lost() {
+    let dir = tempfile::tempdir().unwrap();
+    let [_, (name, data)] = of_format_2(dir.path()).await;
+    fs::remove_dir_all(dir.path().join("log")).unwrap();
+    let store = rebuilt(dir.path()).await.unwrap();
+    assert_eq!(contents(&store, 1, name).await, Some(data));
+    assert_eq!(store.usage().objects, 1);
 }

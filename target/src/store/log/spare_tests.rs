@@ -9,6 +9,7 @@ use super::room::{Behind, MAX_REUSE_GROUP_BYTES};
 use super::tests::{DISK, entries, open, placed, put};
 use super::*;
 use crate::store::faulty::FaultyDisk;
+use crate::store::format::{FORMAT, FORMAT_2, SegmentHeader};
 
 const SEGMENT: u64 = 100_000;
 
@@ -103,6 +104,26 @@ fn a_released_segment_becomes_the_next_one() {
     assert_eq!(written.meta(segment).ino(), inode);
     assert!(!written.disk.log().contains(&"create"));
     assert_eq!((written.spare_files(), written.log.spare_bytes()), (0, 0));
+    assert_eq!(entries(&written.log), written.entries);
+}
+
+#[test]
+fn a_released_segment_of_format_2_becomes_one_of_this_format() {
+    let mut written = Written::filled(0);
+    written.log.close();
+    let old = written.log.segment(2).unwrap();
+    let mut bytes = std::fs::read(&old.path).unwrap();
+    let header = SegmentHeader { format: FORMAT_2, ..old.header };
+    bytes[..SEGMENT_HEADER as usize].copy_from_slice(&header.encode());
+    std::fs::write(&old.path, bytes).unwrap();
+    written.log = open(written.dir.path(), SEGMENT);
+    assert_eq!(written.log.segment(2).unwrap().header, header);
+    written.next_segment();
+    let inode = written.meta(2).ino();
+    assert!(written.release(2), "it is kept");
+    let segment = written.next_segment();
+    assert_eq!(written.meta(segment).ino(), inode);
+    assert_eq!(written.log.segment(segment).unwrap().header.format, FORMAT);
     assert_eq!(entries(&written.log), written.entries);
 }
 
