@@ -81,7 +81,8 @@ impl Store {
         open: fn(&Volume, &Record) -> Result<Option<ObjectReader>>,
     ) -> Result<ObjectReader> {
         loop {
-            if let Some(reader) = open(&self.volume(&record)?, &record)? {
+            let volume = self.volume(&record)?;
+            if let Some(reader) = open(&volume, &record)? {
                 return Ok(reader);
             }
             // Compaction may have moved it.
