@@ -158,6 +158,15 @@ fn a_body_that_is_cut_or_of_another_length_is_incomplete() {
 }
 
 #[test]
+fn the_sum_of_the_lengths_of_chunks_does_not_wrap() {
+    for size in ["fffffffffffffffb", "ffffffffffffffff"] {
+        let body = format!("5\r\nhello\r\n{size}\r\nhello");
+        let e = decode(Framing::UnsignedTrailer, body.as_bytes(), Some(5), &[4096]).unwrap_err();
+        assert_eq!(e.code, S3Code::InvalidRequest, "{size}");
+    }
+}
+
+#[test]
 fn malformed_chunked_bodies_are_refused() {
     let long = "5;x=".to_owned() + &"y".repeat(2000);
     for bad in [
