@@ -97,7 +97,8 @@ async fn archives_that_unpack_to_far_more_than_they_are_get_refused() {
         std::io::Write::write_all(&mut encoder, &zeroes).unwrap();
     }
     cluster.client().put(&own, "b.tar.zst", encoder.finish().unwrap(), None).await.unwrap();
-    refusal(&cluster, "bombs", "b.tar.zst");
+    let message = refusal(&cluster, "bombs", "b.tar.zst");
+    assert!(message.contains("more than 1000 for one is refused"), "{message}");
     // GZIP cannot pack zeroes much beyond a thousand to one: what it claims does not come.
     let mut small = header.as_bytes().to_vec();
     small.resize(64 << 20, 0);

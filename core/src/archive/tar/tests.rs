@@ -451,6 +451,16 @@ fn headers_that_promise_too_much_are_refused_before_memory_is_taken() {
 }
 
 #[test]
+fn a_pax_record_ends_within_its_header() {
+    for record in ["99 path=a\n", "11 path=a\n"] {
+        let header = entry(b'x', "p", record.len() as u64, record.as_bytes());
+        let error = refusal(&whole(&[header, file("a", b"")]));
+        assert_eq!(error.code, ErrorCode::InvalidArgument);
+        assert!(error.message.contains("the PAX records at byte"), "{error}");
+    }
+}
+
+#[test]
 fn too_many_members_are_refused_by_number_and_by_memory() {
     let bytes = whole(&vec![file("a", b""); 20]);
     let few = Limits { members: 19, ..Limits::default() };

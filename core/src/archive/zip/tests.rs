@@ -219,6 +219,21 @@ fn what_the_directory_says_is_checked_against_the_data() {
 }
 
 #[test]
+fn an_extra_field_ends_within_its_entry() {
+    let mut zip = ZipWriter::new(Cursor::new(Vec::new()));
+    let mut options = FullFileOptions::default();
+    options.add_extra_field(0xbeef, b"1234", true).unwrap();
+    zip.start_file("f", options).unwrap();
+    let mut bytes = zip.finish().unwrap().into_inner();
+    let entry = bytes.windows(4).rposition(|w| w == b"PK\x01\x02").unwrap();
+    let field = bytes.windows(2).rposition(|w| w == b"\xef\xbe").unwrap();
+    // The size is in an extra field.
+    bytes[entry + 24..][..4].fill(0xff);
+    bytes[field + 2] = 5;
+    assert_eq!(index(&bytes).unwrap_err().code, ErrorCode::InvalidArgument);
+}
+
+#[test]
 fn members_that_claim_the_same_bytes_again_and_again_are_refused() {
     let zeros = vec![0; 900_000];
     let bytes = build(&[("f".into(), zeros, false, false)]);
