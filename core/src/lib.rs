@@ -49,6 +49,7 @@ pub mod object;
 pub mod origin;
 pub mod placement;
 pub mod rebalance;
+pub mod replication;
 pub mod request;
 pub mod routes;
 pub mod s3;

@@ -1,0 +1,184 @@
+//! The commands of the engine and the answers to them. Both are data: a driver can record them, and
+//! a recorded history can be compared with another one.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::operation::CommandId;
+use crate::copies::{CopyLook, CopyRequest, Stamp};
+use crate::error::{Error, Result};
+use crate::name::NodeId;
+
+/// A committed copy of the operation's object on this target.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LocalCopy {
+    pub stamp: Stamp,
+    /// Distinguishes the commits of one object on this target.
+    pub commit: u64,
+    /// In bytes.
+    pub size: u64,
+    /// Its bytes are damaged, and it is being repaired.
+    pub damaged: bool,
+}
+
+/// A command to the driver of an operation. All commands are about the operation's object, on the
+/// driver's target unless a node is named.
+///
+/// A request to another node carries the version of the cluster state that this target has; the
+/// receiver gets that version before it handles the request. If this target's state has the node
+/// dead or removed while the request is in progress, the answer is [`Answer::Died`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Command {
+    /// Waits for the object's lock, which orders all changes of the object here. The driver holds
+    /// it until [`Self::Unlock`] or the end of the operation.
+    Lock,
+    /// Releases the lock. No answer.
+    Unlock,
+    /// Stops an unanswered command. No answer, nor one to that command.
+    Cancel(CommandId),
+    /// Waits.
+    Sleep(Duration),
+    /// Waits until this target may send so many bytes, which are not urgent.
+    Pace { bytes: u64 },
+    /// Waits for a lease for a moment, if this target has none; fails if none comes.
+    WaitForLease,
+    /// Returns the committed copy.
+    GetCopy,
+    /// Returns the stamp of the tombstone.
+    GetTombstone,
+    /// Opens exactly this commit for the reader; [`crate::ErrorCode::ObjectNotFound`] if another
+    /// commit replaced it, or it was removed.
+    Open(LocalCopy),
+    /// Checks the client's precondition against the object as it is.
+    CheckCondition,
+    /// Makes everything ready to replace the copy: archives it as an older version in a bucket that
+    /// keeps versions, and takes over its metadata.
+    Prepare { replaced: Option<LocalCopy>, stamp: Stamp },
+    /// Waits until all bytes of a copy that another target sends are here, and checks them.
+    Receive,
+    /// Commits the payload of the operation; returns the copy.
+    Commit { stamp: Stamp },
+    /// Commits changed metadata of this copy, with the same bytes; returns the new commit.
+    UpdateMetadata { copy: LocalCopy, stamp: Stamp },
+    /// Removes the committed copy; returns the removed one.
+    RemoveCopy,
+    /// Writes a tombstone. If the cluster is quiescent by then, the driver removes it soon.
+    WriteTombstone { stamp: Stamp },
+    /// Removes the tombstone with this stamp; another one stays.
+    RemoveTombstone { stamp: Stamp },
+    /// Finds the newest state of an object that is stored in fragments, and rebuilds it here. Until
+    /// erasure coding is a part of this engine, the driver does all of it.
+    Assemble,
+    /// Requests the state of the object on a node.
+    Look { to: NodeId, mode: LookMode },
+    /// Requests that a node sends its copy here. [`crate::ErrorCode::Conflict`] if the copy arrived
+    /// and was not accepted.
+    Fetch { from: NodeId, anew: bool },
+    /// Sends a copy to a node; the answer arrives when the node has it, or a newer one. `written`:
+    /// this target is writing it at this moment.
+    Send { to: NodeId, copy: LocalCopy, written: bool },
+    /// Requests that a node removes older copies.
+    RemoveOlder { to: NodeId, removal: Removal },
+}
+
+/// How a target answers a look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum LookMode {
+    /// After changes in progress have ended. An object that may be on a disk which is not in use is
+    /// an error.
+    Final,
+    /// The same; objects on disks that are not in use count as missing.
+    FinalInPart,
+    /// At once, without waiting for changes in progress.
+    Immediate,
+}
+
+/// A request to remove the copies of an object that are older than a stamp.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Removal {
+    pub stamp: Stamp,
+    /// The target that deletes or writes the object at this moment; none if the change is complete.
+    pub by: Option<NodeId>,
+    /// The older copies were superseded by a write with this stamp, which may be sent, too.
+    pub written: bool,
+}
+
+impl Removal {
+    /// A deletion whose deleter has finished or given up.
+    pub fn of(stamp: Stamp) -> Self {
+        Self { stamp, by: None, written: false }
+    }
+
+    /// The removal that a request of another target contains.
+    pub fn from_request(request: &CopyRequest) -> Self {
+        let CopyRequest { stamp, by, written, .. } = request;
+        Self { stamp: *stamp, by: by.clone(), written: *written }
+    }
+
+    /// The stamp of the latest removed state.
+    pub fn gone(&self) -> Stamp {
+        if self.written { self.stamp.before() } else { self.stamp }
+    }
+}
+
+/// The answer to a command.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Answer {
+    /// The command is executed, and returns nothing.
+    Done,
+    /// To [`Command::GetCopy`], [`Command::RemoveCopy`], [`Command::Commit`],
+    /// [`Command::UpdateMetadata`] and [`Command::Assemble`].
+    Copy(Option<LocalCopy>),
+    /// To [`Command::GetTombstone`].
+    Tombstone(Option<Stamp>),
+    /// To [`Command::Look`].
+    Look(CopyLook),
+    /// The node of the request is dead or removed.
+    Died,
+    /// The command failed.
+    Failed(Error),
+}
+
+impl Answer {
+    /// The answer to a command that returns nothing.
+    pub fn of_result(result: Result<()>) -> Self {
+        result.map_or_else(Self::Failed, |()| Self::Done)
+    }
+
+    pub(super) fn done(self) -> Result<()> {
+        match self {
+            Self::Done => Ok(()),
+            other => Err(other.into_error()),
+        }
+    }
+
+    pub(super) fn copy(self) -> Result<Option<LocalCopy>> {
+        match self {
+            Self::Copy(copy) => Ok(copy),
+            other => Err(other.into_error()),
+        }
+    }
+
+    pub(super) fn tombstone(self) -> Result<Option<Stamp>> {
+        match self {
+            Self::Tombstone(stamp) => Ok(stamp),
+            other => Err(other.into_error()),
+        }
+    }
+
+    pub(super) fn look(self) -> Result<CopyLook> {
+        match self {
+            Self::Look(look) => Ok(look),
+            other => Err(other.into_error()),
+        }
+    }
+
+    fn into_error(self) -> Error {
+        match self {
+            Self::Failed(e) => e,
+            Self::Died => Error::unavailable("it died"),
+            other => Error::internal(format!("{other:?} is no answer to this command")),
+        }
+    }
+}

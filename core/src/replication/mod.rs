@@ -1,0 +1,274 @@
+//! The replication of native objects between targets, without I/O.
+//!
+//! Some target owns each native object ([`crate::placement`]). It orders all changes of the object,
+//! and sends each to the other targets that hold a copy. While objects move after a change of
+//! placement, while a target is away, and after it returns, the newest copy may be on any of several
+//! targets; the rules for that are in [`crate::native`] and [`crate::rebalance`]. This module has the
+//! steps between these rules: which target is asked when, what is written first, and what happens
+//! if a node fails in between.
+//!
+//! # Operations, commands and events
+//!
+//! An [`Operation`] is one such sequence of steps on one object: a read, a write, the receipt of a
+//! copy. It reads as sequential code, and waits only for answers to its [`Command`]s ("get the
+//! committed copy", "send the copy to this node"). Its driver calls [`Operation::step`] with an
+//! [`Event`], executes the commands that come out, and reports each answer as the next event:
+//!
+//! ```text
+//!          Event::Start, Event::Answered
+//!   driver ────────────────────────────> Operation::step
+//!          <────────────────────────────
+//!          Step::Commands, Step::Done
+//! ```
+//!
+//! There are two drivers: a target executes commands with its disks and HTTP, the simulator with its
+//! model of them. Payloads do not pass through the engine: it names a copy by its stamp and commit,
+//! and the driver moves the bytes. Between commands an operation reads the present through
+//! [`View`]: the cluster state, the lease, the clock, the condition of the disks. These reads do not
+//! wait.
+//!
+//! # Duties of a driver
+//!
+//! - It executes all commands of a step concurrently, and reports each answer by itself.
+//! - It holds the object's lock between [`Command::Lock`] and [`Command::Unlock`], and releases it
+//!   when the operation ends or is dropped; an operation holds one lock at a time.
+//! - It stops a command at [`Command::Cancel`], and all commands when the operation ends or is
+//!   dropped. A request that was sent may still be executed.
+//! - A node that receives a request first gets the state that the sender has; then it starts the
+//!   operation that belongs to the request: [`Replication::look`], [`Replication::send_on_request`],
+//!   [`Replication::receive`], [`Replication::remove_older`].
+//!
+//! # Pending replications
+//!
+//! Between its commit on the owner and its acknowledgement, a change is *pending*
+//! ([`PendingReplications`]): reads wait for it, because another owner would not have it. A read
+//! completes the replication of a change whose writer gave up.
+//!
+//! # What is not here yet
+//!
+//! Objects in fragments (erasure coding) and older versions of objects. A lookup that finds fragments
+//! issues [`Command::Assemble`]; the forms that targets hold by rank belong into `replicate`,
+//! `receive` and `relocate`.
+
+mod command;
+mod handover;
+mod lookup;
+mod operation;
+mod pending;
+mod read;
+mod receive;
+mod relocate;
+mod remove;
+mod replicate;
+mod restore;
+mod rules;
+mod steps;
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests;
+mod tombstone;
+mod write;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+pub use self::command::{Answer, Command, LocalCopy, LookMode, Removal};
+pub use self::operation::{CommandId, Event, IssuedCommand, Operation, Step};
+pub use self::pending::PendingReplications;
+pub use self::receive::{IncomingCopy, ReceiveOutcome};
+pub use self::rules::Rule;
+use self::steps::Steps;
+pub use self::write::WriteOptions;
+use crate::bucket::BucketInfo;
+use crate::copies::{CopyLook, Stamp};
+use crate::error::Result;
+use crate::name::NodeId;
+use crate::state::ClusterState;
+use crate::{native, placement};
+
+/// An object of a native bucket.
+#[derive(Clone, Debug)]
+pub struct Object {
+    pub info: Arc<BucketInfo>,
+    pub name: Arc<str>,
+}
+
+impl Object {
+    pub fn new(info: Arc<BucketInfo>, name: &str) -> Self {
+        Self { info, name: name.into() }
+    }
+
+    /// The object's name for messages.
+    pub fn uri(&self) -> String {
+        self.info.bucket.object_uri(&self.name)
+    }
+}
+
+/// The present state of a target, as an operation reads it between its commands.
+pub trait View: Send + Sync {
+    /// The time since some moment before the process started.
+    fn now(&self) -> Duration;
+
+    /// The newest cluster state that this target has.
+    fn state(&self) -> Arc<ClusterState>;
+
+    /// Whether this target has a lease: no other target may act for its objects.
+    fn has_lease(&self) -> bool;
+
+    /// An error if some disk of this target is not in use.
+    fn check_disks(&self) -> Result<()>;
+
+    /// An error if an object that was not found may be on a disk which is not in use.
+    fn check_absent(&self, info: &BucketInfo, name: &str) -> Result<()>;
+
+    /// Whether objects were lost with a disk that were not restored yet.
+    fn has_lost_objects(&self) -> bool;
+}
+
+/// The replication engine of one target; cheap to clone.
+#[derive(Clone)]
+pub struct Replication {
+    me: NodeId,
+    view: Arc<dyn View>,
+    pending: Arc<PendingReplications>,
+    broken: Option<Rule>,
+}
+
+impl Replication {
+    /// The engine of target `me` for the lifetime of its process.
+    pub fn new(me: NodeId, view: Arc<dyn View>) -> Self {
+        Self { me, view, pending: Arc::default(), broken: None }
+    }
+
+    /// The engine that breaks one rule; only for the simulator.
+    #[must_use]
+    pub fn with_broken_rule(self, rule: Rule) -> Self {
+        Self { broken: Some(rule), ..self }
+    }
+
+    /// The changes that may not have reached all holders.
+    pub fn pending(&self) -> &PendingReplications {
+        &self.pending
+    }
+
+    /// Whether a copy here is known to be the newest without a lookup, so that it may be served.
+    pub fn is_authoritative(&self, info: &BucketInfo, name: &str) -> bool {
+        let may_be_pending =
+            || self.keeps(Rule::ReadsShowReplicatedChanges) && self.pending.has(info, name);
+        let may_be_stale =
+            || self.keeps(Rule::StaleTargetsLookUp) && native::lags(&self.view.state(), &self.me);
+        !info.has_copies() || self.view.has_lease() && !may_be_pending() && !may_be_stale()
+    }
+
+    /// Whether this target may serve a hedged read of an object, if it has a copy.
+    pub fn may_hedge(&self, info: &BucketInfo, name: &str) -> bool {
+        let state = self.view.state();
+        self.view.has_lease()
+            && placement::hedge_target(&state, info, name).is_some_and(|node| node.id == self.me)
+    }
+
+    fn keeps(&self, rule: Rule) -> bool {
+        self.broken != Some(rule)
+    }
+
+    /// A client's read. Returns the copy that was opened; `None` if there is no such object.
+    pub fn read(&self, object: Object) -> Operation<Result<Option<LocalCopy>>> {
+        self.operation(object, |steps| async move { steps.read().await })
+    }
+
+    /// A client's read at the second holder, because the owner does not respond. Fails unless this
+    /// target may serve the object.
+    pub fn hedged_read(&self, object: Object) -> Operation<Result<Option<LocalCopy>>> {
+        self.operation(object, |steps| async move { steps.hedged_read().await })
+    }
+
+    /// A client's write, whose bytes are here. Returns the copy when all holders have it.
+    pub fn write(&self, object: Object, options: WriteOptions) -> Operation<Result<LocalCopy>> {
+        self.operation(object, move |steps| async move { steps.write(options).await })
+    }
+
+    /// A client's change of an object's metadata, which [`Command::UpdateMetadata`] makes. `None` if
+    /// there is no such object.
+    pub fn update(&self, object: Object) -> Operation<Result<Option<LocalCopy>>> {
+        self.operation(object, |steps| async move { steps.update().await })
+    }
+
+    /// A client's removal; returns whether the object existed.
+    pub fn remove(&self, object: Object) -> Operation<Result<bool>> {
+        self.operation(object, |steps| async move { steps.remove().await })
+    }
+
+    /// The same for a caller that holds the object's lock, and holds it after a success, too.
+    pub fn remove_under_lock(&self, object: Object) -> Operation<Result<bool>> {
+        self.operation(object, |steps| async move { steps.remove_under_lock().await })
+    }
+
+    /// Fetches the newest copy of an object that is missing here. `None` if there is no such object.
+    pub fn fetch_newest(&self, object: Object) -> Operation<Result<Option<LocalCopy>>> {
+        self.operation(object, |steps| async move { steps.fetch_newest().await })
+    }
+
+    /// Fetches a copy that was lost with a disk, if it is missing here and belongs here.
+    pub fn restore(&self, object: Object) -> Operation<Result<Option<LocalCopy>>> {
+        self.operation(object, |steps| async move { steps.restore().await })
+    }
+
+    /// Replaces a damaged copy by that of another target. False if no other target has one as new,
+    /// or can be reached; then the damaged one stays as it is.
+    pub fn repair(&self, object: Object, damaged: LocalCopy) -> Operation<Result<bool>> {
+        self.operation(object, move |steps| async move { steps.repair(damaged).await })
+    }
+
+    /// Whether the newest change that other targets know of an object is its removal, after `copy`
+    /// was written: the copy is left out of listings.
+    pub fn is_removed_elsewhere(&self, object: Object, copy: Stamp) -> Operation<Result<bool>> {
+        self.operation(object, move |steps| async move { steps.is_removed_elsewhere(copy).await })
+    }
+
+    /// Another target's look at an object.
+    pub fn look(&self, object: Object, mode: LookMode) -> Operation<Result<CopyLook>> {
+        self.operation(object, move |steps| async move { steps.look_here(mode).await })
+    }
+
+    /// Another target's request to remove older copies.
+    pub fn remove_older(&self, object: Object, removal: Removal) -> Operation<Result<()>> {
+        self.operation(object, move |steps| async move { steps.remove_older_here(&removal).await })
+    }
+
+    /// Another target's request for the copy here. `anew`: also if the copy there is as new.
+    pub fn send_on_request(&self, object: Object, to: NodeId, anew: bool) -> Operation<Result<()>> {
+        self.operation(object, move |steps| async move { steps.send_on_request(&to, anew).await })
+    }
+
+    /// A copy that another target sends.
+    pub fn receive(&self, object: Object, copy: IncomingCopy) -> Operation<Result<ReceiveOutcome>> {
+        self.operation(object, move |steps| async move { steps.receive(&copy).await })
+    }
+
+    /// Moves a copy to where it belongs. Returns the bytes sent or removed; `None` if there was
+    /// nothing to do.
+    pub fn relocate(&self, object: Object) -> Operation<Result<Option<u64>>> {
+        self.operation(object, |steps| async move { steps.relocate().await })
+    }
+
+    /// Sends a tombstone to the holders of its object.
+    pub fn relocate_tombstone(&self, object: Object) -> Operation<Result<()>> {
+        self.operation(object, |steps| async move { steps.relocate_tombstone().await })
+    }
+
+    /// Removes a tombstone that is no longer needed in the quiescent cluster of this version.
+    pub fn drop_tombstone(&self, object: Object, version: u64) -> Operation<Result<()>> {
+        self.operation(object, move |steps| async move { steps.drop_tombstone(version).await })
+    }
+
+    fn steps(&self, object: Object, commands: operation::Commands) -> Steps {
+        Steps { engine: self.clone(), object, commands }
+    }
+
+    fn operation<T, F>(&self, object: Object, text: impl FnOnce(Steps) -> F) -> Operation<T>
+    where
+        F: Future<Output = T> + Send + 'static,
+    {
+        Operation::new(|commands| text(self.steps(object, commands)))
+    }
+}

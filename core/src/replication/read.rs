@@ -1,0 +1,56 @@
+//! Reads by clients.
+
+use super::command::{Command, LocalCopy};
+use super::steps::Steps;
+use crate::error::{Error, ErrorCode, Result};
+
+/// Attempts to open a copy that is replaced between its lookup and its opening.
+const MAX_OPENS: usize = 3;
+
+impl Steps {
+    /// Opens the newest copy for a reader; `None` if there is no such object.
+    ///
+    /// Only the commit that was looked up is opened: a later one may be a pending change.
+    pub(super) async fn read(&self) -> Result<Option<LocalCopy>> {
+        for _ in 0..MAX_OPENS {
+            let found = match self.current_copy().await? {
+                Some(copy) => Some(copy),
+                None => self.fetch_newest().await?,
+            };
+            let Some(copy) = found else { return Ok(None) };
+            match self.issue(Command::Open(copy)).await.done() {
+                Err(e) if e.code == ErrorCode::ObjectNotFound => {}
+                opened => return opened.map(|()| Some(copy)),
+            }
+        }
+        Err(Error::unavailable(format!("{} keeps changing", self.object.uri())))
+    }
+
+    /// The same at the second holder, for a client whose request the owner does not answer. An
+    /// error if this target may not serve its copy; then the client waits for the owner.
+    pub(super) async fn hedged_read(&self) -> Result<Option<LocalCopy>> {
+        let may_hedge = self.engine.may_hedge(self.info(), self.name());
+        if may_hedge && self.copy_here().await?.is_some() {
+            return self.read().await;
+        }
+        let text = format!("this target does not stand in for the owner of {}", self.object.uri());
+        Err(Error::unavailable(text))
+    }
+
+    /// The copy here, if it is the newest one or a newer one arrives; `None` if there is no copy
+    /// here, or it was removed elsewhere.
+    pub(super) async fn current_copy(&self) -> Result<Option<LocalCopy>> {
+        match self.copy_here().await? {
+            Some(copy) if !self.is_authoritative() => self.newest_copy(copy).await,
+            copy => Ok(copy),
+        }
+    }
+
+    /// Fetches an object that a former owner may have, before its writer takes the lock.
+    pub(super) async fn fetch_before_write(&self) -> Result<()> {
+        if self.current_copy().await?.is_none() {
+            self.fetch_newest().await?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,148 @@
+//! Requests of other targets about an object here. The receiver compares stamps under the object's
+//! lock: an older copy never replaces a newer one, nor restores an object that was removed after
+//! the copy was written.
+
+use serde::{Deserialize, Serialize};
+
+use super::Rule;
+use super::command::{Command, LocalCopy, LookMode, Removal};
+use super::steps::Steps;
+use crate::copies::{CopyLook, Stamp};
+use crate::error::{Error, ErrorCode, Result};
+use crate::name::NodeId;
+use crate::native::{self, Arrival};
+use crate::rebalance;
+use crate::state::{ClusterState, Node};
+
+/// A copy that another target sends, without its bytes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct IncomingCopy {
+    pub stamp: Stamp,
+    /// The target that sends the copy.
+    pub from: Option<NodeId>,
+    /// The sender is writing it at this moment.
+    pub written: bool,
+}
+
+/// The result of an incoming copy that belongs here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReceiveOutcome {
+    Committed(LocalCopy),
+    /// This target has the copy, or a later change. The driver reads the rest of the bytes and
+    /// drops them.
+    Known,
+}
+
+impl Steps {
+    /// The state of the object here.
+    pub(super) async fn look_here(&self, mode: LookMode) -> Result<CopyLook> {
+        let _guard = match mode {
+            LookMode::Final | LookMode::FinalInPart => Some(self.lock().await?),
+            LookMode::Immediate => None,
+        };
+        let copy = self.copy_here().await?;
+        if copy.is_none() && mode != LookMode::FinalInPart {
+            self.check_absent()?;
+        }
+        let removed = self.tombstone_here().await?;
+        Ok(look_of(copy, removed))
+    }
+
+    /// Handles a notice that copies older than the stamp were superseded or removed.
+    pub(super) async fn remove_older_here(&self, removal: &Removal) -> Result<()> {
+        let _guard = self.lock().await?;
+        let state = self.state();
+        if let Some(by) = &removal.by {
+            native::check_writer(&state, self.info(), self.name(), by)?;
+        }
+        let copy = self.copy_here().await?;
+        let gone = removal.gone();
+        if native::notes_removal(&state, self.info(), self.name(), self.me())
+            && self.tombstone_here().await? < Some(gone)
+        {
+            self.write_tombstone(gone).await?;
+        }
+        if copy.is_some_and(|copy| copy.stamp < removal.stamp) {
+            self.remove_here().await?;
+        }
+        Ok(())
+    }
+
+    /// Accepts a copy that belongs here, unless the state here is as new.
+    pub(super) async fn receive(&self, copy: &IncomingCopy) -> Result<ReceiveOutcome> {
+        self.check_belongs_here(&self.state(), copy)?;
+        if self.is_known(copy.stamp).await? {
+            return Ok(ReceiveOutcome::Known);
+        }
+        self.issue(Command::Receive).await.done()?;
+        let _guard = self.lock().await?;
+        let state = self.state();
+        self.check_belongs_here(&state, copy)?;
+        if self.is_known(copy.stamp).await? {
+            return Ok(ReceiveOutcome::Known);
+        }
+        self.check_not_removed(&state, copy).await?;
+        self.commit(copy.stamp).await.map(ReceiveOutcome::Committed)
+    }
+
+    /// An error if a copy does not belong here, or its writer may not write it any more.
+    fn check_belongs_here(&self, state: &ClusterState, copy: &IncomingCopy) -> Result<()> {
+        if let Some(writer) = copy.from.as_ref().filter(|_| copy.written) {
+            native::check_writer(state, self.info(), self.name(), writer)?;
+        }
+        let duty = rebalance::duty(state, self.info(), self.name(), self.me());
+        duty.stays.then_some(()).ok_or_else(|| self.belongs_elsewhere())
+    }
+
+    /// Whether this target has the copy, or a later change.
+    async fn is_known(&self, stamp: Stamp) -> Result<bool> {
+        let copy = self.copy_here().await?;
+        if !self.keeps(Rule::EpochsOrderCopies) {
+            return Ok(copy.is_some_and(|copy| copy.stamp.version >= stamp.version));
+        }
+        let look = look_of(copy, self.tombstone_here().await?);
+        Ok(look.knows(stamp) || look.newest() > Some(stamp))
+    }
+
+    /// An error if a removal of the object since this copy was sent could not be detected.
+    async fn check_not_removed(&self, state: &ClusterState, copy: &IncomingCopy) -> Result<()> {
+        if copy.written {
+            return Ok(());
+        }
+        if !self.info().has_copies() {
+            self.check_absent()?;
+        }
+        let from = copy.from.as_ref();
+        let accepted =
+            match native::arrival(state, self.info(), self.name(), self.me(), from, false) {
+                Arrival::Take => true,
+                Arrival::Refuse => false,
+                Arrival::IfStillAt(from) => {
+                    let nodes = vec![from.clone()];
+                    self.immediate_looks(nodes).await?.iter().all(|l| l.there == Some(copy.stamp))
+                }
+                Arrival::IfNewest(others) => {
+                    let nodes = others.into_iter().cloned().collect();
+                    !self.immediate_looks(nodes).await?.iter().any(|l| l.is_after(copy.stamp))
+                }
+            };
+        let text = || format!("{}: the copy is not wanted any more", self.object.uri());
+        accepted.then_some(()).ok_or_else(|| Error::new(ErrorCode::Conflict, text()))
+    }
+
+    /// The current state of other targets' copies, without waiting for writes in progress; an error
+    /// if one does not answer.
+    async fn immediate_looks(&self, nodes: Vec<Node>) -> Result<Vec<CopyLook>> {
+        let answers = self.look_at_all(nodes, LookMode::Immediate).await;
+        answers.into_iter().map(|(_, look)| look).collect()
+    }
+}
+
+fn look_of(copy: Option<LocalCopy>, removed: Option<Stamp>) -> CopyLook {
+    CopyLook {
+        there: copy.map(|copy| copy.stamp),
+        damaged: copy.is_some_and(|copy| copy.damaged),
+        removed,
+        ..CopyLook::default()
+    }
+}

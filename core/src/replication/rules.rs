@@ -1,0 +1,20 @@
+//! Rules of replication that a simulator breaks one at a time, to check that it finds the
+//! consequences.
+
+/// A rule that the engine keeps unless [`super::Replication::with_broken_rule`] names it. No
+/// configuration leads to that function: only the simulator calls it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rule {
+    /// A read returns only changes that all holders have.
+    ReadsShowReplicatedChanges,
+    /// A change is acknowledged after the other holders have it.
+    AcknowledgeAfterReplication,
+    /// A target that missed writes does not serve reads alone.
+    StaleTargetsLookUp,
+    /// A misplaced copy is removed after it is sent.
+    SendBeforeRemoval,
+    /// Copies are ordered by the epochs of their stamps first.
+    EpochsOrderCopies,
+    /// A target that lost a disk does not report the lost objects as nonexistent.
+    LossesAreRemembered,
+}

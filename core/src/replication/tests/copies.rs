@@ -1,0 +1,83 @@
+//! Copies between targets.
+
+use super::*;
+
+#[test]
+fn an_incoming_copy_that_is_no_newer_is_not_committed() {
+    let fixture = Fixture::new();
+    let incoming =
+        IncomingCopy { stamp: copy(1).stamp, from: Some(fixture.second.clone()), written: false };
+    let receipt = Run::of(fixture.engine.receive(fixture.object(), incoming))
+        .on(Command::GetCopy, Answer::Copy(Some(copy(1))))
+        .on(Command::GetTombstone, Answer::Tombstone(None));
+    assert_eq!(receipt.result(), Ok(ReceiveOutcome::Known));
+}
+
+#[test]
+fn a_copy_of_a_quiescent_cluster_is_accepted_while_its_sender_still_has_it() {
+    for there in [Some(copy(1).stamp), None] {
+        let fixture = Fixture::new();
+        let from = Some(fixture.second.clone());
+        let incoming = IncomingCopy { stamp: copy(1).stamp, from, written: false };
+        let look = Command::Look { to: fixture.second.clone(), mode: LookMode::Immediate };
+        let receipt = Run::of(fixture.engine.receive(fixture.object(), incoming))
+            .on(Command::GetCopy, Answer::Copy(None))
+            .on(Command::GetTombstone, Answer::Tombstone(None))
+            .on(Command::Receive, Answer::Done)
+            .on(Command::Lock, Answer::Done)
+            .on(Command::GetCopy, Answer::Copy(None))
+            .on(Command::GetTombstone, Answer::Tombstone(None))
+            .on(look, found(there));
+        if there.is_none() {
+            assert_eq!(receipt.result().unwrap_err().code, ErrorCode::Conflict);
+            continue;
+        }
+        let commit = Command::Commit { stamp: copy(1).stamp };
+        let receipt = receipt.on(commit, Answer::Copy(Some(copy(1))));
+        assert_eq!(receipt.result(), Ok(ReceiveOutcome::Committed(copy(1))));
+    }
+}
+
+#[test]
+fn a_misplaced_copy_is_dropped_when_the_receiver_has_it() {
+    let fixture = Fixture::new();
+    let engine = Replication::new(fixture.third.clone(), fixture.view.clone());
+    let mut moving = Run::of(engine.relocate(fixture.object()))
+        .on(Command::Lock, Answer::Done)
+        .on(Command::GetCopy, Answer::Copy(Some(copy(1))));
+    for to in [fixture.owner.clone(), fixture.second.clone()] {
+        let look = Command::Look { to: to.clone(), mode: LookMode::Final };
+        let send = Command::Send { to, copy: copy(1), written: false };
+        moving = moving
+            .on(look, found(None))
+            .on(Command::Pace { bytes: 1 + (16 << 10) }, Answer::Done)
+            .on(send, Answer::Done);
+    }
+    let moving = moving
+        .on(Command::Lock, Answer::Done)
+        .on(Command::GetCopy, Answer::Copy(Some(copy(1))))
+        .on(Command::RemoveCopy, Answer::Copy(Some(copy(1))));
+    assert_eq!(moving.result(), Ok(Some(2)));
+}
+
+#[test]
+fn a_recorded_command_can_be_read_again() {
+    let issued = IssuedCommand { id: 3, command: Command::Open(copy(2)) };
+    let text = serde_json::to_string(&issued).unwrap();
+    assert_eq!(serde_json::from_str::<IssuedCommand>(&text).unwrap(), issued);
+}
+
+#[test]
+fn a_damaged_copy_is_fetched_anew_from_a_holder_that_is_as_new() {
+    let fixture = Fixture::new();
+    let damaged = LocalCopy { damaged: true, ..copy(1) };
+    let repaired = LocalCopy { commit: 2, ..copy(1) };
+    let fetch = Command::Fetch { from: fixture.second.clone(), anew: true };
+    let repair = Run::of(fixture.engine.repair(fixture.object(), damaged))
+        .on(Command::GetCopy, Answer::Copy(Some(damaged)))
+        .on(fixture.look(), found(Some(copy(1).stamp)))
+        .on(fetch, Answer::Done)
+        .on(Command::GetCopy, Answer::Copy(Some(repaired)))
+        .on(Command::GetCopy, Answer::Copy(Some(repaired)));
+    assert_eq!(repair.result(), Ok(true));
+}

@@ -1,0 +1,66 @@
+//! Writes by clients.
+
+use super::command::{Command, LocalCopy};
+use super::replicate::Change;
+use super::steps::Steps;
+use crate::error::Result;
+use crate::native::WriteHistory;
+
+/// How an object is written.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct WriteOptions {
+    /// The object that is replaced is needed here, although it may be on a former owner: for a
+    /// precondition, or to archive it as an older version.
+    pub fetch_first: bool,
+    /// The write has a precondition, to be checked under the lock.
+    pub conditional: bool,
+}
+
+impl Steps {
+    /// Commits the payload as the newest version of the object and replicates it. Returns the copy
+    /// when all living holders have it.
+    pub(super) async fn write(&self, options: WriteOptions) -> Result<LocalCopy> {
+        if options.fetch_first {
+            self.fetch_before_write().await?;
+        }
+        let guard = self.lock().await?;
+        if options.conditional {
+            self.issue(Command::CheckCondition).await.done()?;
+        }
+        let state = self.may_write().await?;
+        let here = self.copy_here().await?;
+        let mut history = WriteHistory {
+            here: here.map(|copy| copy.stamp),
+            unreplicated: self.unreplicated_delete(),
+            tombstone: self.tombstone_here().await?,
+            ..WriteHistory::default()
+        };
+        if here.is_none() {
+            history.elsewhere = self.last_change_elsewhere(&state).await?;
+        }
+        let stamp = history.next(&state);
+        self.issue(Command::Prepare { replaced: here, stamp }).await.done()?;
+        self.begin_replication(None);
+        let copy = self.commit(stamp).await?;
+        drop(self.replicate_and_ack(Change::Written(copy), guard).await?);
+        Ok(copy)
+    }
+
+    /// Changes the metadata of the object; `None` if there is no such object.
+    pub(super) async fn update(&self) -> Result<Option<LocalCopy>> {
+        self.fetch_before_write().await?;
+        let guard = self.lock().await?;
+        let state = self.may_write().await?;
+        let Some(copy) = self.copy_here().await? else { return Ok(None) };
+        self.issue(Command::CheckCondition).await.done()?;
+        let has_copies = self.info().has_copies();
+        // Copies are compared by their stamps, so a change of metadata needs a new version, too.
+        let stamp = if has_copies { copy.stamp.next(state.version) } else { copy.stamp };
+        self.begin_replication(None);
+        let updated = self.issue(Command::UpdateMetadata { copy, stamp }).await.copy()?;
+        if let Some(updated) = updated.filter(|_| has_copies) {
+            drop(self.replicate_and_ack(Change::Written(updated), guard).await?);
+        }
+        Ok(updated)
+    }
+}
