@@ -1,6 +1,8 @@
 //! Rules that can be broken on purpose, to check that the simulator finds the consequences. Only
 //! tests and the option `--broken` break any.
 
+use forebay_core::replication::Rule;
+
 /// A rule that the simulation breaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Broken {
@@ -30,4 +32,24 @@ pub enum Broken {
     LossForgotten,
     /// A process that restarts quickly does not report that its predecessor died.
     QuickRestartUnnoticed,
+}
+
+impl Broken {
+    /// The rule of the engine that it breaks; none if it breaks a rule of the simulated nodes.
+    pub(crate) fn rule(self) -> Option<Rule> {
+        Some(match self {
+            Self::ShownTooEarly => Rule::ReadsShowReplicatedChanges,
+            Self::AckTooEarly => Rule::AcknowledgeAfterReplication,
+            Self::LaggingAnswers => Rule::StaleTargetsLookUp,
+            Self::DroppedTooEarly => Rule::SendBeforeRemoval,
+            Self::NoEpochs => Rule::EpochsOrderCopies,
+            Self::LossForgotten => Rule::LossesAreRemembered,
+            Self::DeadTooEarly
+            | Self::LeaseFromTheAnswer
+            | Self::NoLease
+            | Self::TombstonesTooEarly
+            | Self::SettledTooEarly
+            | Self::QuickRestartUnnoticed => return None,
+        })
+    }
 }

@@ -3,7 +3,7 @@
 //! real client does.
 
 use std::collections::BTreeSet;
-use std::rc::Rc;
+use std::sync::Arc;
 
 use forebay_core::state::ClusterState;
 use forebay_core::{Error, ErrorCode, Result, native, placement};
@@ -11,9 +11,8 @@ use futures::future::{Either, join_all, select};
 
 use crate::exec::{MS, Micros, SECOND};
 use crate::ledger::{Act, Kind, Listing, Observation};
-use crate::object::missing_info;
 use crate::target::Key;
-use crate::world::{At, CLIENTS, W, World, at_of, info_in};
+use crate::world::{At, CLIENTS, W, World, at_of, info_in, missing_info};
 
 /// A read goes to the second holder too after this time without a response.
 const HEDGED_AFTER: Micros = 250 * MS;
@@ -32,7 +31,7 @@ impl World {
     /// Runs one client until faults end.
     pub(crate) async fn client(self: W, n: usize) {
         let owner = CLIENTS + n;
-        let mut map = Rc::new(ClusterState::default());
+        let mut map = Arc::new(ClusterState::default());
         while self.exec.now() < self.plan.safety {
             self.exec.sleep(self.exec.between(10 * MS, 400 * MS)).await;
             if map.buckets.len() < self.plan.copies.len() || self.exec.percent(10) {
@@ -58,7 +57,7 @@ impl World {
 
     /// Reads every object once, when all faults are over; an error where one cannot be read.
     pub(crate) async fn read_all(self: W) -> Result<()> {
-        let mut map = Rc::new(ClusterState::default());
+        let mut map = Arc::new(ClusterState::default());
         self.refresh(CLIENTS, &mut map).await;
         for key in self.seen.keys() {
             if self.one(CLIENTS, &mut map, &key, Wish::Get).await == Observation::Nothing {
@@ -71,7 +70,7 @@ impl World {
         Ok(())
     }
 
-    async fn refresh(self: &W, owner: At, map: &mut Rc<ClusterState>) {
+    async fn refresh(self: &W, owner: At, map: &mut Arc<ClusterState>) {
         let gateway = self.exec.below(self.gateways.len() as u64) as At;
         let world = self.clone();
         let newest = async move { Ok(world.state_at(gateway)) };
@@ -86,7 +85,7 @@ impl World {
     async fn one(
         self: &W,
         owner: At,
-        map: &mut Rc<ClusterState>,
+        map: &mut Arc<ClusterState>,
         key: &Key,
         wish: Wish,
     ) -> Observation {
@@ -122,7 +121,7 @@ impl World {
     async fn ask_owner(
         self: &W,
         owner: At,
-        map: &Rc<ClusterState>,
+        map: &Arc<ClusterState>,
         key: &Key,
         wish: Wish,
     ) -> Result<Observation> {
@@ -159,7 +158,7 @@ impl World {
                     Either::Right(((), first)) => first,
                 };
                 let (world, asked) = (self.clone(), key.clone());
-                let get = async move { world.stand_by(second, asked, version).await };
+                let get = async move { world.hedged_get(second, asked, version).await };
                 let second = Box::pin(self.call_within(ANSWERED_WITHIN, (owner, second), get));
                 match select(first, second).await {
                     Either::Left((Ok(value), _)) | Either::Right((Ok(value), _)) => {

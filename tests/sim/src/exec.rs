@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 
@@ -68,7 +69,7 @@ impl Ord for Timer {
 pub struct Exec(Rc<Inner>);
 
 struct Inner {
-    now: Cell<Micros>,
+    now: Arc<AtomicU64>,
     steps: Cell<u64>,
     counter: Cell<u64>,
     chance: Cell<u64>,
@@ -82,7 +83,7 @@ struct Inner {
 impl Exec {
     pub fn new(seed: u64) -> Self {
         Self(Rc::new(Inner {
-            now: Cell::new(0),
+            now: Arc::default(),
             steps: Cell::new(0),
             counter: Cell::new(0),
             chance: Cell::new(seed),
@@ -95,7 +96,16 @@ impl Exec {
     }
 
     pub fn now(&self) -> Micros {
-        self.0.now.get()
+        self.0.now.load(Ordering::Relaxed)
+    }
+
+    fn set_now(&self, now: Micros) {
+        self.0.now.store(now, Ordering::Relaxed);
+    }
+
+    /// The time for readers in other structures.
+    pub fn clock(&self) -> Arc<AtomicU64> {
+        self.0.now.clone()
     }
 
     pub fn now_ms(&self) -> u64 {
@@ -218,12 +228,12 @@ impl Exec {
         match timers.peek() {
             Some(Reverse(timer)) if timer.at <= until => {}
             _ => {
-                self.0.now.set(self.now().max(until));
+                self.set_now(self.now().max(until));
                 return false;
             }
         }
         if let Some(Reverse(timer)) = timers.pop() {
-            self.0.now.set(self.now().max(timer.at));
+            self.set_now(self.now().max(timer.at));
             timer.waker.wake();
         }
         true

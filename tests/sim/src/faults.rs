@@ -136,7 +136,8 @@ impl World {
     /// A target loses one disk with all objects on it, while every object has a copy elsewhere.
     fn lose_disk(self: &W) {
         let Some(at) = self.any_target().filter(|_| self.plan.disks) else { return };
-        if !self.group.newest().is_quiescent() || self.targets.iter().any(|t| t.may_have_lost()) {
+        if !self.group.newest().is_quiescent() || self.targets.iter().any(|t| t.has_lost_objects())
+        {
             return;
         }
         let (target, disk) = (self.target(at), self.exec.below(2));
@@ -152,7 +153,7 @@ impl World {
         target.records.borrow_mut().retain(|key, _| !on_it(key));
         target.tombstones.borrow_mut().retain(|key, _| !on_it(key));
         let process = target.process();
-        process.losses.set(process.losses.get() + 1);
+        process.view.lose_objects();
         process.lost.ring();
     }
 

@@ -5,6 +5,7 @@
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use forebay_core::intra::{JoinRequest, LeaveRequest};
 use forebay_core::lease::{DEAD_AFTER_MS, LEASE_MS, Leases};
@@ -59,7 +60,7 @@ pub(crate) enum Report {
 /// The answer to a report.
 #[derive(Clone)]
 pub(crate) struct Reply {
-    pub(crate) state: Rc<ClusterState>,
+    pub(crate) state: Arc<ClusterState>,
     pub(crate) lease: bool,
     pub(crate) confirmed_ms: u64,
     pub(crate) unknown: bool,
@@ -171,7 +172,7 @@ impl World {
         }
     }
 
-    async fn push(self: &W, me: At, lead: &Lead, id: NodeId, state: Rc<ClusterState>) {
+    async fn push(self: &W, me: At, lead: &Lead, id: NodeId, state: Arc<ClusterState>) {
         let (at, version) = (at_of(&id), state.version);
         let world = self.clone();
         let taken = async move {

@@ -3,7 +3,7 @@
 //! applies every entry of the log.
 
 use std::cell::{Cell, RefCell};
-use std::rc::Rc;
+use std::sync::Arc;
 
 use forebay_core::state::{ClusterState, Command};
 use forebay_core::{Error, Result};
@@ -23,7 +23,7 @@ const DECIDED_WITHIN: Micros = 5 * SECOND;
 /// The committed log, independent of which members know of it yet.
 pub(crate) struct Group {
     /// The state after each entry, by index.
-    log: RefCell<Vec<Rc<ClusterState>>>,
+    log: RefCell<Vec<Arc<ClusterState>>>,
     /// Term of the last leader.
     pub(crate) term: Cell<u64>,
     /// Entry of a leader that failed; the next leader may find it at another gateway.
@@ -32,7 +32,7 @@ pub(crate) struct Group {
 
 impl Default for Group {
     fn default() -> Self {
-        let log = RefCell::new(vec![Rc::new(ClusterState::default())]);
+        let log = RefCell::new(vec![Arc::new(ClusterState::default())]);
         Self { log, term: Cell::new(0), left_over: RefCell::default() }
     }
 }
@@ -43,12 +43,12 @@ impl Group {
     }
 
     /// The newest state.
-    pub(crate) fn newest(&self) -> Rc<ClusterState> {
+    pub(crate) fn newest(&self) -> Arc<ClusterState> {
         self.state(self.len())
     }
 
     /// The state after the entry of this index.
-    pub(crate) fn state(&self, index: usize) -> Rc<ClusterState> {
+    pub(crate) fn state(&self, index: usize) -> Arc<ClusterState> {
         self.log.borrow()[index].clone()
     }
 
@@ -57,7 +57,7 @@ impl Group {
         let mut state = (*self.newest()).clone();
         let index = self.log.borrow().len() as u64;
         let applied = state.apply(index, command);
-        self.log.borrow_mut().push(Rc::new(state));
+        self.log.borrow_mut().push(Arc::new(state));
         applied.map(|()| index)
     }
 
@@ -112,7 +112,7 @@ impl World {
     }
 
     /// The state by which a gateway acts.
-    pub(crate) fn state_at(&self, at: At) -> Rc<ClusterState> {
+    pub(crate) fn state_at(&self, at: At) -> Arc<ClusterState> {
         self.group.state(self.member(at).applied.get())
     }
 

@@ -2,26 +2,27 @@
 //! network that cuts and delays, clients that write and read. Everything follows from a seed, so a
 //! seed that fails can be replayed step by step.
 //!
-//! The decisions are the real ones of `forebay-core`: the state and its commands, leases,
-//! placement, moves and their completion, stamps, tombstones, and the sets of nodes that a target
-//! queries or notifies. The steps between those decisions are models (the modules of this crate), as
-//! are the gateways' Raft group (`group`), disks and the network.
+//! Nodes act by the real rules of `forebay-core`: the state and its commands, leases, placement, the
+//! completion of a rebalance. Targets run the real replication engine ([`forebay_core::replication`]);
+//! `driver` executes its commands in the simulated world, and `requests` starts an operation for each
+//! request. Models are the gateways' Raft group (`group`), disks, the network, and the tasks that
+//! start operations (`upkeep`, `keeper`).
 
 pub mod broken;
 mod client;
-mod copies;
+mod driver;
 pub mod exec;
 mod faults;
 mod gateway;
 mod group;
 mod keeper;
 pub mod ledger;
-mod moves;
 mod net;
-mod object;
 pub mod plan;
+mod requests;
 pub mod run;
 mod seen;
 mod target;
-mod tell;
+mod upkeep;
+mod view;
 mod world;

@@ -166,7 +166,7 @@ fn unrest(world: &World) -> Option<String> {
         let what = if node.alive { "lags" } else { "is dead" };
         return Some(format!("target {} {what}", node.id));
     }
-    let lost = world.targets.iter().find(|t| t.up.get() && t.may_have_lost());
+    let lost = world.targets.iter().find(|t| t.up.get() && t.has_lost_objects());
     lost.map(|target| format!("target {} has not got again what it lost", target.at))
 }
 
@@ -182,7 +182,7 @@ fn misplaced(world: &World) -> Vec<String> {
         belongs.sort_unstable();
         // A write whose writer got no response is not visible before it is replicated: skip such
         // keys.
-        let waits = |t: &&Target| t.process().unsettled.borrow().contains_key(&key);
+        let waits = |t: &&Target| t.process().engine.pending().has(&info, &key.1);
         if world.targets.iter().any(|t| waits(&t)) {
             continue;
         }

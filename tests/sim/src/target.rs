@@ -4,16 +4,20 @@
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use forebay_core::copies::Stamp;
 use forebay_core::intra::LeaveRequest;
 use forebay_core::lease::{HEARTBEAT_MS, LEASE_BACK_WITHIN_MS, LEASE_MS};
+use forebay_core::replication::{Replication, View};
 use forebay_core::state::ClusterState;
 use forebay_core::{Error, NodeId, Result, native};
 
 use crate::broken::Broken;
-use crate::exec::{Bell, Locks, MS, Micros, SECOND};
+use crate::exec::{Bell, Exec, Locks, MS, Micros, SECOND};
 use crate::gateway::{Reply, Report, join_of};
+use crate::view::TargetView;
 use crate::world::{At, W, World, id_of};
 
 const ANSWERED_WITHIN: Micros = 2 * SECOND;
@@ -45,20 +49,17 @@ pub(crate) struct Target {
     pub(crate) records: RefCell<BTreeMap<Key, Record>>,
     pub(crate) tombstones: RefCell<BTreeMap<Key, Stamp>>,
     pub(crate) process: RefCell<Process>,
-    map: RefCell<Rc<ClusterState>>,
-    lease: Cell<Micros>,
+    clock: Arc<AtomicU64>,
+    broken: Option<Broken>,
     pub(crate) changed: Bell,
 }
 
 /// State that ends with the process.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub(crate) struct Process {
+    pub(crate) engine: Replication,
+    pub(crate) view: Arc<TargetView>,
     pub(crate) locks: Locks<Key>,
-    /// Changes that may not have reached all holders, with the stamp of a removal.
-    pub(crate) unsettled: Rc<RefCell<BTreeMap<Key, Option<Stamp>>>>,
-    /// How often objects were lost with a disk, and the count of losses that are restored.
-    pub(crate) losses: Rc<Cell<u64>>,
-    pub(crate) refilled: Rc<Cell<u64>>,
     pub(crate) moving: Locks<()>,
     wake: Bell,
     leased: Bell,
@@ -70,18 +71,43 @@ pub(crate) struct Process {
     silent: Rc<Cell<bool>>,
 }
 
+impl Process {
+    fn new(id: NodeId, clock: &Arc<AtomicU64>, broken: Option<Broken>) -> Self {
+        let has_lease_always = broken == Some(Broken::NoLease);
+        let view = Arc::new(TargetView::new(clock.clone(), has_lease_always));
+        let engine = Replication::new(id, view.clone());
+        let engine = match broken.and_then(Broken::rule) {
+            Some(rule) => engine.with_broken_rule(rule),
+            None => engine,
+        };
+        Self {
+            engine,
+            view,
+            locks: Locks::default(),
+            moving: Locks::default(),
+            wake: Bell::default(),
+            leased: Bell::default(),
+            late_tombstones: Bell::default(),
+            lost: Bell::default(),
+            joined: Rc::default(),
+            silent: Rc::default(),
+        }
+    }
+}
+
 impl Target {
-    pub(crate) fn new(at: At) -> Self {
+    pub(crate) fn new(at: At, exec: &Exec, broken: Option<Broken>) -> Self {
+        let (id, clock) = (id_of(at), exec.clock());
         Self {
             at,
-            id: id_of(at),
+            id: id.clone(),
             up: Cell::new(false),
             leaving: Cell::new(false),
             records: RefCell::default(),
             tombstones: RefCell::default(),
-            process: RefCell::default(),
-            map: RefCell::default(),
-            lease: Cell::new(0),
+            process: RefCell::new(Process::new(id, &clock, broken)),
+            clock,
+            broken,
             changed: Bell::default(),
         }
     }
@@ -92,34 +118,31 @@ impl Target {
 
     /// Resets the state of a process that starts; it keeps only what is on disk.
     pub(crate) fn forget(&self) {
-        *self.process.borrow_mut() = Process::default();
-        *self.map.borrow_mut() = Rc::default();
-        self.lease.set(0);
+        *self.process.borrow_mut() = Process::new(self.id.clone(), &self.clock, self.broken);
     }
 
-    pub(crate) fn map(&self) -> Rc<ClusterState> {
-        self.map.borrow().clone()
+    pub(crate) fn map(&self) -> Arc<ClusterState> {
+        self.process.borrow().view.state()
     }
 
     /// Takes over a state if it is newer than the current one.
-    pub(crate) fn offer(&self, state: &Rc<ClusterState>) {
-        if state.version > self.map.borrow().version {
-            *self.map.borrow_mut() = state.clone();
+    pub(crate) fn offer(&self, state: &Arc<ClusterState>) {
+        if state.version > self.map().version {
+            self.process.borrow().view.set_state(state.clone());
             self.changed.ring();
         }
     }
 
     pub(crate) fn lease_until(&self) -> Micros {
-        self.lease.get()
+        self.process.borrow().view.lease_until()
     }
 
     pub(crate) fn lags(&self, state: &ClusterState) -> bool {
         native::lags(state, &self.id)
     }
 
-    pub(crate) fn may_have_lost(&self) -> bool {
-        let process = self.process.borrow();
-        process.losses.get() != process.refilled.get()
+    pub(crate) fn has_lost_objects(&self) -> bool {
+        self.process.borrow().view.has_lost_objects()
     }
 
     pub(crate) fn get(&self, key: &Key) -> Option<Record> {
@@ -133,7 +156,7 @@ impl Target {
 
 impl World {
     pub(crate) fn has_lease(&self, at: At) -> bool {
-        self.is_broken(Broken::NoLease) || self.exec.now() < self.target(at).lease_until()
+        self.target(at).process().view.has_lease()
     }
 
     /// Waits a moment for a new lease if the old one has expired.
@@ -173,7 +196,7 @@ impl World {
         target.leaving.set(false);
         self.exec.spawn(at, self.clone().report(at));
         self.exec.spawn(at, self.clone().watch_tombstones(at));
-        self.exec.spawn(at, self.clone().make_up_for_losses(at));
+        self.exec.spawn(at, self.clone().restore_lost_objects(at));
     }
 
     /// Joins, and sends reports while the process runs.
@@ -215,7 +238,7 @@ impl World {
             true => self.exec.now(),
             false => reported.saturating_sub(reply.confirmed_ms * MS),
         };
-        target.lease.set(target.lease.get().max(since + LEASE_MS * MS));
+        target.process().view.extend_lease(since + LEASE_MS * MS);
         target.process().leased.ring();
     }
 

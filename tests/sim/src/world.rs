@@ -5,10 +5,11 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::hash::{DefaultHasher, Hasher};
 use std::rc::Rc;
+use std::sync::Arc;
 
 use forebay_core::bucket::BucketInfo;
 use forebay_core::state::ClusterState;
-use forebay_core::{Bucket, NodeId, Provider};
+use forebay_core::{Bucket, Error, NodeId, Provider};
 
 use crate::broken::Broken;
 use crate::exec::{Exec, MS};
@@ -58,7 +59,8 @@ impl World {
         let exec = Exec::new(seed);
         let gateways = (0..plan.gateways).map(|_| Gateway::default()).collect();
         let first = plan.gateways;
-        let targets = (0..plan.targets_at_most).map(|n| Target::new(first + n)).collect();
+        let targets =
+            (0..plan.targets_at_most).map(|n| Target::new(first + n, &exec, broken)).collect();
         let net = Net::default();
         net.delay.set(2 * MS);
         Rc::new(Self {
@@ -163,7 +165,11 @@ pub(crate) fn bucket_of(n: usize) -> Bucket {
 }
 
 /// The bucket as a state has it.
-pub(crate) fn info_in(state: &ClusterState, n: usize) -> Option<Rc<BucketInfo>> {
-    let info = state.bucket(&bucket_of(n)).ok()?;
-    Some(Rc::new((**info).clone()))
+pub(crate) fn info_in(state: &ClusterState, n: usize) -> Option<Arc<BucketInfo>> {
+    state.bucket(&bucket_of(n)).ok().cloned()
+}
+
+/// The error for a bucket that a node's state does not have yet.
+pub(crate) fn missing_info() -> Error {
+    Error::unavailable("there is no such bucket yet")
 }

@@ -1,0 +1,265 @@
+//! Executes the operations of the replication engine: disks, locks and messages are those of the
+//! simulated world.
+
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::Poll;
+
+use forebay_core::replication::{
+    Answer, Command, CommandId, Event, IncomingCopy, IssuedCommand, LocalCopy, LookMode, Operation,
+    Removal, Step,
+};
+use forebay_core::{Error, ErrorCode, NodeId, Result};
+use futures::future::{Either, select};
+
+use crate::exec::{Locked, Micros, SECOND};
+use crate::target::{Key, Record};
+use crate::world::{At, W, World, at_of};
+
+/// Timeout of a request to another target.
+pub(crate) const REQUEST_TIMEOUT: Micros = 5 * SECOND;
+/// Size of a copy that is looked at before it is sent, in bytes.
+const LARGE: u64 = 1 << 20;
+
+/// What an operation writes or reads, and what happened to it.
+#[derive(Default)]
+pub(crate) struct Payload {
+    /// The value that the operation commits.
+    pub(crate) incoming: Cell<u64>,
+    /// The value that it has opened for a reader.
+    pub(crate) opened: Cell<Option<u64>>,
+    /// It was forwarded to a new owner.
+    pub(crate) forwarded: Cell<bool>,
+}
+
+impl Payload {
+    pub(crate) fn of(value: u64) -> Rc<Self> {
+        Rc::new(Self { incoming: Cell::new(value), ..Self::default() })
+    }
+}
+
+/// The result of a command, with the lock that it took.
+type Executed = (Answer, Option<Locked<Key>>);
+type Running = BTreeMap<CommandId, Pin<Box<dyn Future<Output = Executed>>>>;
+
+impl World {
+    /// Runs an operation at a target to its end.
+    pub(crate) async fn drive<T>(
+        self: &W,
+        at: At,
+        key: &Key,
+        payload: &Rc<Payload>,
+        mut operation: Operation<T>,
+    ) -> T {
+        let (mut running, mut lock) = (Running::new(), None);
+        let mut event = Event::Start;
+        loop {
+            let commands = match operation.step(event) {
+                Step::Done(done) => return done,
+                Step::Commands(commands) => commands,
+            };
+            for IssuedCommand { id, command } in commands {
+                match command {
+                    Command::Unlock => lock = None,
+                    Command::Cancel(id) => drop(running.remove(&id)),
+                    command => {
+                        let world = self.clone();
+                        let executed = world.execute(at, key.clone(), command, payload.clone());
+                        running.insert(id, Box::pin(executed));
+                    }
+                }
+            }
+            let (id, (answer, taken)) = next(&mut running).await;
+            lock = taken.or(lock);
+            event = Event::Answered { id, answer };
+        }
+    }
+
+    async fn execute(
+        self: W,
+        at: At,
+        key: Key,
+        command: Command,
+        payload: Rc<Payload>,
+    ) -> Executed {
+        if matches!(command, Command::Lock) {
+            let lock = self.target(at).process().locks.lock(&key).await;
+            return (Answer::Done, Some(lock));
+        }
+        let answer = match command {
+            Command::Look { to, mode } => self.request_look(at, &to, key, mode).await,
+            Command::Fetch { from, anew } => self.request_copy(at, &from, key, anew).await,
+            Command::Send { to, copy, written } => {
+                self.send_copy(at, &to, key, copy, written).await
+            }
+            Command::RemoveOlder { to, removal } => {
+                let forwards = removal.by.as_ref().is_some_and(|by| *by != self.target(at).id);
+                payload.forwarded.set(forwards || payload.forwarded.get());
+                self.request_removal(at, &to, key, removal).await
+            }
+            Command::Sleep(time) => {
+                self.exec.sleep(time.as_micros() as Micros).await;
+                Answer::Done
+            }
+            Command::WaitForLease => Answer::of_result(self.leased(at).await),
+            command => self.use_disk(at, &key, command, &payload).await,
+        };
+        (answer, None)
+    }
+
+    /// Executes a command on the disks of a target.
+    async fn use_disk(&self, at: At, key: &Key, command: Command, payload: &Payload) -> Answer {
+        let target = self.target(at);
+        match command {
+            Command::GetCopy => {
+                self.moment().await;
+                Answer::Copy(target.get(key).map(copy_of))
+            }
+            Command::GetTombstone => {
+                self.moment().await;
+                Answer::Tombstone(target.tombstone(key))
+            }
+            Command::Open(copy) => {
+                self.moment().await;
+                let record = target.get(key).filter(|now| now.commit == copy.commit);
+                payload.opened.set(record.map(|record| record.value));
+                match record {
+                    Some(_) => Answer::Done,
+                    None => Answer::Failed(gone()),
+                }
+            }
+            Command::CheckCondition | Command::Prepare { .. } | Command::Pace { .. } => {
+                Answer::Done
+            }
+            Command::Receive => {
+                self.moment().await;
+                Answer::Done
+            }
+            Command::Commit { stamp } => {
+                self.disk().await;
+                let (value, commit) = (payload.incoming.get(), self.seen.next_commit());
+                let record = Record { stamp, value, commit };
+                target.records.borrow_mut().insert(key.clone(), record);
+                self.note(|| format!("target {at} commits {key:?} as {stamp:?}: {value}"));
+                self.check_kept(key);
+                self.moment().await;
+                Answer::Copy(Some(copy_of(record)))
+            }
+            Command::RemoveCopy => {
+                self.disk().await;
+                let removed = target.records.borrow_mut().remove(key);
+                if removed.is_some() {
+                    self.note(|| format!("target {at} removes {key:?}"));
+                    self.check_kept(key);
+                }
+                self.moment().await;
+                Answer::Copy(removed.map(copy_of))
+            }
+            Command::WriteTombstone { stamp } => {
+                self.disk().await;
+                target.tombstones.borrow_mut().insert(key.clone(), stamp);
+                self.note(|| format!("target {at} notes that {key:?} was removed: {stamp:?}"));
+                if target.map().is_quiescent() {
+                    target.process().late_tombstones.ring();
+                }
+                Answer::Done
+            }
+            Command::RemoveTombstone { stamp } => {
+                self.moment().await;
+                if target.tombstone(key) == Some(stamp) {
+                    target.tombstones.borrow_mut().remove(key);
+                }
+                Answer::Done
+            }
+            command => Answer::Failed(Error::unsupported(format!("{command:?}"))),
+        }
+    }
+
+    async fn request_look(self: &W, at: At, to: &NodeId, key: Key, mode: LookMode) -> Answer {
+        let (world, asked) = (self.clone(), at_of(to));
+        let version = self.target(at).map().version;
+        let look = async move { world.look(asked, key, mode, version).await };
+        self.request(at, to, look, Answer::Look).await
+    }
+
+    async fn request_copy(self: &W, at: At, from: &NodeId, key: Key, anew: bool) -> Answer {
+        let (world, asked) = (self.clone(), at_of(from));
+        let (me, version) = (self.target(at).id.clone(), self.target(at).map().version);
+        let sent = async move { world.send_on_request(asked, key, me, anew, version).await };
+        self.request(at, from, sent, |()| Answer::Done).await
+    }
+
+    async fn send_copy(
+        self: &W,
+        at: At,
+        to: &NodeId,
+        key: Key,
+        copy: LocalCopy,
+        written: bool,
+    ) -> Answer {
+        let record = self.target(at).get(&key).filter(|now| now.commit == copy.commit);
+        let Some(Record { stamp, value, .. }) = record else { return Answer::Failed(gone()) };
+        let (world, receiver) = (self.clone(), at_of(to));
+        let version = self.target(at).map().version;
+        let copy = IncomingCopy { stamp, from: Some(self.target(at).id.clone()), written };
+        let received = async move { world.receive(receiver, key, copy, value, version).await };
+        self.request(at, to, received, |()| Answer::Done).await
+    }
+
+    async fn request_removal(self: &W, at: At, to: &NodeId, key: Key, removal: Removal) -> Answer {
+        let (world, receiver) = (self.clone(), at_of(to));
+        let version = self.target(at).map().version;
+        let removed = async move { world.remove_older(receiver, key, removal, version).await };
+        self.request(at, to, removed, |()| Answer::Done).await
+    }
+
+    /// Sends a request; the wait ends with the death of the node.
+    async fn request<T: 'static>(
+        self: &W,
+        at: At,
+        to: &NodeId,
+        work: impl Future<Output = Result<T>> + 'static,
+        answer: impl FnOnce(T) -> Answer,
+    ) -> Answer {
+        let called = self.call_within(REQUEST_TIMEOUT, (at, at_of(to)), work);
+        match select(Box::pin(called), Box::pin(self.death_of(at, to))).await {
+            Either::Left((result, _)) => result.map_or_else(Answer::Failed, answer),
+            Either::Right(_) => Answer::Died,
+        }
+    }
+
+    /// Returns when this target's map has the node dead or removed.
+    async fn death_of(&self, at: At, id: &NodeId) {
+        let target = self.target(at);
+        while target.map().node(id).is_some_and(|node| node.alive) {
+            target.changed.rung().await;
+        }
+    }
+}
+
+/// The next command that is executed; it is taken out of `running`.
+async fn next(running: &mut Running) -> (CommandId, Executed) {
+    poll_fn(|context| {
+        let executed =
+            running.iter_mut().find_map(|(id, work)| match work.as_mut().poll(context) {
+                Poll::Ready(executed) => Some((*id, executed)),
+                Poll::Pending => None,
+            });
+        let Some((id, executed)) = executed else { return Poll::Pending };
+        running.remove(&id);
+        Poll::Ready((id, executed))
+    })
+    .await
+}
+
+fn copy_of(record: Record) -> LocalCopy {
+    let Record { stamp, value, commit } = record;
+    LocalCopy { stamp, commit, size: if value % 5 == 0 { LARGE } else { 1 }, damaged: false }
+}
+
+fn gone() -> Error {
+    Error::new(ErrorCode::ObjectNotFound, "this commit was replaced or removed")
+}

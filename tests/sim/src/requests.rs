@@ -1,0 +1,205 @@
+//! The requests that a target handles, of clients, gateways and other targets: each starts an
+//! operation of the target's replication engine, after the checks of the target's HTTP layer.
+
+use std::collections::BTreeSet;
+use std::rc::Rc;
+
+use forebay_core::bucket::BucketInfo;
+use forebay_core::copies::CopyLook;
+use forebay_core::replication::Replication;
+use forebay_core::replication::{IncomingCopy, LocalCopy, LookMode, Object, Operation, Removal};
+use forebay_core::{Error, ErrorCode, NodeId, Result, native, placement};
+
+use crate::driver::{Payload, REQUEST_TIMEOUT};
+use crate::target::Key;
+use crate::world::{At, W, World, at_of, info_in, missing_info};
+
+impl World {
+    pub(crate) fn object(&self, at: At, key: &Key) -> Result<Object> {
+        let info = info_in(&self.target(at).map(), key.0).ok_or_else(missing_info)?;
+        Ok(Object::new(info, &key.1))
+    }
+
+    pub(crate) fn engine(&self, at: At) -> Replication {
+        self.target(at).process().engine
+    }
+
+    fn check_owner(&self, at: At, info: &BucketInfo, name: &str) -> Result<()> {
+        let state = self.target(at).map();
+        if placement::owner(&state, info, name)?.id == self.target(at).id {
+            return Ok(());
+        }
+        Err(Error::new(ErrorCode::WrongOwner, "the object belongs to another target"))
+    }
+
+    /// A read by a client, at the owner of the object.
+    pub(crate) async fn get(self: W, at: At, key: Key, version: u64) -> Result<Option<u64>> {
+        self.caught_up(at, version).await?;
+        let object = self.object(at, &key)?;
+        self.check_owner(at, &object.info, &key.1)?;
+        let reading = self.engine(at).read(object);
+        self.value_of(at, &key, reading).await
+    }
+
+    /// A hedged read by a client, at the second holder.
+    pub(crate) async fn hedged_get(self: W, at: At, key: Key, version: u64) -> Result<Option<u64>> {
+        self.caught_up(at, version).await?;
+        let reading = self.engine(at).hedged_read(self.object(at, &key)?);
+        self.value_of(at, &key, reading).await
+    }
+
+    async fn value_of(
+        self: &W,
+        at: At,
+        key: &Key,
+        reading: Operation<Result<Option<LocalCopy>>>,
+    ) -> Result<Option<u64>> {
+        let payload = Rc::new(Payload::default());
+        let copy = self.drive(at, key, &payload, reading).await?;
+        Ok(payload.opened.get().filter(|_| copy.is_some()))
+    }
+
+    /// A write by a client.
+    pub(crate) async fn put(self: W, at: At, key: Key, value: u64, version: u64) -> Result<()> {
+        self.caught_up(at, version).await?;
+        let object = self.object(at, &key)?;
+        self.check_owner(at, &object.info, &key.1)?;
+        self.moment().await;
+        let writing = self.engine(at).write(object, Default::default());
+        self.change(at, &key, Payload::of(value), writing).await.map(drop)
+    }
+
+    /// A removal by a client; returns whether the object existed.
+    pub(crate) async fn delete(self: W, at: At, key: Key, version: u64) -> Result<bool> {
+        self.caught_up(at, version).await?;
+        let object = self.object(at, &key)?;
+        self.check_owner(at, &object.info, &key.1)?;
+        let removing = self.engine(at).remove(object);
+        self.change(at, &key, Rc::default(), removing).await
+    }
+
+    async fn change<T>(
+        self: &W,
+        at: At,
+        key: &Key,
+        payload: Rc<Payload>,
+        operation: Operation<Result<T>>,
+    ) -> Result<T> {
+        let done = self.drive(at, key, &payload, operation).await?;
+        if payload.forwarded.get() {
+            self.seen.passed_on.set(self.seen.passed_on.get() + 1);
+        }
+        Ok(done)
+    }
+
+    /// Another target's look.
+    pub(crate) async fn look(
+        self: &W,
+        at: At,
+        key: Key,
+        mode: LookMode,
+        version: u64,
+    ) -> Result<CopyLook> {
+        self.caught_up(at, version).await?;
+        let looking = self.engine(at).look(self.object(at, &key)?, mode);
+        self.drive(at, &key, &Rc::default(), looking).await
+    }
+
+    /// Another target's request for the copy here.
+    pub(crate) async fn send_on_request(
+        self: &W,
+        at: At,
+        key: Key,
+        to: NodeId,
+        anew: bool,
+        version: u64,
+    ) -> Result<()> {
+        self.caught_up(at, version).await?;
+        let sending = self.engine(at).send_on_request(self.object(at, &key)?, to, anew);
+        self.drive(at, &key, &Rc::default(), sending).await
+    }
+
+    /// A copy that another target sends.
+    pub(crate) async fn receive(
+        self: &W,
+        at: At,
+        key: Key,
+        copy: IncomingCopy,
+        value: u64,
+        version: u64,
+    ) -> Result<()> {
+        self.caught_up(at, version).await?;
+        let receiving = self.engine(at).receive(self.object(at, &key)?, copy);
+        self.drive(at, &key, &Payload::of(value), receiving).await.map(drop)
+    }
+
+    /// Another target's request to remove older copies.
+    pub(crate) async fn remove_older(
+        self: &W,
+        at: At,
+        key: Key,
+        removal: Removal,
+        version: u64,
+    ) -> Result<()> {
+        self.caught_up(at, version).await?;
+        let removing = self.engine(at).remove_older(self.object(at, &key)?, removal);
+        self.drive(at, &key, &Rc::default(), removing).await
+    }
+
+    /// A target's reply to a gateway that lists a bucket.
+    pub(crate) async fn names_at(
+        self: &W,
+        at: At,
+        bucket: usize,
+        version: u64,
+    ) -> Result<Vec<String>> {
+        self.caught_up(at, version).await?;
+        let target = self.target(at);
+        native::check_choice(&target.map(), version, &target.id)?;
+        self.moment().await;
+        let state = target.map();
+        let keys: Vec<Key> =
+            target.records.borrow().keys().filter(|key| key.0 == bucket).cloned().collect();
+        let has_copies = info_in(&state, bucket).is_some_and(|info| info.has_copies());
+        let removed = match has_copies && target.lags(&state) {
+            true => self.removed_elsewhere(at, bucket).await?,
+            false => BTreeSet::new(),
+        };
+        let mut names = Vec::with_capacity(keys.len());
+        for key in keys {
+            if !removed.contains(&key.1) || !self.is_removed(at, &key).await? {
+                names.push(key.1);
+            }
+        }
+        // If this target was paused, its list may have names that were removed meanwhile.
+        if has_copies {
+            self.leased(at).await?;
+        }
+        native::check_choice(&target.map(), version, &target.id)?;
+        Ok(names)
+    }
+
+    /// The names for which other targets have tombstones.
+    async fn removed_elsewhere(self: &W, at: At, bucket: usize) -> Result<BTreeSet<String>> {
+        let (state, mut names) = (self.target(at).map(), BTreeSet::new());
+        let me = &self.target(at).id;
+        for node in state.holding_targets().filter(|n| n.alive && n.id != *me) {
+            let (world, to, version) = (self.clone(), at_of(&node.id), state.version);
+            let listed = async move {
+                world.caught_up(to, version).await?;
+                let tombstones = world.target(to).tombstones.borrow();
+                let of_bucket = tombstones.keys().filter(|key| key.0 == bucket);
+                Ok(of_bucket.map(|key| key.1.clone()).collect::<Vec<String>>())
+            };
+            names.extend(self.call_within(REQUEST_TIMEOUT, (at, to), listed).await?);
+        }
+        Ok(names)
+    }
+
+    async fn is_removed(self: &W, at: At, key: &Key) -> Result<bool> {
+        let Some(record) = self.target(at).get(key) else { return Ok(true) };
+        let object = self.object(at, key)?;
+        let looking = self.engine(at).is_removed_elsewhere(object, record.stamp);
+        self.drive(at, key, &Rc::default(), looking).await
+    }
+}
