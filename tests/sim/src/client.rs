@@ -18,6 +18,8 @@ use crate::world::{At, CLIENTS, W, World, at_of, info_in, missing_info};
 const HEDGED_AFTER: Micros = 250 * MS;
 const ANSWERED_WITHIN: Micros = 8 * SECOND;
 const AGAIN_AFTER: Micros = 100 * MS;
+/// Share of reads that are changes of metadata: the response has the value, which stays.
+const METADATA_PERCENT: u64 = 10;
 
 /// An operation of a client on one object.
 #[derive(Clone, Copy)]
@@ -145,7 +147,14 @@ impl World {
             Wish::Get => {
                 let found =
                     |value: Option<u64>| value.map_or(Observation::Missing, Observation::Found);
-                let get = async move { world.get(to, asked, version).await };
+                let changes_metadata =
+                    self.plan.all_operations && self.exec.percent(METADATA_PERCENT);
+                let get = async move {
+                    match changes_metadata {
+                        true => world.update(to, asked, version).await,
+                        false => world.get(to, asked, version).await,
+                    }
+                };
                 let first = Box::pin(self.call_within(ANSWERED_WITHIN, (owner, to), get));
                 let hedge_target =
                     placement::hedge_target(map, &info, &key.1).map(|n| at_of(&n.id));

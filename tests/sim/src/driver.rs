@@ -148,6 +148,17 @@ impl World {
                 self.moment().await;
                 Answer::Copy(Some(copy_of(record)))
             }
+            Command::UpdateMetadata { copy, stamp } => {
+                self.disk().await;
+                let record = target.get(key).filter(|now| now.commit == copy.commit);
+                let Some(record) = record else { return Answer::Failed(gone()) };
+                let updated = Record { stamp, commit: self.seen.next_commit(), ..record };
+                target.records.borrow_mut().insert(key.clone(), updated);
+                self.note(|| format!("target {at} changes metadata of {key:?}: {stamp:?}"));
+                payload.opened.set(Some(updated.value));
+                self.moment().await;
+                Answer::Copy(Some(copy_of(updated)))
+            }
             Command::RemoveCopy => {
                 self.disk().await;
                 let removed = target.records.borrow_mut().remove(key);

@@ -1,4 +1,4 @@
-//! The leader's rebalance: it moves objects to where they belong. The real [`rebalance::settled`]
+//! The leader's rebalance: it moves objects to where they belong. The real [`rebalance::completion`]
 //! decides when the rebalance is complete.
 
 use forebay_core::rebalance::{self, Lives, lives};

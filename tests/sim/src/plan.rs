@@ -21,6 +21,9 @@ pub struct Plan {
     pub fault_every: Micros,
     /// Whether disks are lost; if so, all objects have copies.
     pub disks: bool,
+    /// Whether clients also send writes with preconditions and changes of metadata: in every fourth
+    /// seed, so that the others keep their histories.
+    pub all_operations: bool,
 }
 
 impl Plan {
@@ -48,6 +51,7 @@ impl Plan {
             liveness: 180 * SECOND,
             fault_every: chance.between(2, 9) * SECOND,
             disks,
+            all_operations: seed % 4 == 3,
         }
     }
 }

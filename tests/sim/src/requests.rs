@@ -7,12 +7,17 @@ use std::rc::Rc;
 use forebay_core::bucket::BucketInfo;
 use forebay_core::copies::CopyLook;
 use forebay_core::replication::Replication;
-use forebay_core::replication::{IncomingCopy, LocalCopy, LookMode, Object, Operation, Removal};
+use forebay_core::replication::{
+    IncomingCopy, LocalCopy, LookMode, Object, Operation, Removal, WriteOptions,
+};
 use forebay_core::{Error, ErrorCode, NodeId, Result, native, placement};
 
 use crate::driver::{Payload, REQUEST_TIMEOUT};
 use crate::target::Key;
 use crate::world::{At, W, World, at_of, info_in, missing_info};
+
+/// Share of writes that have a precondition.
+const CONDITIONAL_PERCENT: u64 = 15;
 
 impl World {
     pub(crate) fn object(&self, at: At, key: &Key) -> Result<Object> {
@@ -48,14 +53,23 @@ impl World {
         self.value_of(at, &key, reading).await
     }
 
+    /// A change of metadata by a client. It returns the value, which stays as it is.
+    pub(crate) async fn update(self: W, at: At, key: Key, version: u64) -> Result<Option<u64>> {
+        self.caught_up(at, version).await?;
+        let object = self.object(at, &key)?;
+        self.check_owner(at, &object.info, &key.1)?;
+        let updating = self.engine(at).update(object);
+        self.value_of(at, &key, updating).await
+    }
+
     async fn value_of(
         self: &W,
         at: At,
         key: &Key,
         reading: Operation<Result<Option<LocalCopy>>>,
     ) -> Result<Option<u64>> {
-        let payload = Rc::new(Payload::default());
-        let copy = self.drive(at, key, &payload, reading).await?;
+        let payload = Rc::default();
+        let copy = self.change(at, key, &payload, reading).await?;
         Ok(payload.opened.get().filter(|_| copy.is_some()))
     }
 
@@ -65,8 +79,10 @@ impl World {
         let object = self.object(at, &key)?;
         self.check_owner(at, &object.info, &key.1)?;
         self.moment().await;
-        let writing = self.engine(at).write(object, Default::default());
-        self.change(at, &key, Payload::of(value), writing).await.map(drop)
+        let conditional = self.plan.all_operations && self.exec.percent(CONDITIONAL_PERCENT);
+        let options = WriteOptions { fetch_first: conditional, conditional };
+        let writing = self.engine(at).write(object, options);
+        self.change(at, &key, &Payload::of(value), writing).await.map(drop)
     }
 
     /// A removal by a client; returns whether the object existed.
@@ -75,17 +91,17 @@ impl World {
         let object = self.object(at, &key)?;
         self.check_owner(at, &object.info, &key.1)?;
         let removing = self.engine(at).remove(object);
-        self.change(at, &key, Rc::default(), removing).await
+        self.change(at, &key, &Rc::default(), removing).await
     }
 
     async fn change<T>(
         self: &W,
         at: At,
         key: &Key,
-        payload: Rc<Payload>,
+        payload: &Rc<Payload>,
         operation: Operation<Result<T>>,
     ) -> Result<T> {
-        let done = self.drive(at, key, &payload, operation).await?;
+        let done = self.drive(at, key, payload, operation).await?;
         if payload.forwarded.get() {
             self.seen.passed_on.set(self.seen.passed_on.get() + 1);
         }
