@@ -12,6 +12,8 @@ const SEEDS: u64 = 300;
 /// target is paused or cut off while another one replaces it and a client still reads from it: one
 /// seed in some 1,500.
 const FOUND_WITHIN: u64 = 5_000;
+/// Seeds that find the rules which few seeds find, tried first to save time.
+const RARE: [u64; 2] = [2_510, 2_570];
 
 #[test]
 fn hundreds_of_seeds_keep_all_rules() {
@@ -51,7 +53,8 @@ fn a_seed_runs_the_same_way_each_time_and_another_seed_does_not() {
 #[test]
 fn each_broken_rule_is_found() {
     let missed = |rule: &&Broken| {
-        let found = (1..=FOUND_WITHIN).find(|seed| run(*seed, Some(**rule)).failure.is_some());
+        let mut seeds = RARE.into_iter().chain(1..=FOUND_WITHIN);
+        let found = seeds.find(|seed| run(*seed, Some(**rule)).failure.is_some());
         println!("{rule:?} is found by seed {found:?}");
         found.is_none()
     };
