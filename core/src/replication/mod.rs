@@ -21,11 +21,12 @@
 //!          Step::Commands, Step::Done
 //! ```
 //!
-//! There are two drivers: a target executes commands with its disks and HTTP, the simulator with its
-//! model of them. Payloads do not pass through the engine: it names a copy by its stamp and commit,
-//! and the driver moves the bytes. Between commands an operation reads the present through
-//! [`View`]: the cluster state, the lease, the clock, the condition of the disks. These reads do not
-//! wait.
+//! The simulator is the only driver today: it executes commands with its model of disks and network.
+//! Targets still have their own text of these steps, in `target/src/object`.
+//!
+//! Payloads do not pass through the engine: it names a copy by its stamp and commit, and the driver
+//! moves the bytes. Between commands an operation reads the present through [`View`]: the cluster
+//! state, the lease, the clock, the condition of the disks. These reads do not wait.
 //!
 //! # Duties of a driver
 //!

@@ -24,7 +24,7 @@ pub(crate) const REQUEST_TIMEOUT: Micros = 5 * SECOND;
 /// Size of a copy that is looked at before it is sent, in bytes.
 const LARGE: u64 = 1 << 20;
 
-/// What an operation writes or reads, and what happened to it.
+/// The values that an operation writes and reads.
 #[derive(Default)]
 pub(crate) struct Payload {
     /// The value that the operation commits.

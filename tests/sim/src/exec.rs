@@ -315,7 +315,7 @@ impl<K: Ord + Clone> Locks<K> {
     }
 
     /// Returns when all locks that are held now have been released.
-    pub async fn settled(&self) {
+    pub async fn drain(&self) {
         let now: Vec<K> = self.held.borrow().iter().cloned().collect();
         for key in now {
             drop(self.lock(&key).await);

@@ -6,7 +6,7 @@
 //! completion of a rebalance. Targets run the real replication engine ([`forebay_core::replication`]);
 //! `driver` executes its commands in the simulated world, and `requests` starts an operation for each
 //! request. Models are the gateways' Raft group (`group`), disks, the network, and the tasks that
-//! start operations (`upkeep`, `keeper`).
+//! start operations (`maintenance`, `keeper`).
 
 pub mod broken;
 mod client;
@@ -17,12 +17,12 @@ mod gateway;
 mod group;
 mod keeper;
 pub mod ledger;
+mod maintenance;
 mod net;
 pub mod plan;
 mod requests;
 pub mod run;
 mod seen;
 mod target;
-mod upkeep;
 mod view;
 mod world;

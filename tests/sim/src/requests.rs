@@ -6,9 +6,8 @@ use std::rc::Rc;
 
 use forebay_core::bucket::BucketInfo;
 use forebay_core::copies::CopyLook;
-use forebay_core::replication::Replication;
 use forebay_core::replication::{
-    IncomingCopy, LocalCopy, LookMode, Object, Operation, Removal, WriteOptions,
+    IncomingCopy, LocalCopy, LookMode, Object, Operation, Removal, Replication, WriteOptions,
 };
 use forebay_core::{Error, ErrorCode, NodeId, Result, native, placement};
 

@@ -24,7 +24,7 @@ impl World {
         self.caught_up(at, version).await?;
         let target = self.target(at);
         let _turn = target.process().moving.lock(&()).await;
-        target.process().locks.settled().await;
+        target.process().locks.drain().await;
         let tombstones: Vec<Key> = target.tombstones.borrow().keys().cloned().collect();
         let mut failed = None;
         for key in tombstones {
