@@ -27,12 +27,13 @@ pub(super) fn targets(map: &MapReply) -> Finding {
         (all, alive) if alive < all => {
             let away = map.state.holding_targets().filter(|node| !node.alive).count();
             let native = map.state.buckets.values().filter(|info| !info.has_backend());
-            let unread: Vec<String> = native
+            let unreadable: Vec<String> = native
                 .filter(|info| away > spare_targets(info))
                 .map(|info| info.bucket.to_string())
                 .collect();
-            if !unread.is_empty() {
-                let detail = format!("{detail}; objects cannot be read in {}", some_of(&unread));
+            if !unreadable.is_empty() {
+                let detail =
+                    format!("{detail}; objects cannot be read in {}", some_of(&unreadable));
                 let hint = "start the missing targets again; if their disks are lost, \
                     `forebay node remove ID --lost` gives up what was on them";
                 return Finding::bad(Verdict::Fail, "map", detail, hint);

@@ -44,8 +44,8 @@ impl Shards {
             Err(e) => {
                 // A failure of the shard concerns each of its members; individual reads would read
                 // a bad archive as often.
-                let is_passing = e.code.is_transient() || e.code == ErrorCode::ObjectChanged;
-                let answer = (!is_passing).then_some(Err(e));
+                let is_transient = e.code.is_transient() || e.code == ErrorCode::ObjectChanged;
+                let answer = (!is_transient).then_some(Err(e));
                 return Bulk { members: vec![answer; entries.len()], result: "miss" };
             }
         };
