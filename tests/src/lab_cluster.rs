@@ -251,13 +251,13 @@ impl LabCluster {
         self.targets.iter().position(|target| target.id == id).unwrap()
     }
 
-    /// Makes a native bucket with so many copies of each object.
-    pub async fn bucket(&self, name: &str, copies: u32) -> Bucket {
+    /// Makes a native bucket with these properties, as `forebay bucket set` takes them: `copies=2`.
+    pub async fn bucket(&self, name: &str, properties: &[&str]) -> Bucket {
         let bucket = crate::cluster::native(name);
         self.client(TIMEOUT).create_bucket(&bucket, None).await.unwrap();
-        if copies > 1 {
+        if !properties.is_empty() {
             let mut command = crate::cluster::command(["bucket", "set"]);
-            command.arg(format!("ais://{name}")).arg(format!("copies={copies}"));
+            command.arg(format!("ais://{name}")).args(properties);
             let done = command.args(["--endpoint", &self.gateways[0].url]).output().unwrap();
             assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
         }

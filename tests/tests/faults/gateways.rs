@@ -12,7 +12,7 @@ use forebay_tests::ledger::{Kind, Micros};
 use forebay_tests::load::Sample;
 use forebay_tests::{LabCluster, Shape, http, wait};
 
-use super::{Fixture, SECOND};
+use super::{Fixture, SECOND, TWO_COPIES};
 
 const TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -76,7 +76,7 @@ fn micros(time: Duration) -> Micros {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs root; run by make faults"]
 async fn row_04_the_death_of_the_leader_fails_nothing_that_goes_through_others() {
-    let Some(fixture) = Fixture::quiet(&Shape::default(), 2).await else { return };
+    let Some(fixture) = Fixture::quiet(&Shape::default(), TWO_COPIES).await else { return };
     let cluster = &fixture.cluster;
     let leader = tokio::task::block_in_place(|| cluster.leader());
     let left = others(cluster, leader);
@@ -110,7 +110,7 @@ async fn row_04_the_death_of_the_leader_fails_nothing_that_goes_through_others()
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs root; run by make faults"]
 async fn row_05_a_minority_acknowledges_nothing_after_its_lease_and_heals_by_itself() {
-    let Some(fixture) = Fixture::quiet(&Shape::default(), 2).await else { return };
+    let Some(fixture) = Fixture::quiet(&Shape::default(), TWO_COPIES).await else { return };
     let cluster = &fixture.cluster;
     let leader = tokio::task::block_in_place(|| cluster.leader());
     let victim = &cluster.targets[0];
@@ -189,7 +189,7 @@ fn same_state(cluster: &LabCluster) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs root; run by make faults"]
 async fn row_19_a_gateway_that_loses_its_disk_under_changes_gets_all_of_them_again() {
-    let Some(fixture) = Fixture::quiet(&Shape::default(), 2).await else { return };
+    let Some(fixture) = Fixture::quiet(&Shape::default(), TWO_COPIES).await else { return };
     let cluster = fixture.cluster.clone();
     let fault = fixture.load.now();
     let stop = Arc::new(AtomicBool::new(false));

@@ -113,7 +113,7 @@ async fn row_18_large_objects_and_batches_fit_into_little_memory() {
     }
     tokio::task::block_in_place(|| cluster.start_all(2));
     let pids: Vec<u32> = cluster.targets.iter().map(|t| t.pid()).collect();
-    let bucket = cluster.bucket("large", 1).await;
+    let bucket = cluster.bucket("large", &[]).await;
     let started = std::time::Instant::now();
     tokio::task::block_in_place(|| {
         let url = owner_url(&cluster, "PUT", "large/object");

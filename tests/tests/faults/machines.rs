@@ -9,7 +9,7 @@ use forebay_tests::ledger::Micros;
 use forebay_tests::loop_disk::LoopDisk;
 use forebay_tests::{LabCluster, Shape, http, skip, wait};
 
-use super::{Fixture, SECOND};
+use super::{Fixture, SECOND, TWO_COPIES};
 
 const TIMEOUT: Duration = Duration::from_secs(60);
 /// Where packages put the library that shifts a process's clock.
@@ -38,7 +38,7 @@ async fn row_10_a_dead_disk_is_noticed_and_another_in_its_place_is_used_without_
     let at = cluster.disks(&cluster.targets[0], 2).remove(1);
     let Some(disk) = LoopDisk::mount(cluster.dir().join("disk.img"), &at) else { return };
     tokio::task::block_in_place(|| cluster.start_all(4));
-    let Some(fixture) = Fixture::quiet_on(cluster, 2).await else { return };
+    let Some(fixture) = Fixture::quiet_on(cluster, TWO_COPIES).await else { return };
     let target = &fixture.cluster.targets[0];
     let fault = fixture.load.now();
     let noticed = tokio::task::block_in_place(|| {
@@ -100,7 +100,7 @@ async fn row_16_clocks_that_jump_break_no_rule() {
     cluster.gateways[0].run_behind(with_clock(library, &files[0]));
     cluster.targets[0].run_behind(with_clock(library, &files[1]));
     tokio::task::block_in_place(|| cluster.start_all(4));
-    let Some(fixture) = Fixture::quiet_on(cluster, 2).await else { return };
+    let Some(fixture) = Fixture::quiet_on(cluster, TWO_COPIES).await else { return };
     set(["+10s", "-10s"]);
     fixture.until_quarter(2).await;
     let fault = fixture.load.now();

@@ -30,6 +30,11 @@ use forebay_tests::{LabCluster, Shape};
 /// Deadline of requests that have to wait for nodes that restart.
 const PATIENT: Duration = Duration::from_secs(60);
 const SECOND: Micros = 1_000_000;
+/// Properties of a bucket whose objects have two copies.
+const TWO_COPIES: &[&str] = &["copies=2"];
+/// The same with erasure coding: of each object a whole and three slices, any two of which suffice;
+/// of objects up to 2 KiB two copies. The load has objects of 8 bytes to 300 KiB.
+const ERASURE_CODING: &[&str] = &["ec=2+1,2KiB"];
 
 /// How long the load of a test lasts; the fault comes after a quarter of it.
 fn length() -> Duration {
@@ -46,16 +51,16 @@ struct Fixture {
 }
 
 impl Fixture {
-    /// Starts with a bucket of this many copies, and runs the load without a fault for a quarter of
+    /// Starts with a bucket of these properties, and runs the load without a fault for a quarter of
     /// the time. `None`: not possible on this machine.
-    async fn quiet(shape: &Shape, copies: u32) -> Option<Self> {
+    async fn quiet(shape: &Shape, properties: &[&str]) -> Option<Self> {
         let cluster = tokio::task::block_in_place(|| LabCluster::start(shape))?;
-        Self::quiet_on(cluster, copies).await
+        Self::quiet_on(cluster, properties).await
     }
 
-    async fn quiet_on(cluster: LabCluster, copies: u32) -> Option<Self> {
+    async fn quiet_on(cluster: LabCluster, properties: &[&str]) -> Option<Self> {
         let cluster = Arc::new(cluster);
-        let bucket = cluster.bucket("faults", copies).await;
+        let bucket = cluster.bucket("faults", properties).await;
         let plan = Plan {
             gateways: cluster.gateways.iter().map(|gateway| gateway.url.clone()).collect(),
             bucket: bucket.clone(),

@@ -6,15 +6,15 @@ use forebay_tests::Shape;
 use forebay_tests::figures::success;
 use forebay_tests::lab::Carry;
 
-use super::{Fixture, Scenario};
+use super::{ERASURE_CODING, Fixture, Scenario, TWO_COPIES};
 
 /// Causes a fault for half of the time, ends the fault, and ends the load.
 async fn while_it_lasts(
-    copies: u32,
+    properties: &[&str],
     begin: impl FnOnce(&Fixture),
     end: impl FnOnce(&Fixture),
 ) -> Option<(Scenario, u64)> {
-    let fixture = Fixture::quiet(&Shape::default(), copies).await?;
+    let fixture = Fixture::quiet(&Shape::default(), properties).await?;
     let fault = fixture.load.now();
     tokio::task::block_in_place(|| begin(&fixture));
     fixture.until_quarter(3).await;
@@ -27,9 +27,8 @@ async fn while_it_lasts(
     Some((fixture.end().await, fault))
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "needs root; run by make faults"]
-async fn row_06_one_way_loss_breaks_no_rule() {
+/// Cuts links in one direction: between two targets, and from a target to the leader.
+async fn lose_one_way(properties: &[&str], row: &'static str) {
     let begin = |fixture: &Fixture| {
         let cluster = &fixture.cluster;
         let (from, to) = (&cluster.targets[0], &cluster.targets[1]);
@@ -37,10 +36,21 @@ async fn row_06_one_way_loss_breaks_no_rule() {
         let leader = cluster.leader();
         cluster.lab.cut_one_way(cluster.targets[2].at, cluster.gateways[leader].at);
     };
-    let Some((scenario, fault)) = while_it_lasts(2, begin, |s| s.cluster.lab.heal()).await else {
-        return;
-    };
-    scenario.figures("6 loss one way", fault).write();
+    let ended = while_it_lasts(properties, begin, |s| s.cluster.lab.heal()).await;
+    let Some((scenario, fault)) = ended else { return };
+    scenario.figures(row, fault).write();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs root; run by make faults"]
+async fn row_06_one_way_loss_breaks_no_rule() {
+    lose_one_way(TWO_COPIES, "6 loss one way").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs root; run by make faults"]
+async fn row_06_one_way_loss_breaks_no_rule_with_erasure_coding() {
+    lose_one_way(ERASURE_CODING, "6 loss one way, with erasure coding").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -71,13 +81,13 @@ async fn carried(how: Carry) -> Option<(Scenario, u64)> {
     let end = |fixture: &Fixture| {
         fixture.cluster.nodes().for_each(|n| fixture.cluster.lab.carry_well(n.at))
     };
-    while_it_lasts(2, begin, end).await
+    while_it_lasts(TWO_COPIES, begin, end).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs root; run by make faults"]
 async fn row_06_a_link_that_comes_and_goes_does_not_shake_the_cluster() {
-    let Some(fixture) = Fixture::quiet(&Shape::default(), 2).await else { return };
+    let Some(fixture) = Fixture::quiet(&Shape::default(), TWO_COPIES).await else { return };
     let fault = fixture.load.now();
     let cluster = &fixture.cluster;
     let flapping = [cluster.targets[0].at];

@@ -8,7 +8,7 @@ use forebay_tests::data::content;
 use forebay_tests::figures::{percentile, success};
 use forebay_tests::{LabCluster, Shape, cluster, skip};
 
-use super::{Fixture, SECOND};
+use super::{Fixture, SECOND, TWO_COPIES};
 
 /// Objects a second that are put before the load begins, if the time allows.
 const FILLERS: usize = 24;
@@ -40,9 +40,9 @@ async fn row_03_a_fifth_target_gets_a_fifth_of_the_copies_and_nobody_notices() {
     let count = if super::length() >= Duration::from_secs(60) { 100_000 } else { 3_000 };
     let shape = Shape { spare: 1, ..Shape::default() };
     let Some(cluster) = tokio::task::block_in_place(|| LabCluster::start(&shape)) else { return };
-    let still = cluster.bucket("still", 2).await;
+    let still = cluster.bucket("still", TWO_COPIES).await;
     fill(&cluster, &still, count).await;
-    let Some(fixture) = Fixture::quiet_on(cluster, 2).await else { return };
+    let Some(fixture) = Fixture::quiet_on(cluster, TWO_COPIES).await else { return };
     let cluster: &Arc<LabCluster> = &fixture.cluster;
     let fault = fixture.load.now();
     let started = Instant::now();
@@ -81,7 +81,7 @@ async fn a_rolling_upgrade_from_an_older_program_keeps_every_object_and_serves_m
         return skip::skipped("FOREBAY_OLDER_BIN names no older program");
     };
     let shape = Shape { program: older.into(), ..Shape::default() };
-    let Some(fixture) = Fixture::quiet(&shape, 2).await else { return };
+    let Some(fixture) = Fixture::quiet(&shape, TWO_COPIES).await else { return };
     let started = fixture.load.now();
     let cluster = fixture.cluster.clone();
     // Followers first: the leader is the last to be upgraded and to use new commands.

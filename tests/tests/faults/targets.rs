@@ -11,16 +11,15 @@ use forebay_tests::figures::{Figures, percentile, success};
 use forebay_tests::{LabCluster, Shape, wait};
 use futures::StreamExt;
 
-use super::{Fixture, PATIENT, SECOND, gaps};
+use super::{ERASURE_CODING, Fixture, PATIENT, SECOND, TWO_COPIES, gaps};
 
 /// Objects that batches ask for.
 const BATCHED: usize = 400;
 const SIZE: usize = 8_000;
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "needs root; run by make faults"]
-async fn row_01_a_killed_target_loses_nothing_that_was_acknowledged() {
-    let Some(fixture) = Fixture::quiet(&Shape::default(), 2).await else { return };
+/// Kills a target of a bucket with these properties with SIGKILL, and starts it again.
+async fn kill_and_restart(properties: &[&str], row: &'static str) {
+    let Some(fixture) = Fixture::quiet(&Shape::default(), properties).await else { return };
     let victim = &fixture.cluster.targets[1];
     let fault = fixture.load.now();
     tokio::task::block_in_place(|| fixture.cluster.kill9(victim));
@@ -30,7 +29,7 @@ async fn row_01_a_killed_target_loses_nothing_that_was_acknowledged() {
     let scenario = fixture.end().await;
     let (own, others) = scenario.by_owner(1);
     let away = fault..back;
-    let mut figures = scenario.figures("1 a target is killed", fault);
+    let mut figures = scenario.figures(row, fault);
     let (reads, writes) = gaps(&own, &away);
     figures.add_seconds("gap of its reads s", reads);
     figures.add_seconds("gap of its writes s", writes);
@@ -38,9 +37,21 @@ async fn row_01_a_killed_target_loses_nothing_that_was_acknowledged() {
     figures.add_seconds("gap of others' reads s", other_reads);
     figures.add_seconds("gap of others' writes s", other_writes);
     figures.write();
-    assert!(reads.max(writes) < 15 * SECOND, "the next copy answers");
+    assert!(reads.max(writes) < 15 * SECOND, "another target answers");
     assert!(other_reads < 10 * SECOND, "others are not held up");
     assert!(success(&scenario.samples, &(0..scenario.end)) > 70.0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs root; run by make faults"]
+async fn row_01_a_killed_target_loses_nothing_that_was_acknowledged() {
+    kill_and_restart(TWO_COPIES, "1 a target is killed").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs root; run by make faults"]
+async fn row_01_a_killed_target_loses_nothing_that_was_acknowledged_with_erasure_coding() {
+    kill_and_restart(ERASURE_CODING, "1 a target is killed, with erasure coding").await;
 }
 
 /// Asks for batches of 64 all the time, with the bytes of each compared; returns their times.
@@ -78,8 +89,8 @@ async fn batches(
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs root; run by make faults"]
 async fn row_02_every_batch_is_whole_and_in_order_while_a_target_is_killed() {
-    let Some(fixture) = Fixture::quiet(&Shape::default(), 2).await else { return };
-    let bucket = fixture.cluster.bucket("batches", 2).await;
+    let Some(fixture) = Fixture::quiet(&Shape::default(), TWO_COPIES).await else { return };
+    let bucket = fixture.cluster.bucket("batches", TWO_COPIES).await;
     let client = fixture.cluster.client(PATIENT);
     let names = names(BATCHED);
     for name in &names {
@@ -120,7 +131,7 @@ async fn row_02_every_batch_is_whole_and_in_order_while_a_target_is_killed() {
 #[ignore = "needs root; run by make faults"]
 async fn row_03_no_request_fails_while_a_target_joins_and_leaves_and_all_nodes_restart() {
     let shape = Shape { spare: 1, ..Shape::default() };
-    let Some(fixture) = Fixture::quiet(&shape, 2).await else { return };
+    let Some(fixture) = Fixture::quiet(&shape, TWO_COPIES).await else { return };
     let fault = fixture.load.now();
     let cluster = &fixture.cluster;
     let fifth = &cluster.targets[4];
@@ -177,7 +188,7 @@ async fn row_03_no_request_fails_while_a_target_joins_and_leaves_and_all_nodes_r
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs root; run by make faults"]
 async fn row_11_a_paused_target_stales_nothing_and_holds_nobody_up_for_long() {
-    let Some(fixture) = Fixture::quiet(&Shape::default(), 2).await else { return };
+    let Some(fixture) = Fixture::quiet(&Shape::default(), TWO_COPIES).await else { return };
     let fault = fixture.load.now();
     let victim = &fixture.cluster.targets[0];
     victim.pause();
