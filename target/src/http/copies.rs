@@ -21,7 +21,7 @@ pub(super) async fn look(
     Json(request): Json<CopyRequest>,
 ) -> Result<Response, Failure> {
     let info = context.maps.load().bucket(&request.bucket)?.clone();
-    Ok(json(&context.objects.look(&info, &request).await?))
+    Ok(json(&context.objects.replication().look(&info, &request).await?))
 }
 
 pub(super) async fn peek(
@@ -29,7 +29,7 @@ pub(super) async fn peek(
     Json(request): Json<CopyRequest>,
 ) -> Result<Response, Failure> {
     let info = context.maps.load().bucket(&request.bucket)?.clone();
-    Ok(json(&context.objects.peek(&info, &request).await?))
+    Ok(json(&context.objects.replication().peek(&info, &request).await?))
 }
 
 pub(super) async fn survey(
@@ -37,7 +37,7 @@ pub(super) async fn survey(
     Json(request): Json<SurveyRequest>,
 ) -> Result<Response, Failure> {
     let info = context.maps.load().bucket(&request.bucket)?.clone();
-    Ok(json(&context.objects.survey(&info, &request).await?))
+    Ok(json(&context.objects.replication().survey(&info, &request).await?))
 }
 
 pub(super) async fn send(
@@ -45,7 +45,7 @@ pub(super) async fn send(
     Json(request): Json<CopyRequest>,
 ) -> Result<Response, Failure> {
     let info = context.maps.load().bucket(&request.bucket)?.clone();
-    context.objects.hand_over(&info, &request).await?;
+    context.objects.replication().hand_over(&info, &request).await?;
     Ok(json(&serde_json::Value::Null))
 }
 
@@ -54,7 +54,7 @@ pub(super) async fn send_versions(
     Json(request): Json<CopyRequest>,
 ) -> Result<Response, Failure> {
     let info = context.maps.load().bucket(&request.bucket)?.clone();
-    context.objects.hand_over_versions(&info, &request).await?;
+    context.objects.replication().hand_over_versions(&info, &request).await?;
     Ok(json(&serde_json::Value::Null))
 }
 
@@ -63,7 +63,7 @@ pub(super) async fn remove(
     Json(request): Json<CopyRequest>,
 ) -> Result<Response, Failure> {
     let info = context.maps.load().bucket(&request.bucket)?.clone();
-    context.objects.overtaken(&info, &request).await?;
+    context.objects.replication().overtaken(&info, &request).await?;
     Ok(json(&serde_json::Value::Null))
 }
 
@@ -72,7 +72,7 @@ pub(super) async fn ensure(
     Json(request): Json<CopyRequest>,
 ) -> Result<Response, Failure> {
     let info = context.maps.load().bucket(&request.bucket)?.clone();
-    Ok(json(&context.objects.ensure(&info, &request).await?))
+    Ok(json(&context.objects.replication().ensure(&info, &request).await?))
 }
 
 pub(super) async fn slice(
@@ -80,7 +80,7 @@ pub(super) async fn slice(
     Json(request): Json<CopyRequest>,
 ) -> Result<Response, Failure> {
     let info = context.maps.load().bucket(&request.bucket)?.clone();
-    let (head, len, body) = context.objects.read_slice(&info, &request).await?;
+    let (head, len, body) = context.objects.replication().read_slice(&info, &request).await?;
     let mut response = Response::new(Body::from_stream(body));
     *response.headers_mut() = headers_of(&head)?;
     response.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from(len));
@@ -105,10 +105,14 @@ pub(super) async fn take(
         .map_err(|e| Error::invalid(format!("the other target stopped sending: {e}")))
         .boxed();
     if let Some(slice) = head.slice {
-        context.objects.accept_slice((&info, name.as_str()), head, slice, body).await?;
+        context
+            .objects
+            .replication()
+            .accept_slice((&info, name.as_str()), head, slice, body)
+            .await?;
         return Ok(json(&serde_json::Value::Null));
     }
     let which = Which { info: &info, name: name.as_str(), older: query.flag(OLDER) };
-    context.objects.accept_copy(which, head, body).await?;
+    context.objects.replication().accept_copy(which, head, body).await?;
     Ok(json(&serde_json::Value::Null))
 }

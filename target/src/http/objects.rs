@@ -141,7 +141,7 @@ pub(super) fn decode(
     let info = context.maps.load().bucket(&bucket)?.clone().with_request_rules(&parts.headers)?;
     let user = about.principal.user.as_deref();
     if reads && caller == Caller::Client && parts.headers.contains_key(&HEDGED) {
-        context.objects.check_hedged(&info, name.as_str())?;
+        context.objects.replication().check_hedged(&info, name.as_str())?;
     } else if caller != Caller::Node
         && let Some(elsewhere) =
             owned_elsewhere(context, &info, &name, caller, user, &parts.method, &parts.uri)?

@@ -67,10 +67,10 @@ impl Jobs {
     async fn refill_after_losses(&self) {
         let objects = &self.0.objects;
         objects.until_alive().await;
-        let (mut losses, mut pause) = (objects.losses(), AGAIN_AFTER);
+        let (mut losses, mut pause) = (objects.replication().losses(), AGAIN_AFTER);
         loop {
             losses.mark_unchanged();
-            if !objects.may_have_lost() {
+            if !objects.replication().may_have_lost() {
                 pause = AGAIN_AFTER;
                 if losses.changed().await.is_err() {
                     return;
@@ -95,7 +95,7 @@ impl Jobs {
         let objects = &self.0.objects;
         let pace = Pace::new(BYTES_PER_SECOND, 1);
         if !objects.state().has_copies() {
-            return objects.refill(&pace, &|_| {}).await;
+            return objects.replication().refill(&pace, &|_| {}).await;
         }
         let job = self.register(Registration::new(JobKind::Resilver))?;
         let stop = job.stop_token();
@@ -105,7 +105,7 @@ impl Jobs {
         };
         let filled = tokio::select! {
             () = stop.cancelled() => Ok(false),
-            filled = objects.refill(&pace, &note) => filled,
+            filled = objects.replication().refill(&pace, &note) => filled,
         };
         job.end(filled.as_ref().map(drop).map_err(Clone::clone));
         filled

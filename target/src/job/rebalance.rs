@@ -31,7 +31,7 @@ pub(super) async fn run(jobs: &Jobs, job: &Job) -> Result<()> {
     let objects = &jobs.0.objects;
     // Objects on a disk that is not in use are not found, and come back with it.
     objects.check_whole()?;
-    objects.changes_under_way().await;
+    objects.replication().changes_under_way().await;
     let moving = Moving { jobs, job, pace: Pace::new(BYTES_PER_SECOND, 1) };
     let state = objects.state();
     let chosen = job.info.get().map(|info| &**info);
@@ -63,7 +63,7 @@ impl Moving<'_> {
             let Some(last) = page.last() else { return Ok(()) };
             after.clone_from(last);
             for name in &page {
-                if let Err(e) = objects.spread_tombstone(info, name).await {
+                if let Err(e) = objects.replication().spread_tombstone(info, name).await {
                     self.job.failed(&e);
                 }
             }
@@ -75,7 +75,7 @@ impl Moving<'_> {
 
     /// Processes all slices of a bucket's objects on this target.
     async fn slices(&self, info: &BucketInfo) -> Result<()> {
-        for id in self.jobs.0.objects.slice_ids(info.id).await? {
+        for id in self.jobs.0.objects.replication().slice_ids(info.id).await? {
             self.all(info, Part::Slices(id)).await?;
         }
         Ok(())
@@ -95,9 +95,9 @@ impl Moving<'_> {
             let Some(last) = page.last() else { return Ok(()) };
             after.clone_from(last);
             let page = match part {
-                Part::Objects => objects.still_to_spread(info, page).await,
+                Part::Objects => objects.replication().still_to_spread(info, page).await,
                 Part::Versions => page,
-                Part::Slices(_) => objects.fragments_to_repair(info, id, page).await,
+                Part::Slices(_) => objects.replication().fragments_to_repair(info, id, page).await,
             };
             futures::stream::iter(page)
                 .for_each_concurrent(PARALLEL, |name| async move {
@@ -120,8 +120,10 @@ impl Moving<'_> {
         loop {
             tries += 1;
             let done = match part {
-                Part::Slices(id) => objects.repair_fragment(info, id, name, &self.pace).await,
-                _ => objects.spread(Which { info, name, older }, &self.pace).await,
+                Part::Slices(id) => {
+                    objects.replication().repair_fragment(info, id, name, &self.pace).await
+                }
+                _ => objects.replication().spread(Which { info, name, older }, &self.pace).await,
             };
             match done {
                 Err(e) if tries < TRIES && may_pass(&e) => {

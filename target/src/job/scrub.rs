@@ -12,7 +12,7 @@ use crate::object::Verdict;
 pub(super) async fn one(walk: &Walk<'_>, name: &str) -> Result<Option<u64>> {
     let (objects, info) = (walk.objects(), &walk.info);
     let mut checked = None;
-    for record in objects.anything_of(info, name).await? {
+    for record in objects.replication().anything_of(info, name).await? {
         match objects.check(&record, |_, _, _| Duration::ZERO).await? {
             Verdict::Sound => {}
             Verdict::Gone => continue,

@@ -20,7 +20,6 @@ use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt};
 
 use super::lock::{KeyGuard, KeyLocks};
-use super::neighbor::News;
 use super::put::{AtEndMeta, Hashes, Making, OnlyIf, PutRequest, reread};
 use super::{Key, ObjectService};
 use crate::store::{Record, WorkFile};
@@ -191,7 +190,7 @@ impl ObjectService {
         self.0.appends.table().remove(handle);
         let work = session.work.lock().await.take().ok_or_else(|| unknown(handle))??;
         work.in_use()()?;
-        self.take_over(info, name).await?;
+        self.replication().take_over(info, name).await?;
         let before = self.store().get(info.id, name).await?;
         if before.is_some_and(|r| stays(info, &r)) {
             return self.append_behind(info, name, work, announced).await;
@@ -208,7 +207,7 @@ impl ObjectService {
         announced: Option<Checksum>,
     ) -> Result<ObjectMeta> {
         let key = Key::new(info, name);
-        let guard = self.0.locks.lock(&key).await;
+        let guard = self.local().locks.lock(&key).await;
         let Some(record) = self.store().get(info.id, name).await?.filter(|r| stays(info, r)) else {
             drop(guard);
             return self.append_anew(info, name, &work, announced).await;
@@ -226,9 +225,8 @@ impl ObjectService {
         let checksum = hashes.finish(&info.bucket.object_uri(name))?.checksum;
         let making = Making { checksum, ..Making::default() };
         let meta = self.native_meta(info, name, making).await?;
-        let record = self.store().append_work(&record, work, meta).await?;
-        self.0.lost.forget(&key);
-        drop(self.acknowledge(info, name, News::Written(&record), guard).await?);
+        let commit = self.store().append_work(&record, work, meta);
+        let (record, _guard) = self.replication().commit(info, name, guard, commit).await?;
         Ok(record.object_meta())
     }
 

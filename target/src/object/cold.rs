@@ -219,7 +219,7 @@ impl ObjectService {
     pub(super) fn fetch_to_the_end(&self, following: &Following) {
         if following.meta.size > MAX_FETCHED_FOR_NOBODY {
             let following = following.clone();
-            self.0.parts.lifecycle.spawn(async move { drop(following.finished().await) });
+            self.0.lifecycle.spawn(async move { drop(following.finished().await) });
         }
     }
 
@@ -266,8 +266,8 @@ impl ObjectService {
         how: Option<BlobOptions>,
     ) {
         let service = self.clone();
-        let stop = self.0.parts.lifecycle.token();
-        self.0.parts.lifecycle.spawn(async move {
+        let stop = self.0.lifecycle.token();
+        self.0.lifecycle.spawn(async move {
             let mut start = None;
             let filled = tokio::select! {
                 filled = service.fill(&info, &key, &fetch, &progress, &mut start, how) => filled,
@@ -340,7 +340,7 @@ impl ObjectService {
         }
         let checksum = checks.finish(&remote, &info.bucket.object_uri(&key.name))?;
 
-        let guard = self.0.locks.lock(key).await;
+        let guard = self.local().locks.lock(key).await;
         if !fetch.superseded.load(Ordering::SeqCst) {
             match self.store().commit(work, cached_meta(&remote, checksum, epoch)).await {
                 Ok(record) => self.keep_learned(learner, &record),

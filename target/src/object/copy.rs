@@ -116,7 +116,7 @@ impl ObjectService {
     /// Drops the cached copy of an object that its backend no longer has.
     async fn forget_copy(&self, info: &BucketInfo, name: &str) -> Result<()> {
         let key = Key::new(info, name);
-        let _guard = self.0.locks.lock(&key).await;
+        let _guard = self.local().locks.lock(&key).await;
         self.0.fetches.supersede(&key);
         self.store().drop_partial(info.id, name).await?;
         self.store().remove(info.id, name).await?;
@@ -143,14 +143,14 @@ impl ObjectService {
         let before = before.ok_or_else(|| info.bucket.object_not_found(name))?;
         self.copy((info, name), (info, to), CopyOptions::default()).await?;
         let key = Key::new(info, name);
-        let guard = self.0.locks.lock(&key).await;
+        let guard = self.local().locks.lock(&key).await;
         let now = self.store().get(info.id, name).await?;
         let same = |now: &Record| {
             (now.generation, &now.meta.custom) == (before.generation, &before.meta.custom)
         };
         if now.as_ref().is_some_and(same) {
-            let (_, _guard) = self.erase(info, name, guard).await?;
-            self.0.lost.forget(&key);
+            let (_, _guard) = self.replication().erase(info, name, guard).await?;
+            self.local().lost.forget(&key);
         }
         Ok(())
     }

@@ -86,7 +86,7 @@ impl ObjectService {
             return self.accept(info, name, delivery).await;
         }
         let Delivery { body, len, custom, keep_existing } = delivery;
-        let peer = self.0.parts.peer.with_idle_timeout(WRITTEN_WITHIN);
+        let peer = self.0.peer.with_idle_timeout(WRITTEN_WITHIN);
         if keep_existing && peer.head_object(&owner.url, &info.bucket, name).await.is_ok() {
             return Ok(None);
         }
@@ -133,7 +133,7 @@ impl ObjectService {
             return self.delete(info, name).await;
         }
         let path = object_uri(&info.bucket, name).replacen("/v1/objects", PATH, 1);
-        let removed = self.0.parts.peer.delete(&owner.url, &path).await;
+        let removed = self.0.peer.delete(&owner.url, &path).await;
         removed.map_err(|e| elsewhere(info, name, e.into()))
     }
 }

@@ -196,7 +196,7 @@ impl ObjectService {
                 }
             }
             if !info.has_backend() {
-                return match self.adopt_from_neighbor(info, name).await? {
+                return match self.replication().adopt_from_neighbor(info, name).await? {
                     Some(record) => self.open(info, &record).await,
                     None => Err(info.bucket.object_not_found(name)),
                 };
@@ -223,7 +223,7 @@ impl ObjectService {
     pub(crate) async fn get_local(&self, info: &BucketInfo, name: &str) -> Result<Found> {
         match self.store().get(info.id, name).await? {
             Some(record) => self.open(info, &record).await,
-            None => Err(self.missing(info, name)),
+            None => Err(self.local().missing(info, name)),
         }
     }
 
@@ -289,7 +289,7 @@ impl ObjectService {
             return Ok(Some(record));
         }
         if !info.has_backend() {
-            return Box::pin(self.newest_copy(info, record)).await;
+            return self.replication().current_copy(info, record).await;
         }
         self.revalidate(info, name).await
     }
@@ -310,7 +310,7 @@ impl ObjectService {
         validated_ns: u64,
     ) -> bool {
         if !info.has_backend() {
-            return self.knows_all(info, name);
+            return self.replication().knows_all(info, name);
         }
         let young = match info.freshness {
             Freshness::Never => true,
@@ -319,11 +319,11 @@ impl ObjectService {
                 unix_ns().saturating_sub(validated_ns) < seconds * 1_000_000_000
             }
         };
-        young && epoch >= self.alive_since()
+        young && epoch >= self.local().alive_since()
     }
 
     async fn revalidate(&self, info: &BucketInfo, name: &str) -> Result<Option<Record>> {
-        let _guard = self.0.locks.lock(&Key::new(info, name)).await;
+        let _guard = self.local().locks.lock(&Key::new(info, name)).await;
         let Some(record) = self.store().get(info.id, name).await? else { return Ok(None) };
         if info.freshness != Freshness::Always && self.is_fresh(info, &record) {
             return Ok(Some(record));
@@ -352,7 +352,7 @@ impl ObjectService {
             Err(e)
                 if e.code.is_transient()
                     && info.freshness != Freshness::Always
-                    && record.meta.epoch >= self.alive_since() =>
+                    && record.meta.epoch >= self.local().alive_since() =>
             {
                 tracing::warn!(bucket = %info.bucket, error = %e, "backend away, serving a copy past its age");
                 Ok(Some(record))

@@ -89,7 +89,7 @@ impl Healer {
     pub(super) async fn stream(&self, damage: Error, range: ByteRange) -> Result<BodyStream> {
         let Self { service, info, record } = self;
         service.metrics().damaged(CheckPath::Read);
-        if service.mend(info, record, CheckPath::Read).await {
+        if service.replication().mend(info, record, CheckPath::Read).await {
             return self.mended(range).await;
         }
         if !has_source(info, record) {
@@ -189,7 +189,7 @@ impl ObjectService {
         damage: Error,
     ) -> Result<()> {
         self.metrics().damaged(path);
-        if self.mend(info, record, path).await {
+        if self.replication().mend(info, record, path).await {
             return Ok(());
         }
         if !has_source(info, record) {
@@ -214,7 +214,7 @@ impl ObjectService {
     fn lose(&self, info: &BucketInfo, record: &Record, path: CheckPath, damage: Error) -> Error {
         self.metrics().lost(path);
         let uri = info.bucket.object_uri(&record.name);
-        if self.0.lost.note(record) {
+        if self.local().lost.note(record) {
             tracing::error!(%uri, generation = record.generation, "lost: {}", damage.message);
         }
         Error { message: format!("{uri}: {}", damage.message), ..damage }
@@ -285,7 +285,7 @@ impl ObjectService {
     /// Handles a slice that was found damaged.
     async fn damaged_slice(&self, info: &BucketInfo, record: &Record, damage: Error) -> Verdict {
         self.metrics().damaged(CheckPath::Scrub);
-        match self.repair_damaged_fragment(info, record).await {
+        match self.replication().repair_damaged_fragment(info, record).await {
             Ok(true) => {
                 self.metrics().healed(CheckPath::Scrub);
                 Verdict::Healed
@@ -297,11 +297,6 @@ impl ObjectService {
                 Verdict::Lost
             }
         }
-    }
-
-    /// The copy here, as it is.
-    pub(crate) async fn record(&self, info: &BucketInfo, name: &str) -> Result<Option<Record>> {
-        self.store().get(info.id, name).await
     }
 
     /// Records of a bucket in the order of names, after a given name; and whether more follow.
@@ -326,21 +321,21 @@ impl ObjectService {
         if let Ok(Some(record)) = record
             && record.generation == generation
         {
-            self.0.lost.note(&record);
+            self.local().lost.note(&record);
         }
     }
 
     /// Objects known to be damaged without another copy: bucket id, name and the damaged commit. At
     /// most [`REMEMBERED`] are known.
     pub(crate) fn lost(&self) -> Vec<(u64, String, u64)> {
-        let table = self.0.lost.table();
+        let table = self.local().lost.table();
         table.iter().map(|((id, name), generation)| (*id, name.clone(), *generation)).collect()
     }
 
     /// The number of such objects, and the first few of them for messages.
     pub(crate) fn lost_summary(&self) -> (u64, Vec<String>) {
         let state = self.state();
-        let table = self.0.lost.table();
+        let table = self.local().lost.table();
         let names = table.keys().take(LOST_NAMES).map(|(id, name)| {
             let info = state.buckets.values().find(|b| b.id == *id);
             info.map_or_else(|| name.clone(), |info| info.bucket.object_uri(name))

@@ -48,7 +48,7 @@ impl ObjectService {
     pub(super) fn keep_learned(&self, learner: Learner, record: &Record) {
         let Some(Ok(index)) = learner.0.map(TarIndexer::finish) else { return };
         let (service, record) = (self.clone(), record.clone());
-        self.0.parts.lifecycle.spawn(async move {
+        self.0.lifecycle.spawn(async move {
             // Encoding an index of 32 MiB takes longer than an async worker may be held.
             if let Ok(bytes) = blocking(move || Ok(index.encode())).await {
                 service.keep_sidecar(&record, bytes).await;

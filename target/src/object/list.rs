@@ -3,11 +3,10 @@
 use forebay_core::backend_access::{AccessRequest, BackendAccess};
 use forebay_core::bucket::BucketInfo;
 use forebay_core::cloud_rules::Compose;
-use forebay_core::intra::{LIST_PATH, ListPage, ListRequest};
+use forebay_core::intra::{ListPage, ListRequest};
 use forebay_core::list_columns::{Columns, MAX_ROWS};
 use forebay_core::object::{ListEntry, ObjectMeta, RowKind, remote_etag};
-use forebay_core::state::Node;
-use forebay_core::{Error, Result, history};
+use forebay_core::{Result, history};
 use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt};
 
@@ -24,31 +23,11 @@ pub(super) fn start(after: &str) -> Option<&str> {
 impl ObjectService {
     /// A page of the records held here.
     pub(crate) async fn page_here(&self, request: &ListRequest) -> Result<ListPage> {
-        if let Some(info) = self.may_have_missed(request.bucket_id) {
-            return self.page_of_the_rest(&info, request).await;
+        if let Some(info) = self.replication().may_have_missed(request.bucket_id) {
+            return self.replication().page_of_the_rest(&info, request).await;
         }
-        let (records, more) = self.records_here(request, &request.after).await?;
+        let (records, more) = self.replication().records_here(request, &request.after).await?;
         Ok(ListPage { entries: entries(records), more })
-    }
-
-    /// All records of a page, behind `after`, and whether there are more.
-    pub(super) async fn records_here(
-        &self,
-        request: &ListRequest,
-        after: &str,
-    ) -> Result<(Vec<Record>, bool)> {
-        let ListRequest { bucket_id, prefix, until, limit, .. } = request;
-        let ids = self.ids_to_list(*bucket_id).await?;
-        if !ids.is_empty() {
-            return self.records_of_all(request, after, &ids).await;
-        }
-        self.store().list(*bucket_id, prefix, start(after), until.as_deref(), *limit).await
-    }
-
-    /// A page of the records that another target holds.
-    pub(super) async fn page_at(&self, node: &Node, request: &ListRequest) -> Result<ListPage> {
-        let page = self.0.parts.peer.post_for_bytes(&node.url, LIST_PATH, request).await;
-        ListPage::decode(&page.map_err(Error::from)?, request.detail)
     }
 
     /// Names of the records here under an id, after a given name; and whether there are more.
@@ -66,14 +45,15 @@ impl ObjectService {
     pub(crate) async fn sizes_here(&self, request: &ListRequest) -> Result<(Columns, bool)> {
         let ListRequest { bucket_id, prefix, after, until, limit, .. } = request;
         let limit = (*limit).min(MAX_ROWS);
-        if let Some(info) = self.may_have_missed(*bucket_id) {
+        if let Some(info) = self.replication().may_have_missed(*bucket_id) {
             let request = ListRequest { limit, ..request.clone() };
-            let ListPage { entries, more } = self.page_of_the_rest(&info, &request).await?;
+            let ListPage { entries, more } =
+                self.replication().page_of_the_rest(&info, &request).await?;
             return Ok((Columns::from(&entries[..]), more));
         }
-        if !self.ids_to_list(*bucket_id).await?.is_empty() {
+        if !self.replication().ids_to_list(*bucket_id).await?.is_empty() {
             let request = ListRequest { limit, ..request.clone() };
-            let (records, more) = self.records_here(&request, after).await?;
+            let (records, more) = self.replication().records_here(&request, after).await?;
             return Ok((Columns::from(&self::entries(records)[..]), more));
         }
         self.store().list_sizes(*bucket_id, prefix, start(after), until.as_deref(), limit).await
@@ -106,12 +86,12 @@ impl ObjectService {
 
     /// The permissions of this target at a bucket's backend, and its identity there.
     pub(crate) async fn backend_access(&self, request: &AccessRequest) -> Result<BackendAccess> {
-        self.0.parts.backends.access(&request.info, &request.prefix).await
+        self.0.backends.access(&request.info, &request.prefix).await
     }
 
     /// Checks whether this target may call the endpoint of a bucket.
     pub(crate) async fn check_endpoint(&self, info: &BucketInfo) -> Result<()> {
-        self.0.parts.backends.check_endpoint(info).await
+        self.0.backends.check_endpoint(info).await
     }
 
     /// Whether the bucket exists at its backend.
@@ -126,8 +106,8 @@ impl ObjectService {
 
     /// Drops all records of a bucket that was destroyed or evicted.
     pub(crate) async fn drop_bucket(&self, bucket_id: u64) -> Result<()> {
-        self.0.parts.backends.forget(bucket_id);
-        self.0.lost.forget_bucket(bucket_id);
+        self.0.backends.forget(bucket_id);
+        self.local().lost.forget_bucket(bucket_id);
         self.0.fetches.supersede_all(|key| key.bucket_id == bucket_id);
         self.0.listings.forget(bucket_id);
         self.0.background.forget(bucket_id);
@@ -135,7 +115,7 @@ impl ObjectService {
         let (objects, bytes) = self.store().remove_bucket(bucket_id).await?;
         self.store().remove_bucket(history::id(bucket_id)).await?;
         self.store().remove_bucket(history::tombstones(bucket_id)).await?;
-        for id in self.slice_ids(bucket_id).await? {
+        for id in self.replication().slice_ids(bucket_id).await? {
             self.store().remove_bucket(id).await?;
         }
         tracing::info!(bucket_id, objects, bytes, "dropped the data of a bucket");

@@ -9,7 +9,6 @@ mod blob;
 mod cold;
 mod copy;
 mod deliver;
-mod former_owner;
 mod get;
 mod heal;
 #[cfg(test)]
@@ -17,37 +16,26 @@ pub(crate) mod heal_tests;
 mod learn;
 mod list;
 mod listing;
+mod local;
 mod lock;
 mod many;
-mod mend;
-mod missed;
-mod neighbor;
 mod partial;
 mod prefetch;
 mod put;
 mod ranges;
-mod refill;
+mod replication;
 mod scratch;
 mod sent;
-mod slices;
 mod stored;
-mod survey;
 #[cfg(test)]
 pub(crate) mod tests;
-mod tombstone;
-mod transfer;
-#[cfg(test)]
-mod transfer_tests;
-mod unsettled;
 mod upkeep;
 mod upload;
-mod version_moves;
 mod versions;
 mod write_back;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 
 use forebay_client::PeerClient;
 use forebay_core::bucket::BucketInfo;
@@ -61,12 +49,11 @@ use forebay_node::clock::unix_s;
 use forebay_node::lifecycle::Lifecycle;
 use forebay_node::maps::Maps;
 use forebay_node::metrics::Metrics;
-use tokio::sync::{Notify, Semaphore};
+use tokio::sync::Semaphore;
 
-use self::neighbor::News;
+use self::local::Local;
 use crate::backend::{Announced, Backend, Backends, COMPOSED};
 use crate::cache::{CacheWatch, Gate};
-use crate::pace::Pace;
 use crate::store::{Record, Store};
 
 pub(crate) use append::Spool;
@@ -79,16 +66,12 @@ pub(crate) use many::DiskOrder;
 pub(crate) use partial::CheckedParts;
 pub(crate) use prefetch::PrefetchResult;
 pub(crate) use put::{AtEnd, AtEndMeta, OnlyIf, PutRequest};
+pub(crate) use replication::{OLDER, Replication, VersionLooks, Which, headers_of};
 pub(crate) use scratch::Scratch;
 pub(crate) use stored::Stored;
-pub(crate) use transfer::{OLDER, Which, headers_of};
 pub(crate) use upload::{ChosenPart, CompleteMeta, Completion, PartRequest, UploadOptions};
-pub(crate) use version_moves::VersionLooks;
 pub(crate) use versions::{Removed, is_marker, keeps_versions, shown_version};
 pub(crate) use write_back::WrittenBack;
-
-/// Maximum rate at which a target sends data for repairs that other targets request.
-const REPAIR_BYTES_PER_SECOND: f64 = (64u64 << 20) as f64;
 
 /// The key of an object on this target: bucket id and name.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -123,63 +106,61 @@ pub(crate) struct Parts {
 }
 
 struct Inner {
-    parts: Parts,
-    locks: lock::KeyLocks,
+    local: Arc<Local>,
+    replication: Replication,
+    backends: Arc<Backends>,
+    peer: PeerClient,
+    lifecycle: Lifecycle,
+    gate: Gate,
+    watch: Arc<CacheWatch>,
+    cold_gets: usize,
     /// The locks of write-backs, by destination.
     written_back: lock::KeyLocks,
-    unsettled: unsettled::Unsettled,
-    /// Notified when a tombstone is not needed any more when it is written.
-    late_tombstones: Notify,
     fetches: cold::Fetches,
     lives: partial::Lives,
     cold_permits: Arc<Semaphore>,
     background: Arc<background::Background>,
     ahead: ranges::AheadMemory,
     listings: listing::Listings,
-    lost: heal::Lost,
-    mending: mend::Mending,
-    /// The locks of tasks that rebuild an object from slices or repair its placement.
-    rebuilding: lock::KeyLocks,
-    ensuring: lock::KeyLocks,
-    repair_pace: Pace,
-    slice_ids: slices::SliceIds,
-    /// The loss of the store up to which all copies were restored.
-    refilled: AtomicU64,
     uploads: upload::Uploads,
     appends: append::Appends,
 }
 
 impl ObjectService {
     pub(crate) fn new(parts: Parts) -> Self {
-        let cold_permits = Arc::new(Semaphore::new(parts.cold_gets));
+        let Parts { id, store, maps, metrics, backends, peer, lifecycle, gate, watch, .. } = parts;
+        let (locks, lost) = (lock::KeyLocks::default(), heal::Lost::default());
+        let local = Arc::new(Local { id, store, maps, metrics, locks, lost });
         let background = background::Background::new(parts.prefetch_percent, parts.cold_gets);
         Self(Arc::new(Inner {
-            parts,
-            locks: lock::KeyLocks::default(),
+            replication: Replication::new(local.clone(), peer.clone()),
+            local,
+            backends,
+            peer,
+            lifecycle,
+            gate,
+            watch,
+            cold_gets: parts.cold_gets,
             written_back: lock::KeyLocks::default(),
-            unsettled: unsettled::Unsettled::default(),
-            late_tombstones: Notify::new(),
             fetches: cold::Fetches::default(),
             lives: partial::Lives::default(),
-            cold_permits,
+            cold_permits: Arc::new(Semaphore::new(parts.cold_gets)),
             background: Arc::new(background),
             ahead: ranges::AheadMemory::default(),
             listings: listing::Listings::default(),
-            lost: heal::Lost::default(),
-            mending: mend::Mending::default(),
-            rebuilding: lock::KeyLocks::default(),
-            ensuring: lock::KeyLocks::default(),
-            repair_pace: Pace::new(REPAIR_BYTES_PER_SECOND, 1),
-            slice_ids: slices::SliceIds::default(),
-            refilled: AtomicU64::new(0),
             uploads: upload::Uploads::default(),
             appends: append::Appends::default(),
         }))
     }
 
+    /// The replication of native objects.
+    pub(crate) fn replication(&self) -> &Replication {
+        &self.0.replication
+    }
+
     /// Returns when the cluster has this target alive: only then does it own anything.
     pub(crate) async fn until_alive(&self) {
-        let mut versions = self.0.parts.maps.subscribe();
+        let mut versions = self.local().maps.subscribe();
         while !self.state().node(self.me()).is_some_and(|node| node.alive) {
             if versions.changed().await.is_err() {
                 return;
@@ -187,25 +168,29 @@ impl ObjectService {
         }
     }
 
+    fn local(&self) -> &Local {
+        &self.0.local
+    }
+
     fn store(&self) -> &Store {
-        &self.0.parts.store
+        &self.0.local.store
     }
 
     pub(crate) fn me(&self) -> &NodeId {
-        &self.0.parts.id
+        &self.0.local.id
     }
 
     /// The client for other nodes.
     pub(crate) fn peer(&self) -> &PeerClient {
-        &self.0.parts.peer
+        &self.0.peer
     }
 
     pub(crate) fn state(&self) -> Arc<ClusterState> {
-        self.0.parts.maps.load()
+        self.local().state()
     }
 
     pub(crate) fn metrics(&self) -> &Metrics {
-        &self.0.parts.metrics
+        &self.0.local.metrics
     }
 
     /// Counts served bytes: `result` is `hit`, `miss` or `coalesced`.
@@ -228,56 +213,38 @@ impl ObjectService {
         objects: impl FnOnce() -> usize,
     ) -> Option<Announced> {
         // With fewer concurrent reads, objects would wait for a group that cannot fill.
-        let full = at_once.min(self.0.parts.cold_gets) >= COMPOSED;
-        if full { self.0.parts.backends.announce(info, objects) } else { None }
+        let full = at_once.min(self.0.cold_gets) >= COMPOSED;
+        if full { self.0.backends.announce(info, objects) } else { None }
     }
 
     /// This target's part of the costs at the bucket's cloud; `None` if there are none.
     pub(crate) fn bill(&self, info: &BucketInfo) -> Option<Arc<Bill>> {
-        self.0.parts.backends.bill(info)
+        self.0.backends.bill(info)
     }
 
     /// Locks an object against other writers while the guard exists.
     pub(crate) async fn lock_key(&self, bucket_id: u64, name: &str) -> lock::KeyGuard {
-        self.0.locks.lock(&Key { bucket_id, name: name.into() }).await
+        self.local().lock_key(bucket_id, name).await
     }
 
     /// Whether the object is being written, or fetched from its backend. Readers take no lock.
     pub(crate) fn is_being_written(&self, info: &BucketInfo, name: &str) -> bool {
         let key = Key::new(info, name);
-        self.0.fetches.has(&key) || self.0.locks.is_held(&key)
-    }
-
-    /// An error if an object that was not found may be on a disk that is not in use and no other
-    /// target has it.
-    fn check_absent(&self, info: &BucketInfo, name: &str) -> Result<()> {
-        if info.has_backend() { Ok(()) } else { self.store().check_absent(info.id, name) }
-    }
-
-    /// The error for an object that was not found here.
-    fn missing(&self, info: &BucketInfo, name: &str) -> Error {
-        let absent = self.check_absent(info, name);
-        absent.err().unwrap_or_else(|| info.bucket.object_not_found(name))
+        self.0.fetches.has(&key) || self.local().locks.is_held(&key)
     }
 
     async fn backend(&self, info: &BucketInfo) -> Result<Arc<dyn Backend>> {
         let targets = self.state().alive_targets().count();
-        self.0.parts.backends.for_bucket_among(info, targets).await
-    }
-
-    /// Version of the state at which this target became alive (again): copies that were validated
-    /// before may have been superseded by a stand-in owner.
-    fn alive_since(&self) -> u64 {
-        self.state().node(&self.0.parts.id).map_or(u64::MAX, |n| n.alive_since)
+        self.0.backends.for_bucket_among(info, targets).await
     }
 
     /// Whether an object that was just missed is to be cached.
     fn admits(&self, info: &BucketInfo, name: &str) -> bool {
-        let (parts, rules) = (&self.0.parts, &info.cache);
+        let (gate, rules) = (&self.0.gate, &info.cache);
         let now_s = u32::try_from(unix_s()).unwrap_or(u32::MAX);
-        parts.gate.has_space(parts.store.demands())
-            && (!rules.pin || parts.watch.has_share_left(info.id, rules))
-            && parts.gate.admits(rules, info.id, name, now_s)
+        gate.has_space(self.store().demands())
+            && (!rules.pin || self.0.watch.has_share_left(info.id, rules))
+            && gate.admits(rules, info.id, name, now_s)
     }
 
     /// Metadata of an object; of a backend's object without fetching its bytes.
@@ -286,7 +253,7 @@ impl ObjectService {
             return Ok(record.object_meta());
         }
         if !info.has_backend() {
-            return match self.adopt_from_neighbor(info, name).await? {
+            return match self.replication().adopt_from_neighbor(info, name).await? {
                 Some(record) => Ok(record.object_meta()),
                 None => Err(info.bucket.object_not_found(name)),
             };
@@ -298,7 +265,7 @@ impl ObjectService {
     /// Metadata of the copy held here as it is, without asking another node.
     pub(crate) async fn head_local(&self, info: &BucketInfo, name: &str) -> Result<ObjectMeta> {
         let record = self.store().get(info.id, name).await?;
-        record.map(|r| r.object_meta()).ok_or_else(|| self.missing(info, name))
+        record.map(|r| r.object_meta()).ok_or_else(|| self.local().missing(info, name))
     }
 
     /// Metadata of an object whose copy here must be current: `Conflict` if the backend has another
@@ -341,7 +308,7 @@ impl ObjectService {
             return self.delete_if(info, name, None).await.map(drop);
         }
         let key = Key::new(info, name);
-        let guard = self.0.locks.lock(&key).await;
+        let guard = self.local().locks.lock(&key).await;
         if info.has_backend() {
             self.0.fetches.supersede(&key);
             let remote = self.backend(info).await?.delete(name).await;
@@ -352,21 +319,21 @@ impl ObjectService {
                 other => other,
             };
         }
-        let (erased, _guard) = self.erase(info, name, guard).await?;
-        self.0.lost.forget(&key);
+        let (erased, _guard) = self.replication().erase(info, name, guard).await?;
+        self.local().lost.forget(&key);
         if erased { Ok(()) } else { Err(deleted_missing(info, name)) }
     }
 
     /// Removes only the copy held here.
     pub(crate) async fn delete_local(&self, info: &BucketInfo, name: &str) -> Result<()> {
         let key = Key::new(info, name);
-        let _guard = self.0.locks.lock(&key).await;
+        let _guard = self.local().locks.lock(&key).await;
         let removed = self.store().remove(info.id, name).await?;
-        self.0.lost.forget(&key);
+        self.local().lost.forget(&key);
         match removed {
             Some(_) => Ok(()),
             None => {
-                self.check_absent(info, name)?;
+                self.local().check_absent(info, name)?;
                 Err(deleted_missing(info, name))
             }
         }
@@ -381,7 +348,7 @@ impl ObjectService {
             )));
         }
         let key = Key::new(info, name);
-        let _guard = self.0.locks.lock(&key).await;
+        let _guard = self.local().locks.lock(&key).await;
         // A fetch in progress may be of the previous version: only its current readers get it.
         self.0.fetches.supersede(&key);
         let part = self.store().drop_partial(info.id, name).await?;
@@ -401,11 +368,11 @@ impl ObjectService {
         replace: bool,
     ) -> Result<()> {
         info.check_access(BucketChange::Put)?;
-        self.take_over(info, name).await?;
-        let guard = self.0.locks.lock(&Key::new(info, name)).await;
-        self.may_write(info, name).await?;
+        self.replication().take_over(info, name).await?;
+        let guard = self.local().locks.lock(&Key::new(info, name)).await;
+        self.replication().may_write(info, name).await?;
         let record: Option<Record> = self.store().get(info.id, name).await?;
-        let record = record.ok_or_else(|| self.missing(info, name))?;
+        let record = record.ok_or_else(|| self.local().missing(info, name))?;
         let is_user = |key: &str| !is_system_key(key);
         if pairs.keys().any(|key| is_user(key)) {
             let kept = record.meta.custom.iter().filter(|_| !replace);
@@ -414,7 +381,6 @@ impl ObjectService {
         }
         // Copies are compared by their stamps, so a change of metadata needs a new version, too.
         let stamp = info.has_copies().then(|| record.stamp().next(self.state().version));
-        self.unsettle(info, name, None);
         let changed = self.store().update(&record, move |meta| {
             if replace {
                 meta.custom.retain(|key, _| is_system_key(key));
@@ -424,11 +390,10 @@ impl ObjectService {
                 (meta.epoch, meta.version) = (stamp.epoch, stamp.version.to_string());
             }
         });
-        let changed = changed.await?;
-        if info.has_copies() {
-            drop(self.acknowledge(info, name, News::Written(&changed), guard).await?);
+        match info.has_copies() {
+            true => self.replication().commit(info, name, guard, changed).await.map(drop),
+            false => changed.await.map(drop),
         }
-        Ok(())
     }
 }
 

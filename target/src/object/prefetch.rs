@@ -106,7 +106,7 @@ impl ObjectService {
         // The backend must be open before its limits are known.
         self.backend(info).await?;
         let targets = self.state().alive_targets().count();
-        let backends = Arc::clone(&self.0.parts.backends);
+        let backends = Arc::clone(&self.0.backends);
         let id = info.id;
         // One call may fetch this many objects.
         let together = if info.cloud.compose() == Compose::Off { 1 } else { COMPOSED };

@@ -9,7 +9,6 @@ use forebay_core::bucket::BucketInfo;
 use forebay_core::bucket_access::BucketChange;
 use forebay_core::cache_rules::Admission;
 use forebay_core::checksum::{Checksum, ChecksumKind, Hasher};
-use forebay_core::native::WriteHistory;
 use forebay_core::object::{ObjectMeta, PartSizes, is_system_key};
 use forebay_core::{Error, ErrorCode, Result};
 use forebay_node::clock::unix_ns;
@@ -18,10 +17,10 @@ use futures::stream::BoxStream;
 
 use super::cold::{cached_meta, read_at};
 use super::learn::Learner;
-use super::neighbor::News;
+use super::replication::NextVersion;
 use super::{Key, ObjectService};
 use crate::backend::{OpenBody, PutBody};
-use crate::store::{DiskFile, Record, RecordMeta};
+use crate::store::{DiskFile, RecordMeta};
 
 /// Bytes per read of a work file that is sent to the backend.
 const REREAD: u64 = 1 << 20;
@@ -152,11 +151,8 @@ impl ObjectService {
         }
 
         let key = Key::new(info, name);
-        match request.only_if.is_some() {
-            true => self.take_over(info, name).await?,
-            false => self.take_over_version(info, name).await?,
-        }
-        let mut guard = self.0.locks.lock(&key).await;
+        self.fetch_replaced(info, name, request.only_if.is_some()).await?;
+        let mut guard = self.local().locks.lock(&key).await;
         if let Some(only_if) = request.only_if {
             only_if(self.current(info, name).await?.as_ref())?;
         }
@@ -171,9 +167,9 @@ impl ObjectService {
             record
         } else {
             let meta = self.native_meta(info, name, making).await?;
-            let record = self.store().commit(work, meta).await?;
-            self.0.lost.forget(&key);
-            guard = self.acknowledge(info, name, News::Written(&record), guard).await?;
+            let commit = self.store().commit(work, meta);
+            let (record, held) = self.replication().commit(info, name, guard, commit).await?;
+            guard = held;
             record
         };
         self.keep_learned(learner, &record);
@@ -181,12 +177,18 @@ impl ObjectService {
         Ok(Some(record.object_meta()))
     }
 
-    /// Fetches an object that a former owner may have, before its writer takes the lock.
-    pub(super) async fn take_over(&self, info: &BucketInfo, name: &str) -> Result<()> {
-        if !info.has_backend() && self.fresh_record(info, name).await?.is_none() {
-            self.adopt_from_neighbor(info, name).await?;
+    /// Fetches what a write needs here of the object that it replaces: all of it for a condition,
+    /// and what becomes an older version of it.
+    pub(super) async fn fetch_replaced(
+        &self,
+        info: &BucketInfo,
+        name: &str,
+        conditional: bool,
+    ) -> Result<()> {
+        match conditional {
+            true => self.replication().take_over(info, name).await,
+            false => self.replication().take_over_version(info, name).await,
         }
-        Ok(())
     }
 
     /// The object's current state; the caller holds its lock.
@@ -236,30 +238,14 @@ impl ObjectService {
         name: &str,
         making: Making,
     ) -> Result<RecordMeta> {
-        let state = self.may_write(info, name).await?;
-        let mut before = self.store().get(info.id, name).await?;
-        if before.is_none() {
-            before = self.told_by_slices(info, name).await?;
-        }
-        let before = before.as_ref();
-        let mut past = WriteHistory {
-            here: before.map(Record::stamp),
-            unreplicated: self.untold_removal(info, name),
-            tombstone: self.tombstone(info, name).await?,
-            ..WriteHistory::default()
-        };
-        if before.is_none() {
-            past.elsewhere = self.last_elsewhere(&state, info, name).await?;
-        }
-        let stamp = past.next(&state);
+        let NextVersion { stamp, replaced } = self.replication().next_version(info, name).await?;
         // A protocol's metadata of the old bytes are not valid for the new ones.
         let kept = || {
-            let custom = before.map(|r| r.meta.custom.clone()).unwrap_or_default();
+            let custom = replaced.map(|record| record.meta.custom).unwrap_or_default();
             custom.into_iter().filter(|(key, _)| !is_system_key(key)).collect()
         };
         let mut custom = making.custom.unwrap_or_else(kept);
         self.turn_over(info, name, &mut custom).await?;
-        self.unsettle(info, name, None);
         let now = unix_ns();
         Ok(RecordMeta {
             checksum: making.checksum,
@@ -281,7 +267,7 @@ impl ObjectService {
         name: &str,
         announced: Option<&Checksum>,
     ) -> Result<bool> {
-        let knows = !info.has_backend() && self.knows_all(info, name);
+        let knows = !info.has_backend() && self.replication().knows_all(info, name);
         let Some(announced) = announced.filter(|_| knows) else { return Ok(false) };
         let record = self.store().get(info.id, name).await?;
         Ok(record.is_some_and(|r| r.meta.checksum.as_ref() == Some(announced)))

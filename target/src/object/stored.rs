@@ -193,6 +193,7 @@ impl ObjectService {
                     continue;
                 }
                 None => self
+                    .replication()
                     .adopt_from_neighbor(info, name)
                     .await?
                     .ok_or_else(|| info.bucket.object_not_found(name))?,

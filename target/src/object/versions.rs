@@ -19,7 +19,7 @@ use futures::StreamExt;
 
 use super::put::OnlyIf;
 use super::{Key, ObjectService};
-use crate::store::{Record, RecordMeta};
+use crate::store::{Record, RecordMeta, Store};
 
 /// Maximum number of versions of one object that are searched.
 const MAX_VERSIONS: usize = 100_000;
@@ -44,6 +44,17 @@ pub(crate) fn keeps_versions(info: &BucketInfo) -> bool {
 /// The version of a record; objects from before versioning have the null version.
 pub(super) fn version_of(custom: &BTreeMap<String, String>) -> &str {
     custom.get(VERSION).map_or(NULL, String::as_str)
+}
+
+/// Older versions of an object, the newest first.
+pub(super) async fn older(store: &Store, info: &BucketInfo, name: &str) -> Result<Vec<Record>> {
+    let prefix = history::prefix(name);
+    let id = history::id(info.id);
+    let (rows, _) = store.list(id, &prefix, None, None, MAX_VERSIONS).await?;
+    Ok(rows
+        .into_iter()
+        .filter(|r| history::split(&r.name).is_some_and(|(key, _)| key == name))
+        .collect())
 }
 
 impl ObjectService {
@@ -94,17 +105,6 @@ impl ObjectService {
         self.store().commit(work, from.meta.clone()).await.map(drop)
     }
 
-    /// Older versions of an object, the newest first.
-    pub(super) async fn older(&self, info: &BucketInfo, name: &str) -> Result<Vec<Record>> {
-        let prefix = history::prefix(name);
-        let id = history::id(info.id);
-        let (rows, _) = self.store().list(id, &prefix, None, None, MAX_VERSIONS).await?;
-        Ok(rows
-            .into_iter()
-            .filter(|r| history::split(&r.name).is_some_and(|(key, _)| key == name))
-            .collect())
-    }
-
     /// The newest of the older versions, which may be a delete marker.
     async fn newest_older(&self, info: &BucketInfo, name: &str) -> Result<Option<Record>> {
         let prefix = history::prefix(name);
@@ -113,7 +113,7 @@ impl ObjectService {
         let of_name = |r: &Record| history::split(&r.name).is_some_and(|(key, _)| key == name);
         match rows.into_iter().find(of_name) {
             // Names that look like versions of this object may come first.
-            None if more => Ok(self.older(info, name).await?.into_iter().next()),
+            None if more => Ok(older(self.store(), info, name).await?.into_iter().next()),
             found => Ok(found),
         }
     }
@@ -123,7 +123,7 @@ impl ObjectService {
         if !keeps_versions(info) || self.store().get(info.id, name).await?.is_some() {
             return Ok(None);
         }
-        self.gather_versions(info, name).await?;
+        self.replication().gather_versions(info, name).await?;
         let newest = self.newest_older(info, name).await?;
         let marker = newest.filter(|r| r.meta.custom.contains_key(MARKER));
         Ok(marker.map(|r| version_of(&r.meta.custom).to_owned()))
@@ -135,7 +135,7 @@ impl ObjectService {
         if now.is_some() || !keeps_versions(info) {
             return Ok(now);
         }
-        self.gather_versions(info, name).await?;
+        self.replication().gather_versions(info, name).await?;
         let newest = self.newest_older(info, name).await?;
         Ok(newest.filter(|r| r.meta.custom.contains_key(MARKER)).map(|r| r.object_meta()))
     }
@@ -150,7 +150,7 @@ impl ObjectService {
             let older = history::name(name, version, 0);
             return self.store().get(history::id(info.id), &older).await;
         }
-        let older = self.older(info, name).await?;
+        let older = older(self.store(), info, name).await?;
         Ok(older.into_iter().find(|r| version_of(&r.meta.custom) == NULL))
     }
 
@@ -167,8 +167,8 @@ impl ObjectService {
             return Ok(found);
         }
         // The newest version is the object itself.
-        self.take_over(info, name).await?;
-        self.gather_versions(info, name).await?;
+        self.replication().take_over(info, name).await?;
+        self.replication().gather_versions(info, name).await?;
         self.version_here(info, name, version).await
     }
 
@@ -202,8 +202,8 @@ impl ObjectService {
         only_if: Option<OnlyIf>,
     ) -> Result<Removed> {
         info.check_access(BucketChange::Delete)?;
-        self.take_over(info, name).await?;
-        let guard = self.0.locks.lock(&Key::new(info, name)).await;
+        self.replication().take_over(info, name).await?;
+        let guard = self.local().locks.lock(&Key::new(info, name)).await;
         if let Some(only_if) = only_if {
             let there = self.deletable(info, name).await?;
             only_if(there.as_ref())?;
@@ -218,11 +218,11 @@ impl ObjectService {
             return Box::pin(self.delete(info, name)).await.map(|()| Removed::default());
         }
         history::check_name(name)?;
-        self.may_write(info, name).await?;
+        self.replication().may_write(info, name).await?;
         let new = new_version(info);
         self.keep_replaced(info, name, &new).await?;
         self.put_marker(info, name, &new).await?;
-        drop(self.erase(info, name, guard).await?);
+        drop(self.replication().erase(info, name, guard).await?);
         Ok(Removed { version: Some(new), marker: true })
     }
 
@@ -250,10 +250,10 @@ impl ObjectService {
         only_if: Option<OnlyIf>,
     ) -> Result<Removed> {
         info.check_access(BucketChange::Delete)?;
-        self.take_over(info, name).await?;
-        let gathered = self.gather_versions(info, name).await;
-        let mut guard = self.0.locks.lock(&Key::new(info, name)).await;
-        self.may_write(info, name).await?;
+        self.replication().take_over(info, name).await?;
+        let gathered = self.replication().gather_versions(info, name).await;
+        let mut guard = self.local().locks.lock(&Key::new(info, name)).await;
+        self.replication().may_write(info, name).await?;
         let now = self.store().get(info.id, name).await?;
         let is_now = now.as_ref().is_some_and(|r| version_of(&r.meta.custom) == version);
         let found = if is_now { now.clone() } else { self.find_older(info, name, version).await? };
@@ -270,9 +270,9 @@ impl ObjectService {
             true => history::name(name, version, found.meta.mtime_ns),
             false => found.name.clone(),
         };
-        self.forget_version(info, name, &older, &found).await?;
+        self.replication().forget_version(info, name, &older, &found).await?;
         if is_now {
-            (_, guard) = self.erase(info, name, guard).await?;
+            (_, guard) = self.replication().erase(info, name, guard).await?;
         }
         if is_now || now.is_none() {
             self.promote(info, name).await?;
@@ -287,7 +287,7 @@ impl ObjectService {
         if newest.meta.custom.contains_key(MARKER) {
             return Ok(());
         }
-        if let Some(removed) = self.tombstone(info, name).await? {
+        if let Some(removed) = self.replication().tombstone(info, name).await? {
             // Its stamp is after the removal, so that it also replaces a late copy of the removed
             // version.
             let stamp = removed.next(self.state().version);

@@ -161,7 +161,7 @@ impl ObjectService {
             Ok(owner) if owner.id == *self.me() => self.evict(info, name).await.map(drop),
             Ok(owner) => {
                 let path = object_uri(&info.bucket, name);
-                self.0.parts.peer.delete(&owner.url, &path).await.map_err(Error::from)
+                self.0.peer.delete(&owner.url, &path).await.map_err(Error::from)
             }
             Err(e) => Err(e),
         };

@@ -119,7 +119,7 @@ impl ObjectService {
         let (listing, is_new) = self.0.listings.begin(request, taken_ns, age);
         if is_new {
             let (service, info, making) = (self.clone(), Arc::clone(info), Arc::clone(&listing));
-            self.0.parts.lifecycle.spawn(async move {
+            self.0.lifecycle.spawn(async move {
                 let ended = service.make(&info, &making).await;
                 let is_kept = matches!(ended, Progress::Whole | Progress::Cut);
                 making.end(ended);
@@ -136,7 +136,7 @@ impl ObjectService {
         // Before the first call: writes from now on may or may not be in the listing.
         let marks = self.marks(info).await.unwrap_or_default();
         listing.begin(Overlay::new(marks));
-        let stop = self.0.parts.lifecycle.token();
+        let stop = self.0.lifecycle.token();
         tokio::select! {
             ended = self.fill_listing(info, listing) => ended.unwrap_or_else(Progress::Failed),
             () = listing.left_alone(REST) => Progress::GivenUp,
@@ -178,12 +178,12 @@ impl ObjectService {
         if node.id == *self.me() {
             return Ok(self.backend_changes(&request));
         }
-        Ok(self.0.parts.peer.post_json(&node.url, CHANGES, &request).await?)
+        Ok(self.0.peer.post_json(&node.url, CHANGES, &request).await?)
     }
 
     /// Writes to a bucket's backend through this target.
     pub(crate) fn backend_changes(&self, request: &BackendChangesRequest) -> BackendChanges {
-        let journal = self.0.parts.backends.journal(request.bucket_id);
+        let journal = self.0.backends.journal(request.bucket_id);
         let (mark, changes) = journal.since(request.since);
         BackendChanges { mark, changes }
     }

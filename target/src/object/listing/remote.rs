@@ -53,8 +53,7 @@ impl ObjectService {
             if node.id == *self.me() {
                 break;
             }
-            let asked =
-                self.0.parts.peer.post_for_bytes(&node.url, BACKEND_LIST_PATH, request).await;
+            let asked = self.0.peer.post_for_bytes(&node.url, BACKEND_LIST_PATH, request).await;
             match asked.map_err(forebay_core::Error::from) {
                 Ok(bytes) => return ListPage::decode(&bytes, request.detail),
                 Err(e) if e.code.is_transient() => {

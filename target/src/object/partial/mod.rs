@@ -197,7 +197,7 @@ impl ObjectService {
     /// Waits for the assembly of an object, so that it is not fetched again.
     pub(super) async fn let_assemble(&self, key: &Key) {
         if self.0.lives.is_turning(key) {
-            drop(self.0.locks.lock(key).await);
+            drop(self.local().locks.lock(key).await);
         }
     }
 
@@ -242,7 +242,7 @@ impl ObjectService {
             Freshness::Always => false,
             Freshness::Age(s) => unix_ns().saturating_sub(validation.ns) < s * 1_000_000_000,
         };
-        young && validation.epoch > 0 && validation.epoch >= self.alive_since()
+        young && validation.epoch > 0 && validation.epoch >= self.local().alive_since()
     }
 
     /// Whether the partial copy may be served; if not, it is dropped.
@@ -270,7 +270,7 @@ impl ObjectService {
                 if e.code.is_transient()
                     && info.freshness != Freshness::Always
                     && known.epoch > 0
-                    && known.epoch >= self.alive_since() =>
+                    && known.epoch >= self.local().alive_since() =>
             {
                 tracing::warn!(bucket = %info.bucket, error = %e, "backend away, serving parts past their age");
                 Ok(true)
@@ -313,7 +313,7 @@ impl ObjectService {
         if remote.size <= LARGE || remote.version.is_empty() {
             return Ok(None);
         }
-        let _guard = self.0.locks.lock(key).await;
+        let _guard = self.local().locks.lock(key).await;
         let overtaken = self.0.fetches.writes(key) != writes
             || self.store().get(key.bucket_id, &key.name).await?.is_some();
         if overtaken {
@@ -355,7 +355,7 @@ impl ObjectService {
             return;
         }
         let (service, info, key, live) = (self.clone(), info.clone(), key.clone(), live.clone());
-        self.0.parts.lifecycle.spawn(async move {
+        self.0.lifecycle.spawn(async move {
             if let Err(e) = service.assemble(&info, &key, &live).await {
                 tracing::warn!(bucket = %info.bucket, name = &*key.name, "not assembled: {e}");
             }

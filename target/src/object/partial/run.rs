@@ -162,8 +162,8 @@ impl ObjectService {
         let run = Arc::new(Run { granules, progress });
         runs.push(run.clone());
         let (service, info, key, live) = (self.clone(), info.clone(), key.clone(), live.clone());
-        let stop = self.0.parts.lifecycle.token();
-        self.0.parts.lifecycle.spawn(async move {
+        let stop = self.0.lifecycle.token();
+        self.0.lifecycle.spawn(async move {
             let _ending = Ending { live: live.clone(), run: run.clone() };
             let fetched = tokio::select! {
                 fetched = service.fetch(&info, &key, &live, &run.granules, &sender, opened) => fetched,

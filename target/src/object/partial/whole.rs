@@ -53,7 +53,7 @@ impl ObjectService {
                 return Err(e);
             }
         };
-        let _guard = self.0.locks.lock(key).await;
+        let _guard = self.local().locks.lock(key).await;
         let known = live.partial.validation();
         let meta = cached_meta(&remote, checksum, known.epoch);
         let meta = RecordMeta { validated_ns: known.ns, ..meta };

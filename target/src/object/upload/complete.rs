@@ -17,7 +17,6 @@ use super::registry::Live;
 use super::{ChosenPart, Completion};
 use crate::backend::{BodyStream, OpenBody};
 use crate::object::learn::Learner;
-use crate::object::neighbor::News;
 use crate::object::put::{Hashes, Making};
 use crate::object::{Key, ObjectService};
 use crate::store::{Piece, Store, UploadDir, WorkFile, is_corrupt};
@@ -56,7 +55,7 @@ impl ObjectService {
         info.check_access(BucketChange::Put)?;
         let live = self.find_upload(info, name, id).await?;
         let (service, info) = (self.clone(), info.clone());
-        let done = self.0.parts.lifecycle.spawn(async move {
+        let done = self.0.lifecycle.spawn(async move {
             let _turn = live.turn.write().await;
             live.check_open(&info)?;
             service.complete(&live, &info, completion).await
@@ -91,11 +90,8 @@ impl ObjectService {
             making.add(at_end(&parts)?);
         }
 
-        match completion.only_if.is_some() {
-            true => self.take_over(info, name).await?,
-            false => self.take_over_version(info, name).await?,
-        }
-        let mut guard = self.0.locks.lock(&key).await;
+        self.fetch_replaced(info, name, completion.only_if.is_some()).await?;
+        let mut guard = self.local().locks.lock(&key).await;
         if let Some(only_if) = completion.only_if {
             only_if(self.current(info, name).await?.as_ref())?;
         }
@@ -106,26 +102,32 @@ impl ObjectService {
         } else {
             self.native_meta(info, name, making).await?
         };
-        let record = match whole {
-            Whole::Memory(bytes) => self.store().put(info.id, name, bytes, meta).await,
-            Whole::Pieces(pieces) => {
-                // From here on the parts belong to the object.
-                live.end();
-                self.store().commit_upload(&live.dir, info.id, name, pieces, meta).await
+        let commit = async {
+            let record = match whole {
+                Whole::Memory(bytes) => self.store().put(info.id, name, bytes, meta).await,
+                Whole::Pieces(pieces) => {
+                    // From here on the parts belong to the object.
+                    live.end();
+                    self.store().commit_upload(&live.dir, info.id, name, pieces, meta).await
+                }
+            };
+            if record.is_ok() || !live.is_open() {
+                self.end_upload(live).await;
             }
+            record
         };
-        if record.is_ok() || !live.is_open() {
-            self.end_upload(live).await;
-        }
-        let record = record?;
-        if info.has_backend() && info.cache.admission == Admission::Never {
-            self.store().discard(&record).await?;
-            return Ok(record.object_meta());
-        }
-        if !info.has_backend() {
-            self.0.lost.forget(&key);
-            guard = self.acknowledge(info, name, News::Written(&record), guard).await?;
-        }
+        let record = if info.has_backend() {
+            let record = commit.await?;
+            if info.cache.admission == Admission::Never {
+                self.store().discard(&record).await?;
+                return Ok(record.object_meta());
+            }
+            record
+        } else {
+            let (record, held) = self.replication().commit(info, name, guard, commit).await?;
+            guard = held;
+            record
+        };
         self.keep_learned(learner, &record);
         drop(guard);
         Ok(record.object_meta())

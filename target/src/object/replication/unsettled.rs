@@ -11,8 +11,9 @@ use forebay_core::copies::Stamp;
 use forebay_core::locks::MutexExt;
 use forebay_core::{Error, Result};
 
+use super::Replication;
 use super::neighbor::News;
-use super::{Key, ObjectService};
+use crate::object::Key;
 use crate::store::Record;
 
 /// How long a read waits for a write in progress.
@@ -55,7 +56,7 @@ impl Unsettled {
     }
 }
 
-impl ObjectService {
+impl Replication {
     /// Marks an object that the caller, which holds its lock, is about to change or to remove.
     pub(super) fn unsettle(&self, info: &BucketInfo, name: &str, removal: Option<Stamp>) {
         if info.has_copies() {
@@ -105,7 +106,7 @@ impl ObjectService {
             return Ok(());
         }
         let uri = || info.bucket.object_uri(name);
-        let lock = tokio::time::timeout(WRITTEN_WITHIN, self.0.locks.lock(&key)).await;
+        let lock = tokio::time::timeout(WRITTEN_WITHIN, self.local().locks.lock(&key)).await;
         let _guard = lock.map_err(|_| {
             Error::unavailable(format!("{} is being written", uri())).retry_after(1)
         })?;

@@ -13,7 +13,7 @@ use forebay_core::{ErrorCode, NodeId, Result, rebalance};
 use futures::StreamExt;
 
 use super::SUM;
-use crate::object::survey::SURVEY_PATH;
+use crate::object::replication::survey::SURVEY_PATH;
 use crate::object::tests::Bench;
 use crate::store::RecordMeta;
 
@@ -64,11 +64,15 @@ async fn arrives(
     let body = [Ok(Bytes::from_static(bytes.as_bytes())), Ok(sum)];
     let meta = ObjectMeta { size: 2, version: version.to_string(), ..ObjectMeta::default() };
     let head = CopyHead { meta, epoch: 9, slice: Some(SLICE), ..CopyHead::default() };
-    bench.service.accept_slice((info, name), head, SLICE, futures::stream::iter(body).boxed()).await
+    bench
+        .service
+        .replication()
+        .accept_slice((info, name), head, SLICE, futures::stream::iter(body).boxed())
+        .await
 }
 
 async fn versions(bench: &Bench, info: &BucketInfo, name: &str) -> Vec<u64> {
-    let here = bench.service.look_at_slices(info, name).await.unwrap();
+    let here = bench.service.replication().look_at_slices(info, name).await.unwrap();
     let mut versions: Vec<u64> = here.iter().map(|look| look.stamp.version).collect();
     versions.sort_unstable();
     versions
@@ -86,10 +90,10 @@ async fn an_older_slice_stays_until_all_have_the_newer_one() {
     assert_eq!(versions(&bench, &info, &name).await, [2, 4], "of the third nobody was told");
     let stamp = Stamp { epoch: 9, version: 4 };
     let all = CopyRequest { stamp, replaced: true, ..CopyRequest::new(&info.bucket, &name) };
-    bench.service.overtaken(&info, &all).await.unwrap();
+    bench.service.replication().overtaken(&info, &all).await.unwrap();
     assert_eq!(versions(&bench, &info, &name).await, [4]);
     let undone = CopyRequest { undone: true, replaced: false, ..all };
-    bench.service.overtaken(&info, &undone).await.unwrap();
+    bench.service.replication().overtaken(&info, &undone).await.unwrap();
     assert_eq!(versions(&bench, &info, &name).await, [0u64; 0]);
 }
 
@@ -125,6 +129,9 @@ async fn a_copy_of_what_was_small_beside_a_slice_of_what_it_became_is_looked_aft
         let meta = ObjectMeta { version: "3".into(), ..ObjectMeta::default() };
         let meta = RecordMeta::of_object(meta, stamp.epoch, info.class);
         bench.service.store().commit(work, meta).await.unwrap();
-        assert_eq!(bench.service.still_to_spread(&info, vec![name]).await.len(), left);
+        assert_eq!(
+            bench.service.replication().still_to_spread(&info, vec![name]).await.len(),
+            left
+        );
     }
 }

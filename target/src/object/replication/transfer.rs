@@ -14,8 +14,9 @@ use forebay_core::{Error, ErrorCode, Result, history, native, placement, rebalan
 use futures::StreamExt;
 use http::{HeaderMap, HeaderName, HeaderValue};
 
-use super::{Key, ObjectService};
+use super::Replication;
 use crate::backend::BodyStream;
+use crate::object::Key;
 use crate::pace::Pace;
 use crate::store::{Record, RecordMeta};
 
@@ -88,11 +89,11 @@ impl Which<'_> {
     }
 }
 
-impl ObjectService {
+impl Replication {
     /// The state of an object here, after writes in progress have ended.
     pub(crate) async fn look(&self, info: &BucketInfo, request: &CopyRequest) -> Result<CopyLook> {
         let which = Which { info, name: &request.name, older: request.older };
-        let _guard = self.0.locks.lock(&which.key()).await;
+        let _guard = self.local().locks.lock(&which.key()).await;
         self.peek(info, request).await
     }
 
@@ -130,7 +131,7 @@ impl ObjectService {
             let which = Which { info, name, older: true };
             return self.version_removed(which, request).await;
         }
-        let _guard = self.0.locks.lock(&Key::new(info, name)).await;
+        let _guard = self.local().locks.lock(&Key::new(info, name)).await;
         let state = self.state();
         if let Some(by) = by {
             native::check_writer(&state, info, name, by)?;
@@ -178,7 +179,7 @@ impl ObjectService {
         let others = rebalance::duty(&state, info, which.object(), self.me()).others;
         let request = CopyRequest { stamp, ..which.request() };
         for to in others.into_iter().filter(|n| n.alive) {
-            let () = self.0.parts.peer.post_json(&to.url, REMOVE_PATH, &request).await?;
+            let () = self.0.peer.post_json(&to.url, REMOVE_PATH, &request).await?;
         }
         Ok(())
     }
@@ -235,13 +236,13 @@ impl ObjectService {
 
     /// The record, after writers under an older state have ended.
     pub(super) async fn record_at_rest(&self, which: Which<'_>) -> Result<Option<Record>> {
-        let _guard = self.0.locks.lock(&which.key()).await;
+        let _guard = self.local().locks.lock(&which.key()).await;
         self.store().get(which.bucket_id(), which.name).await
     }
 
     /// Drops a copy that is safe elsewhere, unless it was replaced meanwhile.
     pub(super) async fn drop_this(&self, which: Which<'_>, record: &Record) -> Result<()> {
-        let _guard = self.0.locks.lock(&which.key()).await;
+        let _guard = self.local().locks.lock(&which.key()).await;
         let now = self.store().get(which.bucket_id(), which.name).await?;
         if now.is_some_and(|now| now.generation == record.generation) {
             self.store().remove(which.bucket_id(), which.name).await?;
@@ -253,7 +254,7 @@ impl ObjectService {
     /// one, too.
     pub(super) async fn wants(&self, to: &Node, which: Which<'_>, record: &Record) -> Result<bool> {
         let request = which.request();
-        let look: CopyLook = self.0.parts.peer.post_json(&to.url, LOOK_PATH, &request).await?;
+        let look: CopyLook = self.0.peer.post_json(&to.url, LOOK_PATH, &request).await?;
         let stamp = record.stamp();
         if let Some(removed) = look.removed.filter(|r| *r > stamp && look.there < Some(*r)) {
             let request = CopyRequest { stamp: removed, ..request };
@@ -293,7 +294,7 @@ impl ObjectService {
         }
         let reader = self.store().reader(record).await?;
         let body = reader.stream(ByteRange::whole(record.size)).boxed();
-        let peer = self.0.parts.peer.with_idle_timeout(SENT_WITHIN);
+        let peer = self.0.peer.with_idle_timeout(SENT_WITHIN);
         peer.put_stream(&to.url, &path, headers, body, Some(record.size)).await?;
         Ok(())
     }
@@ -330,7 +331,7 @@ impl ObjectService {
         if let (Some(Some(got)), Some(sent)) = (hasher.map(|h| h.finish()), &meta.checksum) {
             got.expect(sent, &uri)?;
         }
-        let _guard = self.0.locks.lock(&which.key()).await;
+        let _guard = self.local().locks.lock(&which.key()).await;
         let state = self.state();
         self.check_arrival(&state, which, &head)?;
         if self.is_known(which, &head).await? {
@@ -401,7 +402,7 @@ impl ObjectService {
         if !node.alive {
             return Err(Error::unavailable(format!("target {} is down", node.id)));
         }
-        Ok(self.0.parts.peer.post_json(&node.url, PEEK_PATH, &which.request()).await?)
+        Ok(self.0.peer.post_json(&node.url, PEEK_PATH, &which.request()).await?)
     }
 
     /// Whether this target has this copy, or a later change.
@@ -425,7 +426,7 @@ impl ObjectService {
     /// Returns when all changes in progress have ended: later ones use the state that this target
     /// has now.
     pub(crate) async fn changes_under_way(&self) {
-        self.0.locks.drained().await;
+        self.local().locks.drained().await;
     }
 }
 

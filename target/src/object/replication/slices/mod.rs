@@ -28,7 +28,7 @@ use forebay_core::locks::MutexExt;
 use forebay_core::object::ObjectMeta;
 use forebay_core::{Error, Result, history};
 
-use super::ObjectService;
+use super::Replication;
 use crate::store::{Record, RecordMeta};
 
 pub(crate) use take::READ_PATH;
@@ -68,7 +68,7 @@ pub(super) struct SliceHere {
     pub(super) record: Record,
 }
 
-impl ObjectService {
+impl Replication {
     /// Whether slices of the bucket's objects may exist.
     pub(super) fn may_have_slices(&self, info: &BucketInfo) -> bool {
         info.erasure.is_some() || !info.has_backend() && !self.state().is_in_place(info)

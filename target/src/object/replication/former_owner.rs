@@ -9,12 +9,12 @@ use forebay_core::copies::CopyRequest;
 use forebay_core::{ErrorCode, NodeId, Result, native, placement, rebalance};
 use futures::future::try_join_all;
 
-use super::lock::KeyGuard;
 use super::neighbor::{AGAIN_AFTER, HEARD_WITHIN, News, for_others};
 use super::transfer::{REMOVE_PATH, Sent};
-use super::{ObjectService, Which};
+use super::{Replication, Which};
+use crate::object::lock::KeyGuard;
 
-impl ObjectService {
+impl Replication {
     /// Replicates a change as [`Self::tell_others`] does, and completes also if ownership moves
     /// meanwhile. The object's lock is released while another target is the owner, because that
     /// target may work on the object and wait for this one.
@@ -46,7 +46,7 @@ impl ObjectService {
         };
         // The timeout is the same as for an owner.
         tokio::time::timeout(HEARD_WITHIN, passing).await.unwrap_or_else(|_| Err(lost.clone()))?;
-        let guard = self.lock_key(info.id, name).await;
+        let guard = self.local().lock_key(info.id, name).await;
         let here = self.store().get(info.id, name).await?;
         if here.is_none_or(|here| here.stamp() <= news.stamp()) {
             self.complete_replication(info, name);
@@ -78,7 +78,7 @@ impl ObjectService {
             }
             News::Removed(stamp) => {
                 if !self.is_quiescent(&state) {
-                    let _guard = self.lock_key(info.id, name).await;
+                    let _guard = self.local().lock_key(info.id, name).await;
                     if self.tombstone(info, name).await? < Some(stamp) {
                         self.bury(info, name, stamp).await?;
                     }
@@ -90,7 +90,7 @@ impl ObjectService {
         let (stamp, by) = (news.stamp(), Some(NodeId::clone(owner)));
         let request = CopyRequest { stamp, by, written, ..CopyRequest::new(&info.bucket, name) };
         let told = native::replica_set(&state, info, name, self.me()).all.into_iter().map(|node| {
-            let peer = &self.0.parts.peer;
+            let peer = &self.0.peer;
             let request = &request;
             async move { peer.post_json::<_, ()>(&node.url, REMOVE_PATH, request).await }
         });
@@ -119,9 +119,9 @@ mod tests {
     use forebay_core::{Bucket, ErrorCode, NodeId, Provider, placement};
     use forebay_node::maps::Maps;
 
-    use super::super::PutRequest;
-    use super::super::tests::Bench;
     use super::super::transfer::{LOOK_PATH, REMOVE_PATH};
+    use crate::object::PutRequest;
+    use crate::object::tests::Bench;
 
     /// The second of two targets, which becomes the owner on the first request about a change.
     #[derive(Clone)]
@@ -223,7 +223,7 @@ mod tests {
         let mut heard = other.heard.lock().unwrap();
         assert_eq!(heard.pop(), Some(by_other(stamp, true)));
         assert_eq!(heard[..], copies);
-        assert!(!bench.service.is_unsettled(&info, &name));
+        assert!(!bench.service.replication().is_unsettled(&info, &name));
     }
 
     #[tokio::test]

@@ -16,8 +16,8 @@ use tokio::sync::mpsc;
 use super::coder::{Coder, Layout};
 use super::{SUM, SUM_LEN};
 use crate::backend::BodyStream;
-use crate::object::ObjectService;
-use crate::object::transfer::{COPIES_PATH, SENT_WITHIN, Sent, Which, headers_of};
+use crate::object::replication::Replication;
+use crate::object::replication::transfer::{COPIES_PATH, SENT_WITHIN, Sent, Which, headers_of};
 use crate::store::Record;
 
 /// Number of blocks of a slice that wait for its target.
@@ -41,7 +41,7 @@ impl Way {
     }
 }
 
-impl ObjectService {
+impl Replication {
     /// Sends each of `others` its form of an object that was written here just now.
     pub(in crate::object) async fn tell_forms<'a>(
         &self,
@@ -156,7 +156,7 @@ impl ObjectService {
             Some((blocks.recv().await?, blocks))
         })
         .boxed();
-        let peer = self.0.parts.peer.with_idle_timeout(SENT_WITHIN);
+        let peer = self.0.peer.with_idle_timeout(SENT_WITHIN);
         peer.put_stream(&to.url, &path, headers, body, Some(len)).await?;
         Ok(())
     }

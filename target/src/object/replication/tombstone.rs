@@ -9,7 +9,7 @@ use forebay_core::copies::Stamp;
 use forebay_core::{Result, history, native};
 use tokio_util::sync::CancellationToken;
 
-use super::ObjectService;
+use super::Replication;
 use crate::store::RecordMeta;
 
 /// Custom metadata of a tombstone of an older version.
@@ -17,9 +17,13 @@ const OLDER: &str = "older";
 /// Tombstones per step.
 const PAGE: usize = 256;
 
-impl ObjectService {
+impl Replication {
     /// The stamp of the object's last removal, as far as it is still needed.
-    pub(super) async fn tombstone(&self, info: &BucketInfo, name: &str) -> Result<Option<Stamp>> {
+    pub(in crate::object) async fn tombstone(
+        &self,
+        info: &BucketInfo,
+        name: &str,
+    ) -> Result<Option<Stamp>> {
         self.removal_of(info, name, false).await
     }
 
@@ -76,7 +80,7 @@ impl ObjectService {
 
     /// Drops tombstones whenever no target has an older copy any more.
     pub(crate) async fn watch_tombstones(self, stop: CancellationToken) {
-        let mut versions = self.0.parts.maps.subscribe();
+        let mut versions = self.local().maps.subscribe();
         let mut done = false;
         loop {
             let state = self.state();
@@ -107,7 +111,7 @@ impl ObjectService {
                 let Some(last) = page.last() else { break };
                 after.clone_from(&last.name);
                 for old in page.iter().filter(|t| native::may_forget(t.stamp(), version)) {
-                    let _guard = self.lock_key(history::bucket_id(id), &old.name).await;
+                    let _guard = self.local().lock_key(history::bucket_id(id), &old.name).await;
                     // A newer one of the same name is another commit, and stays.
                     self.store().discard(old).await?;
                 }

@@ -13,13 +13,14 @@ use futures::StreamExt;
 use super::coder::Layout;
 use super::{SUM, SUM_LEN, object_of, slice_meta};
 use crate::backend::BodyStream;
-use crate::object::transfer::Which;
-use crate::object::{Key, ObjectService};
+use crate::object::Key;
+use crate::object::replication::Replication;
+use crate::object::replication::transfer::Which;
 
 /// Path of reads of slices.
 pub(crate) const READ_PATH: &str = "/internal/v1/copy/slice";
 
-impl ObjectService {
+impl Replication {
     /// Accepts a slice that belongs here, unless the state here is as new. A slice of an older
     /// version stays until the writer reports that all holders have the new one.
     pub(crate) async fn accept_slice(
@@ -67,7 +68,7 @@ impl ObjectService {
         let got = hasher.finish().ok_or_else(|| Error::internal("a slice has no checksum"))?;
         got.expect(&sum, &uri)?;
 
-        let _guard = self.0.locks.lock(&Key::new(info, name)).await;
+        let _guard = self.local().locks.lock(&Key::new(info, name)).await;
         let state = self.state();
         self.check_slice_arrival(&state, which, &head, slice)?;
         if self.peek(info, &request).await?.knows_form(form, head.stamp()) {

@@ -9,11 +9,25 @@ use forebay_core::erasure::Slice;
 use forebay_core::intra::{ListPage, ListRequest};
 
 use super::as_object;
-use crate::object::ObjectService;
 use crate::object::list::{entries, start};
+use crate::object::replication::Replication;
 use crate::store::Record;
 
-impl ObjectService {
+impl Replication {
+    /// All records of a page, behind `after`, and whether there are more.
+    pub(in crate::object) async fn records_here(
+        &self,
+        request: &ListRequest,
+        after: &str,
+    ) -> Result<(Vec<Record>, bool)> {
+        let ListRequest { bucket_id, prefix, until, limit, .. } = request;
+        let ids = self.ids_to_list(*bucket_id).await?;
+        if !ids.is_empty() {
+            return self.records_of_all(request, after, &ids).await;
+        }
+        self.store().list(*bucket_id, prefix, start(after), until.as_deref(), *limit).await
+    }
+
     /// The ids of the slices whose names are listed beside those of the bucket. The first slices of
     /// every object are enough: as many targets as those may be unavailable.
     pub(in crate::object) async fn ids_to_list(&self, bucket_id: u64) -> Result<Vec<u64>> {
@@ -31,7 +45,7 @@ impl ObjectService {
 
     /// The records of an object here: the whole, and slices of it.
     pub(crate) async fn anything_of(&self, info: &BucketInfo, name: &str) -> Result<Vec<Record>> {
-        let mut records: Vec<Record> = self.record(info, name).await?.into_iter().collect();
+        let mut records: Vec<Record> = self.store().get(info.id, name).await?.into_iter().collect();
         records.extend(self.slices_here(info.id, name).await?.into_iter().map(|s| s.record));
         Ok(records)
     }

@@ -9,8 +9,8 @@ use forebay_core::{Error, ErrorCode, Result, history, native, rebalance};
 use futures::future::{join_all, try_join_all};
 
 use super::transfer::{REMOVE_PATH, SENT_WITHIN, Sent};
-use super::versions::{keeps_versions, version_of};
-use super::{ObjectService, Which};
+use super::{Replication, Which};
+use crate::object::versions::{keeps_versions, older, version_of};
 use crate::store::Record;
 
 /// Path of the request to send all older versions of an object.
@@ -47,10 +47,14 @@ impl VersionLooks {
     }
 }
 
-impl ObjectService {
+impl Replication {
     /// Fetches the object that is about to become an older version, if a former owner may have it:
     /// the new write would supersede it there.
-    pub(super) async fn take_over_version(&self, info: &BucketInfo, name: &str) -> Result<()> {
+    pub(in crate::object) async fn take_over_version(
+        &self,
+        info: &BucketInfo,
+        name: &str,
+    ) -> Result<()> {
         if keeps_versions(info) && !self.state().is_in_place(info) {
             self.take_over(info, name).await?;
         }
@@ -59,7 +63,11 @@ impl ObjectService {
 
     /// Fetches all older versions of an object. An error if a target, or a disk, that may have some
     /// is unavailable.
-    pub(super) async fn gather_versions(&self, info: &BucketInfo, name: &str) -> Result<()> {
+    pub(in crate::object) async fn gather_versions(
+        &self,
+        info: &BucketInfo,
+        name: &str,
+    ) -> Result<()> {
         let state = self.state();
         let others = native::who_may_have_versions(&state, info, name, self.me());
         let request = CopyRequest {
@@ -67,7 +75,7 @@ impl ObjectService {
             older: true,
             ..CopyRequest::new(&info.bucket, name)
         };
-        let peer = self.0.parts.peer.with_idle_timeout(SENT_WITHIN);
+        let peer = self.0.peer.with_idle_timeout(SENT_WITHIN);
         let asked = others.into_iter().map(|node| {
             let (peer, request) = (&peer, &request);
             async move {
@@ -114,7 +122,7 @@ impl ObjectService {
         let to = duty.others.iter().find(|n| n.id == *by && n.alive);
         let to = to.ok_or_else(|| native::belongs_elsewhere(info, name))?;
         self.store().check_whole()?;
-        for older in self.older(info, name).await? {
+        for older in older(self.store(), info, name).await? {
             let which = Which { info, name: &older.name, older: true };
             let Some(record) = self.record_at_rest(which).await? else { continue };
             if self.wants(to, which, &record).await? {
@@ -130,7 +138,7 @@ impl ObjectService {
     /// Removes a version for good that this target, the owner, has found. All living targets that
     /// may have it remove it first; a tombstone keeps dead ones from restoring it. The caller holds
     /// the object's lock.
-    pub(super) async fn forget_version(
+    pub(in crate::object) async fn forget_version(
         &self,
         info: &BucketInfo,
         name: &str,
@@ -163,7 +171,7 @@ impl ObjectService {
         request: &CopyRequest,
     ) -> Result<()> {
         let told = tokio::select! {
-            told = self.0.parts.peer.post_json::<_, ()>(&node.url, REMOVE_PATH, request) => told,
+            told = self.0.peer.post_json::<_, ()>(&node.url, REMOVE_PATH, request) => told,
             // The tombstone here reaches that target when it is back.
             () = self.death_of(&node.id) => return Ok(()),
         };
@@ -184,7 +192,7 @@ impl ObjectService {
         which: Which<'_>,
         request: &CopyRequest,
     ) -> Result<()> {
-        let _guard = self.lock_key(which.key().bucket_id, which.name).await;
+        let _guard = self.local().lock_key(which.key().bucket_id, which.name).await;
         let state = self.state();
         if let Some(by) = &request.by {
             native::check_writer(&state, which.info, which.object(), by)?;

@@ -12,9 +12,12 @@ use forebay_core::{Error, ErrorCode, NodeId, Result, placement, rebalance};
 use futures::future::join_all;
 
 use super::{as_object, object_of};
-use crate::object::survey::SURVEY_PATH;
-use crate::object::transfer::{COST_OF_ONE, LOOK_PATH, REMOVE_PATH, SENT_WITHIN, Sent, Which};
-use crate::object::{Key, ObjectService};
+use crate::object::Key;
+use crate::object::replication::Replication;
+use crate::object::replication::survey::SURVEY_PATH;
+use crate::object::replication::transfer::{
+    COST_OF_ONE, LOOK_PATH, REMOVE_PATH, SENT_WITHIN, Sent, Which,
+};
 use crate::pace::Pace;
 use crate::store::Record;
 
@@ -29,7 +32,7 @@ enum Spread {
     Older(Stamp),
 }
 
-impl ObjectService {
+impl Replication {
     /// Makes sure that all due forms of an object that this target owns are where they belong. The
     /// request's stamp is that of the requesting target's copy.
     pub(crate) async fn ensure(&self, info: &BucketInfo, request: &CopyRequest) -> Result<Ensured> {
@@ -80,7 +83,7 @@ impl ObjectService {
         if owner.id == *self.me() {
             return Box::pin(self.ensure(info, &request)).await;
         }
-        let peer = self.0.parts.peer.with_idle_timeout(SENT_WITHIN);
+        let peer = self.0.peer.with_idle_timeout(SENT_WITHIN);
         Ok(peer.post_json(&owner.url, ENSURE_PATH, &request).await?)
     }
 
@@ -141,7 +144,7 @@ impl ObjectService {
             if node.id == *self.me() {
                 self.overtaken(info, &replaced).await?;
             } else {
-                let () = self.0.parts.peer.post_json(&node.url, REMOVE_PATH, &replaced).await?;
+                let () = self.0.peer.post_json(&node.url, REMOVE_PATH, &replaced).await?;
             }
         }
         if !stays {
@@ -196,7 +199,7 @@ impl ObjectService {
         if node.id == *self.me() {
             return self.look(which.info, &request).await;
         }
-        Ok(self.0.parts.peer.post_json(&node.url, LOOK_PATH, &request).await?)
+        Ok(self.0.peer.post_json(&node.url, LOOK_PATH, &request).await?)
     }
 
     /// The names whose slice under an id needs repair, by a look at all of them: if the slice
@@ -231,7 +234,7 @@ impl ObjectService {
         for (node, rows) in asked.into_values() {
             let of: Vec<String> = rows.iter().map(|(at, _)| names[*at].clone()).collect();
             let request = SurveyRequest { bucket: info.bucket.clone(), names: of };
-            let answer = self.0.parts.peer.post_json(&node.url, SURVEY_PATH, &request).await;
+            let answer = self.0.peer.post_json(&node.url, SURVEY_PATH, &request).await;
             let looks: Vec<CopyLook> = answer.unwrap_or_default();
             for ((at, stamp), look) in rows.into_iter().zip(looks) {
                 fine[at] = look.there == Some(stamp) && look.has(stamp);
@@ -271,7 +274,7 @@ impl ObjectService {
             let text = format!("a slice of {} stays", info.bucket.object_uri(name));
             return Err(Error::unavailable(format!("{text}: not all is where it belongs yet")));
         }
-        let _guard = self.0.locks.lock(&Key::new(info, name)).await;
+        let _guard = self.local().locks.lock(&Key::new(info, name)).await;
         self.store().discard(&record).await?;
         Ok(Some(record.size))
     }
@@ -290,7 +293,7 @@ impl ObjectService {
         if self.look_at(owner, which).await?.there < Some(stamp) {
             return Ok(false);
         }
-        let guard = self.0.locks.lock(&Key::new(info, name)).await;
+        let guard = self.local().locks.lock(&Key::new(info, name)).await;
         self.store().discard(record).await?;
         drop(guard);
         self.have_ensured(info, name, stamp).await.map(|_| true)

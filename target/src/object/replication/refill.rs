@@ -14,7 +14,7 @@ use forebay_core::{Error, ErrorCode, Result, rebalance};
 use futures::StreamExt;
 use tokio::sync::watch;
 
-use super::ObjectService;
+use super::Replication;
 use super::neighbor::Elsewhere;
 use super::transfer::COST_OF_ONE;
 use crate::pace::Pace;
@@ -27,7 +27,7 @@ const PARALLEL: usize = 8;
 /// Callback with the result of one object, in fetched bytes.
 pub(crate) type Note<'a> = &'a (dyn Fn(Result<u64>) + Sync);
 
-impl ObjectService {
+impl Replication {
     /// Counts the losses of objects with a disk.
     pub(crate) fn losses(&self) -> watch::Receiver<u64> {
         self.store().losses()

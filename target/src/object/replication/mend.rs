@@ -10,8 +10,9 @@ use forebay_core::rebalance;
 use forebay_core::state::Node;
 use forebay_node::metrics::CheckPath;
 
-use super::lock::KeyLocks;
-use super::{Key, ObjectService};
+use super::Replication;
+use crate::object::Key;
+use crate::object::lock::KeyLocks;
 use crate::store::Record;
 
 /// Timeout of the repair from one target, before the next one is tried.
@@ -47,10 +48,15 @@ impl Drop for Marked<'_> {
     }
 }
 
-impl ObjectService {
+impl Replication {
     /// Replaces a damaged copy by another target's. False: no target has one as new, or can be
     /// reached; then the damaged one stays as it is.
-    pub(super) async fn mend(&self, info: &BucketInfo, record: &Record, path: CheckPath) -> bool {
+    pub(in crate::object) async fn mend(
+        &self,
+        info: &BucketInfo,
+        record: &Record,
+        path: CheckPath,
+    ) -> bool {
         if !info.has_copies() || info.id != record.bucket_id {
             return false;
         }
@@ -67,8 +73,8 @@ impl ObjectService {
                 Ok(Ok(_)) if self.is_replaced(record).await => {
                     let uri = info.bucket.object_uri(name);
                     tracing::warn!(%uri, from = %node.id, "a damaged copy was mended");
-                    self.0.lost.forget(&key);
-                    self.metrics().healed(path);
+                    self.local().lost.forget(&key);
+                    self.local().metrics.healed(path);
                     return true;
                 }
                 Ok(Ok(_)) => {}
@@ -83,8 +89,8 @@ impl ObjectService {
         if self.rebuild_damaged(info, record).await && self.is_replaced(record).await {
             let uri = info.bucket.object_uri(name);
             tracing::warn!(%uri, "a damaged object was mended from its slices");
-            self.0.lost.forget(&key);
-            self.metrics().healed(path);
+            self.local().lost.forget(&key);
+            self.local().metrics.healed(path);
             return true;
         }
         false

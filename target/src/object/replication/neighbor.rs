@@ -15,9 +15,9 @@ use forebay_core::state::{ClusterState, Node};
 use forebay_core::{Error, ErrorCode, NodeId, Result, history, native, placement};
 use futures::future::join_all;
 
-use super::ObjectService;
-use super::lock::KeyGuard;
+use super::Replication;
 use super::transfer::{LOOK_PATH, REMOVE_PATH, SEND_PATH, SENT_WITHIN, Sent, Which};
+use crate::object::lock::KeyGuard;
 use crate::store::Record;
 
 /// Timeout of a write for a target that does not respond and is not found dead.
@@ -68,12 +68,12 @@ pub(super) fn for_others(e: Error) -> Error {
     }
 }
 
-impl ObjectService {
+impl Replication {
     /// The state under which an object is written. [`ErrorCode::WrongOwner`] if another target
     /// writes this native object; another error if that is possible, because this target has no
     /// contact to a majority of the gateways. The caller holds the object's lock, so that a later
     /// holder of the lock, under a newer state, can rely on no more writes here.
-    pub(super) async fn may_write(
+    pub(in crate::object) async fn may_write(
         &self,
         info: &BucketInfo,
         name: &str,
@@ -98,7 +98,7 @@ impl ObjectService {
     /// An error if this target had no contact to a leading gateway for so long that other targets
     /// may answer for its objects.
     pub(super) async fn leased(&self) -> Result<()> {
-        self.0.parts.maps.leased().await
+        self.local().maps.leased().await
     }
 
     /// Whether this target may have missed changes of objects that have copies.
@@ -108,9 +108,9 @@ impl ObjectService {
 
     /// Whether a copy here is known to be the newest without asking other targets, so that it may
     /// be served.
-    pub(super) fn knows_all(&self, info: &BucketInfo, name: &str) -> bool {
+    pub(in crate::object) fn knows_all(&self, info: &BucketInfo, name: &str) -> bool {
         !info.has_copies()
-            || self.0.parts.maps.has_lease()
+            || self.local().maps.has_lease()
                 && !self.is_unsettled(info, name)
                 && !self.lags(&self.state())
     }
@@ -118,7 +118,7 @@ impl ObjectService {
     /// For a hedged read, when the owner does not respond: an error unless this target may serve
     /// its copy; then the client waits for the owner.
     pub(crate) fn check_hedged(&self, info: &BucketInfo, name: &str) -> Result<()> {
-        let stands_by = self.0.parts.maps.has_lease()
+        let stands_by = self.local().maps.has_lease()
             && placement::hedge_target(&self.state(), info, name)
                 .is_some_and(|n| n.id == *self.me())
             && self.store().find(info.id, name)?.is_some();
@@ -162,7 +162,7 @@ impl ObjectService {
     }
 
     /// Fetches a native object from another target. `None` only if all candidates were asked.
-    pub(super) async fn adopt_from_neighbor(
+    pub(in crate::object) async fn adopt_from_neighbor(
         &self,
         info: &BucketInfo,
         name: &str,
@@ -233,7 +233,7 @@ impl ObjectService {
         for (node, look) in answers {
             let newest = look.as_ref().ok().and_then(CopyLook::newest);
             if newest.is_some_and(|newest| newest < stamp) {
-                let () = self.0.parts.peer.post_json(&node.url, REMOVE_PATH, &request).await?;
+                let () = self.0.peer.post_json(&node.url, REMOVE_PATH, &request).await?;
             }
         }
         Ok(())
@@ -326,7 +326,7 @@ impl ObjectService {
     ) -> Result<Option<Record>> {
         let by = Some(self.me().clone());
         let request = CopyRequest { by, anew, ..CopyRequest::new(&info.bucket, name) };
-        let peer = self.0.parts.peer.with_idle_timeout(SENT_WITHIN);
+        let peer = self.0.peer.with_idle_timeout(SENT_WITHIN);
         let sent: Result<()> =
             peer.post_json(&from.url, SEND_PATH, &request).await.map_err(Error::from);
         match sent {
@@ -353,7 +353,7 @@ impl ObjectService {
                 return (node, Err(Error::unavailable("it is down")));
             }
             let answer = tokio::select! {
-                answer = self.0.parts.peer.post_json(&node.url, LOOK_PATH, look) => answer,
+                answer = self.0.peer.post_json(&node.url, LOOK_PATH, look) => answer,
                 () = self.death_of(&node.id) => return (node, Err(Error::unavailable("it died"))),
             };
             (node, answer.map_err(Error::from))
@@ -450,7 +450,7 @@ impl ObjectService {
 
     /// Returns when the map has a node dead or removed.
     pub(super) async fn death_of(&self, id: &NodeId) {
-        let mut changes = self.0.parts.maps.subscribe();
+        let mut changes = self.local().maps.subscribe();
         while self.state().node(id).is_some_and(|node| node.alive) {
             if changes.changed().await.is_err() {
                 return;
@@ -478,12 +478,12 @@ impl ObjectService {
         let replaced = matches!(news, News::Replaced(_));
         let new = CopyRequest::new(&info.bucket, name);
         let request = CopyRequest { stamp, by, written, replaced, ..new };
-        Ok(self.0.parts.peer.post_json(&node.url, REMOVE_PATH, &request).await?)
+        Ok(self.0.peer.post_json(&node.url, REMOVE_PATH, &request).await?)
     }
 
     /// Removes a native object wherever it is stored; returns whether it existed. `guard` is the
     /// object's lock.
-    pub(super) async fn erase(
+    pub(in crate::object) async fn erase(
         &self,
         info: &BucketInfo,
         name: &str,

@@ -9,9 +9,10 @@ use forebay_core::{Error, ErrorCode, NodeId, Result, placement};
 
 use super::newest::{Newest, newest};
 use super::rebuild::{Part, too_few};
-use crate::object::neighbor::silent;
-use crate::object::transfer::REMOVE_PATH;
-use crate::object::{Key, ObjectService};
+use crate::object::Key;
+use crate::object::replication::Replication;
+use crate::object::replication::neighbor::silent;
+use crate::object::replication::transfer::REMOVE_PATH;
 use crate::store::Record;
 
 /// The result of looking for an object.
@@ -22,7 +23,7 @@ pub(super) struct Sought {
     pub(super) removed: Option<Stamp>,
 }
 
-impl ObjectService {
+impl Replication {
     /// Brings the newest available version of an object here. `None` only if no target that may
     /// have one has any.
     pub(in crate::object) async fn newest_form(
@@ -87,7 +88,7 @@ impl ObjectService {
         };
         // Only the owner locks: two targets that lock and look would wait for each other.
         let guard = match owns(&state) {
-            true => Some(self.0.locks.lock(&Key::new(info, name)).await),
+            true => Some(self.local().locks.lock(&Key::new(info, name)).await),
             false => None,
         };
         let state = self.state();
@@ -181,7 +182,7 @@ impl ObjectService {
             };
             for node in nodes.iter().flatten() {
                 let told: std::result::Result<(), _> =
-                    self.0.parts.peer.post_json(&node.url, REMOVE_PATH, &request).await;
+                    self.0.peer.post_json(&node.url, REMOVE_PATH, &request).await;
                 if let Err(e) = told {
                     tracing::debug!(name, node = %node.id, "slices of nothing stay for now: {e}");
                 }

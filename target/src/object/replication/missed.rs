@@ -5,22 +5,28 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use forebay_core::bucket::BucketInfo;
-use forebay_core::intra::{ListPage, ListRequest};
+use forebay_core::intra::{LIST_PATH, ListPage, ListRequest};
 use forebay_core::state::Node;
-use forebay_core::{Result, history};
+use forebay_core::{Error, Result, history};
 use futures::future::try_join_all;
 
-use super::ObjectService;
-use super::list::entries;
+use super::Replication;
 use super::neighbor::Elsewhere;
+use crate::object::list::entries;
 use crate::store::Record;
 
 /// Number of tombstones per request.
 const STEP: usize = 1000;
 
-impl ObjectService {
+impl Replication {
+    /// A page of the records that another target holds.
+    pub(super) async fn page_at(&self, node: &Node, request: &ListRequest) -> Result<ListPage> {
+        let page = self.0.peer.post_for_bytes(&node.url, LIST_PATH, request).await;
+        ListPage::decode(&page.map_err(Error::from)?, request.detail)
+    }
+
     /// The bucket of an id, if this target may have missed removals of its objects.
-    pub(super) fn may_have_missed(&self, bucket_id: u64) -> Option<Arc<BucketInfo>> {
+    pub(in crate::object) fn may_have_missed(&self, bucket_id: u64) -> Option<Arc<BucketInfo>> {
         let state = self.state();
         if !self.lags(&state) {
             return None;
@@ -29,7 +35,7 @@ impl ObjectService {
     }
 
     /// A page of the records held here, without those that other targets know to be removed.
-    pub(super) async fn page_of_the_rest(
+    pub(in crate::object) async fn page_of_the_rest(
         &self,
         info: &BucketInfo,
         request: &ListRequest,

@@ -9,7 +9,7 @@ use forebay_core::erasure::Form;
 use forebay_core::state::Node;
 use forebay_core::{NodeId, Result, rebalance};
 
-use super::ObjectService;
+use super::Replication;
 
 /// Path of this request.
 pub(super) const SURVEY_PATH: &str = "/internal/v1/copy/survey";
@@ -17,7 +17,7 @@ pub(super) const SURVEY_PATH: &str = "/internal/v1/copy/survey";
 /// An object in a request: its index in the names, and the stamp and form that should be there.
 type Row = (usize, Stamp, Form);
 
-impl ObjectService {
+impl Replication {
     /// This target's current looks at many objects, on the disks that are in use.
     pub(crate) async fn survey(
         &self,
@@ -63,7 +63,7 @@ impl ObjectService {
         for (node, rows) in asked.into_values() {
             let names = rows.iter().map(|(at, ..)| names[*at].clone()).collect();
             let request = SurveyRequest { bucket: info.bucket.clone(), names };
-            let answer = self.0.parts.peer.post_json(&node.url, SURVEY_PATH, &request).await;
+            let answer = self.0.peer.post_json(&node.url, SURVEY_PATH, &request).await;
             // If a target does not respond, each of its objects is checked.
             let looks: Vec<CopyLook> = answer.unwrap_or_default();
             for ((at, stamp, form), look) in rows.into_iter().zip(looks) {

@@ -16,8 +16,9 @@ use super::SUM;
 use super::coder::{Coder, Layout};
 use super::newest::slices_of;
 use crate::backend::BodyStream;
-use crate::object::transfer::PEEK_PATH;
-use crate::object::{Key, ObjectService};
+use crate::object::Key;
+use crate::object::replication::Replication;
+use crate::object::replication::transfer::PEEK_PATH;
 use crate::store::{Record, RecordMeta, WorkFile};
 
 /// A slice and the node that has it; `None`: this target.
@@ -79,7 +80,7 @@ impl Source {
     }
 }
 
-impl ObjectService {
+impl Replication {
     /// Rebuilds an object here from slices of one version, and keeps it. `replaces`: the damaged
     /// commit that it replaces.
     pub(super) async fn rebuild(
@@ -209,7 +210,7 @@ impl ObjectService {
                 (head, body)
             }
             Some(node) => {
-                let peer = &self.0.parts.peer;
+                let peer = &self.0.peer;
                 let asked = peer.post_for_stream(&node.url, super::READ_PATH, &request);
                 let (headers, body) = asked.await?;
                 let head = headers.get(COPY_HEADER).map_or(&b""[..], |value| value.as_bytes());
@@ -234,7 +235,7 @@ impl ObjectService {
     ) -> Result<Record> {
         let Making { info, name, stamp } = making;
         let key = Key::new(info, name);
-        let _guard = self.0.locks.lock(&key).await;
+        let _guard = self.local().locks.lock(&key).await;
         if let Some(now) = self.made_already(making, replaces).await? {
             return Ok(now);
         }
@@ -252,7 +253,7 @@ impl ObjectService {
             let request = CopyRequest { in_part: true, ..CopyRequest::new(&info.bucket, name) };
             let look: CopyLook = match &source {
                 None => self.peek(info, &request).await?,
-                Some(node) => self.0.parts.peer.post_json(&node.url, PEEK_PATH, &request).await?,
+                Some(node) => self.0.peer.post_json(&node.url, PEEK_PATH, &request).await?,
             };
             if !look.slices.iter().any(|here| here.stamp == stamp) {
                 return Err(gone());
@@ -260,7 +261,7 @@ impl ObjectService {
         }
         let meta = RecordMeta::of_object(head.meta, head.epoch, info.class);
         let record = self.store().commit(work, meta).await?;
-        self.0.lost.forget(&key);
+        self.local().lost.forget(&key);
         let uri = info.bucket.object_uri(name);
         tracing::info!(uri, bytes = record.size, "an object was made of its slices");
         Ok(record)

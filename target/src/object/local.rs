@@ -1,0 +1,56 @@
+//! What every part of the objects needs of this target: its store, the state of the cluster, and
+//! the locks of objects.
+
+use std::sync::Arc;
+
+use forebay_core::bucket::BucketInfo;
+use forebay_core::state::ClusterState;
+use forebay_core::{Error, NodeId, Result};
+use forebay_node::maps::Maps;
+use forebay_node::metrics::Metrics;
+
+use super::Key;
+use super::heal::Lost;
+use super::lock::{KeyGuard, KeyLocks};
+use crate::store::Store;
+
+/// This target.
+pub(super) struct Local {
+    pub(super) id: NodeId,
+    pub(super) store: Store,
+    pub(super) maps: Maps,
+    pub(super) metrics: Metrics,
+    /// Order the changes of each object.
+    pub(super) locks: KeyLocks,
+    pub(super) lost: Lost,
+}
+
+impl Local {
+    /// The newest state of the cluster that this target has.
+    pub(super) fn state(&self) -> Arc<ClusterState> {
+        self.maps.load()
+    }
+
+    /// Locks an object against other writers while the guard exists.
+    pub(super) async fn lock_key(&self, bucket_id: u64, name: &str) -> KeyGuard {
+        self.locks.lock(&Key { bucket_id, name: name.into() }).await
+    }
+
+    /// An error if an object that was not found may be on a disk that is not in use and no other
+    /// target has it.
+    pub(super) fn check_absent(&self, info: &BucketInfo, name: &str) -> Result<()> {
+        if info.has_backend() { Ok(()) } else { self.store.check_absent(info.id, name) }
+    }
+
+    /// The error for an object that was not found here.
+    pub(super) fn missing(&self, info: &BucketInfo, name: &str) -> Error {
+        let absent = self.check_absent(info, name);
+        absent.err().unwrap_or_else(|| info.bucket.object_not_found(name))
+    }
+
+    /// Version of the state at which this target became alive (again): copies that were validated
+    /// before may have been superseded by a stand-in owner.
+    pub(super) fn alive_since(&self) -> u64 {
+        self.state().node(&self.id).map_or(u64::MAX, |n| n.alive_since)
+    }
+}
