@@ -167,7 +167,7 @@ impl Loader {
     /// The bills of a request's buckets, looked up once for all entries.
     fn bills(&self, request: &BatchRequest) -> Bills {
         let state = self.service.state();
-        let of = |bucket| self.service.bill(state.bucket(bucket).ok()?);
+        let of = |bucket| self.service.cold_cache().bill(state.bucket(bucket).ok()?);
         request.buckets.iter().map(of).collect()
     }
 
@@ -187,7 +187,7 @@ impl Loader {
             }
         }
         let of = |(info, count): (Option<&Arc<BucketInfo>>, usize)| {
-            self.service.announce(info?, usize::MAX, || count)
+            self.service.cold_cache().announce(info?, usize::MAX, || count)
         };
         infos.into_iter().zip(counts).map(of).collect()
     }

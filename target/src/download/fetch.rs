@@ -73,7 +73,7 @@ impl Fetcher {
     /// One attempt. `None`: the object is present already.
     async fn once(&self, name: &str, link: &str, current: &Arc<Current>) -> Result<Option<u64>> {
         if link.is_empty() {
-            return self.objects.prefetch(&self.info, name).await;
+            return self.objects.cold_cache().prefetch(&self.info, name).await;
         }
         let url = self.client.url(link)?;
         let mut request = self.client.request(Method::GET, url);

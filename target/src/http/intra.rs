@@ -139,7 +139,7 @@ pub(super) async fn backend_bill(
     Json(request): Json<BillRequest>,
 ) -> Result<Response, Failure> {
     let state = context.maps.load();
-    let bill = context.objects.bill(state.bucket(&request.bucket)?);
+    let bill = context.objects.cold_cache().bill(state.bucket(&request.bucket)?);
     Ok(json(&bill.map(|bill| bill.total()).unwrap_or_default()))
 }
 

@@ -139,7 +139,7 @@ async fn blob_job(
     name: &str,
     how: BlobOptions,
 ) -> Result<String> {
-    let following = context.objects.blob_begin(info, name, how).await?;
+    let following = context.objects.cold_cache().blob_begin(info, name, how).await?;
     let what = Registration::new(JobKind::BlobDownload).bucket(&info.bucket);
     let job = context.jobs.register(what)?;
     let id = job.id().to_owned();

@@ -88,7 +88,7 @@ pub(super) async fn delete(
             }
         }
         "evict-listrange" => {
-            context.objects.evict(&request.info, name).await?;
+            context.objects.cold_cache().evict(&request.info, name).await?;
         }
         actions::ABORT => return uploads::abort(context, &request).await,
         other => return Err(unknown_action(other)),

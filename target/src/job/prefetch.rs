@@ -19,7 +19,7 @@ pub(super) async fn large(
     let objects = walk.objects();
     let meta = objects.head(&walk.info, name).await?;
     if meta.size < task.blob_threshold || meta.present && !task.latest {
-        return objects.bring(&walk.info, name, listed).await.map(Outcome::from);
+        return objects.cold_cache().bring(&walk.info, name, listed).await.map(Outcome::from);
     }
     let what = Registration::new(JobKind::BlobDownload).bucket(&walk.info.bucket);
     let blob = walk.jobs.register(what)?;
@@ -31,9 +31,9 @@ pub(super) async fn large(
     if task.blob_workers > 0 {
         how.workers = task.blob_workers as usize;
     }
-    let turn = objects.background_turn(&walk.info, how.workers).await?;
+    let turn = objects.cold_cache().background_turn(&walk.info, how.workers).await?;
     how.workers = turn.calls;
-    let fetched = objects.blob_fetch(&walk.info, name, how).await;
+    let fetched = objects.cold_cache().blob_fetch(&walk.info, name, how).await;
     if let Ok(Some(bytes)) = &fetched {
         blob.done(*bytes);
         turn.came(*bytes).await;

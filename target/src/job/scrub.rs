@@ -29,7 +29,9 @@ pub(super) async fn one(walk: &Walk<'_>, name: &str) -> Result<Option<u64>> {
         }
         checked = Some(checked.unwrap_or(0) + record.size);
     }
-    if let Some(parts) = objects.check_parts(info.id, name, |_, _, _| Duration::ZERO).await? {
+    if let Some(parts) =
+        objects.cold_cache().check_parts(info.id, name, |_, _, _| Duration::ZERO).await?
+    {
         if parts.damaged > 0 {
             let uri = info.bucket.object_uri(name);
             walk.job.note(format!(

@@ -179,7 +179,7 @@ impl Walk<'_> {
         match self.job.spec.kind {
             JobKind::Scrub => {
                 let page = self.objects().replication().page_of_anything(&request).await?;
-                Ok(self.objects().with_parts(&request, page))
+                Ok(self.objects().cold_cache().with_parts(&request, page))
             }
             JobKind::Evict | JobKind::Prefetch => self.objects().page_of_copies(&request).await,
             _ => self.objects().page_here(&request).await,

@@ -34,7 +34,9 @@ pub(super) async fn drop_stale(walk: &Walk<'_>, prefix: &str) -> Result<()> {
             }
             let first = listed.front().filter(|first| first.name == copy.name);
             if first.is_none_or(|first| differs(&first.meta, &copy.meta)) {
-                dropped += u64::from(walk.objects().drop_stale(&walk.info, &copy.name).await?);
+                dropped += u64::from(
+                    walk.objects().cold_cache().drop_stale(&walk.info, &copy.name).await?,
+                );
             }
         }
         match here.entries.last() {

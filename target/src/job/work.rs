@@ -54,7 +54,7 @@ pub(super) async fn run(jobs: &Jobs, job: &Job) -> Result<()> {
         sync::drop_stale(&walk, prefix).await?;
     }
     if let (JobKind::Evict, Selection::Prefix(prefix)) = (job.spec.kind, &job.spec.selection) {
-        walk.objects().keep_nothing_under_way(&walk.info, prefix, job.spec.flat);
+        walk.objects().cold_cache().keep_nothing_under_way(&walk.info, prefix, job.spec.flat);
     }
     for source in walk.sources() {
         walk.listed(source).await?;
@@ -98,7 +98,7 @@ impl Walk<'_> {
         }
         let fetches = self.job.spec.kind == JobKind::Prefetch;
         let announced = match fetches {
-            true => self.objects().announce_ahead(&self.info, parallel, items.len()),
+            true => self.objects().cold_cache().announce_ahead(&self.info, parallel, items.len()),
             false => None,
         };
         let announced = &Mutex::new(announced);
@@ -191,9 +191,9 @@ impl Walk<'_> {
                 return prefetch::large(self, task, name, item.size).await;
             }
             (JobKind::Prefetch, _) => {
-                return objects.bring(info, name, item.size).await.map(Outcome::from);
+                return objects.cold_cache().bring(info, name, item.size).await.map(Outcome::from);
             }
-            (JobKind::Evict, _) => objects.evict(info, name).await,
+            (JobKind::Evict, _) => objects.cold_cache().evict(info, name).await,
             (JobKind::Scrub, _) => scrub::one(self, name).await,
             // The owner deletes it, wherever it is stored.
             (JobKind::Delete, _) => {

@@ -47,7 +47,7 @@ impl ObjectService {
         };
         let (meta, body) = match opened {
             Err(e) if how.sync && source.has_backend() && e.code == ErrorCode::ObjectNotFound => {
-                self.forget_copy(source, name).await?;
+                self.cold_cache().forget_copy(source, name).await?;
                 return match self.remove_at_owner(to.0, to.1).await {
                     Err(other) if other.code != ErrorCode::ObjectNotFound => Err(other),
                     _ => Err(e),
@@ -73,7 +73,7 @@ impl ObjectService {
         }
         match self.source(info, name, how).await {
             Err(e) if how.sync && e.code == ErrorCode::ObjectNotFound => {
-                self.forget_copy(info, name).await?;
+                self.cold_cache().forget_copy(info, name).await?;
                 Err(e)
             }
             found => found.map(|_| None),
@@ -101,7 +101,7 @@ impl ObjectService {
         let cached = self.store().get(info.id, name).await?;
         let Some(record) = cached else { return self.pass_through(info, name).await };
         if how.latest || how.sync {
-            let remote = self.stat(info, name).await?;
+            let remote = self.cold_cache().stat(info, name).await?;
             if !remote.has_version() || remote.version != record.meta.backend_version {
                 return self.pass_through(info, name).await;
             }
@@ -111,16 +111,6 @@ impl ObjectService {
             Err(e) if e.code == ErrorCode::ObjectNotFound => self.pass_through(info, name).await,
             found => found,
         }
-    }
-
-    /// Drops the cached copy of an object that its backend no longer has.
-    async fn forget_copy(&self, info: &BucketInfo, name: &str) -> Result<()> {
-        let key = Key::new(info, name);
-        let _guard = self.local().locks.lock(&key).await;
-        self.0.fetches.supersede(&key);
-        self.store().drop_partial(info.id, name).await?;
-        self.store().remove(info.id, name).await?;
-        Ok(())
     }
 
     /// Renames a native object. A write of the old name in between is not lost.

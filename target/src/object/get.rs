@@ -1,7 +1,7 @@
 //! Warm reads, and the choice between warm and cold.
 
 use bytes::Bytes;
-use forebay_core::bucket::{BucketInfo, Freshness};
+use forebay_core::bucket::BucketInfo;
 use forebay_core::object::ObjectMeta;
 use forebay_core::size::{ByteRange, RangeSpec};
 use forebay_core::{Error, ErrorCode, Result};
@@ -10,11 +10,9 @@ use forebay_node::metrics::CheckPath;
 use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt};
 
-use super::cold::{Following, object_meta};
-use super::partial::Parts;
-use super::{Key, ObjectService, Stored};
-use crate::backend::RemoteMeta;
-use crate::store::{Access, Record, RecordMeta, Ticket, is_corrupt};
+use super::cold_cache::{Following, Parts, validation_of};
+use super::{ObjectService, Stored};
+use crate::store::{Access, Record, Ticket, Validation, is_corrupt};
 
 /// Objects up to this size are read whole in one step.
 const SMALL: u64 = 1 << 20;
@@ -201,13 +199,13 @@ impl ObjectService {
                     None => Err(info.bucket.object_not_found(name)),
                 };
             }
-            if !self.admits(info, name) {
+            if !self.cold_cache().admits(info, name) {
                 return self.pass_through(info, name).await;
             }
-            if let Some(parts) = self.parts(info, name, range).await? {
+            if let Some(parts) = self.cold_cache().parts(info, name, range).await? {
                 return Ok(Found::Parts(Box::new(parts)));
             }
-            match self.cold(info, name).await {
+            match self.cold_cache().cold(info, name).await {
                 Ok(Some((following, first))) => return Ok(Found::Arriving { following, first }),
                 Ok(None) => {}
                 Err(e) if e.code == ErrorCode::OutOfSpace => {
@@ -269,103 +267,41 @@ impl ObjectService {
 
     /// Streams the object from the backend without keeping it.
     pub(super) async fn pass_through(&self, info: &BucketInfo, name: &str) -> Result<Found> {
-        let asked = self.asked_now();
-        let remote = self.backend(info).await?.get(name, None, None).await;
-        self.noticed(info, name, remote.as_ref().map(|o| &o.meta).map_err(|e| e.code), asked)
-            .await?;
-        let remote = remote?;
-        Ok(Found::Passing { meta: object_meta(&remote.meta, false), stream: remote.stream })
+        let (meta, stream) = self.cold_cache().pass_through(info, name).await?;
+        Ok(Found::Passing { meta, stream })
     }
 
-    /// The copy here, compared with the backend when that is due. `None`: there is no copy to
-    /// serve.
+    /// The copy here, if it is current; of a cached object compared with the backend when that is
+    /// due. `None`: there is no copy to serve.
     pub(super) async fn fresh_record(
         &self,
         info: &BucketInfo,
         name: &str,
     ) -> Result<Option<Record>> {
-        let Some(record) = self.store().get(info.id, name).await? else { return Ok(None) };
-        if self.is_fresh(info, &record) {
-            return Ok(Some(record));
+        if info.has_backend() {
+            return self.cold_cache().current_copy(info, name).await;
         }
-        if !info.has_backend() {
-            return self.replication().current_copy(info, record).await;
+        match self.store().get(info.id, name).await? {
+            Some(record) => self.replication().current_copy(info, record).await,
+            None => Ok(None),
         }
-        self.revalidate(info, name).await
     }
 
-    /// Whether the copy may be served without asking a backend.
+    /// Whether the copy may be served without asking another node or a backend.
     pub(super) fn is_fresh(&self, info: &BucketInfo, record: &Record) -> bool {
-        let meta = &record.meta;
-        self.is_fresh_since(info, &record.name, meta.epoch, meta.validated_ns)
+        self.is_fresh_since(info, &record.name, validation_of(record))
     }
 
-    /// As [`Self::is_fresh`]; `epoch` and `validated_ns` are those of the last comparison with the
-    /// backend.
+    /// As [`Self::is_fresh`], by the last comparison with the backend.
     pub(super) fn is_fresh_since(
         &self,
         info: &BucketInfo,
         name: &str,
-        epoch: u64,
-        validated_ns: u64,
+        validated: Validation,
     ) -> bool {
-        if !info.has_backend() {
-            return self.replication().knows_all(info, name);
-        }
-        let young = match info.freshness {
-            Freshness::Never => true,
-            Freshness::Always => false,
-            Freshness::Age(seconds) => {
-                unix_ns().saturating_sub(validated_ns) < seconds * 1_000_000_000
-            }
-        };
-        young && epoch >= self.local().alive_since()
-    }
-
-    async fn revalidate(&self, info: &BucketInfo, name: &str) -> Result<Option<Record>> {
-        let _guard = self.local().locks.lock(&Key::new(info, name)).await;
-        let Some(record) = self.store().get(info.id, name).await? else { return Ok(None) };
-        if info.freshness != Freshness::Always && self.is_fresh(info, &record) {
-            return Ok(Some(record));
-        }
-        let epoch = self.state().version;
-        match self.stat(info, name).await {
-            Ok(remote) if is_unchanged(info, &remote, &record) => {
-                let updated = self
-                    .store()
-                    .update(&record, move |meta| {
-                        meta.epoch = epoch;
-                        meta.validated_ns = unix_ns();
-                    })
-                    .await?;
-                Ok(Some(updated))
-            }
-            Ok(_) => {
-                self.store().remove(info.id, name).await?;
-                Ok(None)
-            }
-            Err(e) if e.code == ErrorCode::ObjectNotFound => {
-                self.store().remove(info.id, name).await?;
-                Err(e)
-            }
-            // Only its age is in doubt: a cache stays available during an outage of the cloud.
-            Err(e)
-                if e.code.is_transient()
-                    && info.freshness != Freshness::Always
-                    && record.meta.epoch >= self.local().alive_since() =>
-            {
-                tracing::warn!(bucket = %info.bucket, error = %e, "backend away, serving a copy past its age");
-                Ok(Some(record))
-            }
-            Err(e) => Err(e),
+        match info.has_backend() {
+            true => self.cold_cache().is_fresh(info, validated),
+            false => self.replication().knows_all(info, name),
         }
     }
-}
-
-/// Whether the backend still has the version of the copy. False if versions cannot be compared and
-/// each read must be of the newest.
-pub(super) fn is_unchanged(info: &BucketInfo, remote: &RemoteMeta, record: &Record) -> bool {
-    let RecordMeta { backend_version, mtime_ns, .. } = &record.meta;
-    (remote.has_version() || info.freshness != Freshness::Always)
-        && remote.is_version(backend_version, record.size, *mtime_ns)
 }

@@ -98,7 +98,7 @@ impl Healer {
         let uri = info.bucket.object_uri(&record.name);
         tracing::warn!(%uri, "the rest of a damaged copy comes from the backend");
         let version = record.meta.backend_version.as_str();
-        let backend = service.backend(info).await?;
+        let backend = service.cold_cache().backend(info).await?;
         match backend.get(&record.name, Some(range), Some(version)).await {
             Ok(remote) if remote.range == range => {
                 service.give_up(record, CheckPath::Read).await;
@@ -311,8 +311,7 @@ impl ObjectService {
 
     /// The disk of this number, while it is in use.
     pub(crate) fn volume(&self, number: usize) -> Result<Arc<Volume>> {
-        let found = self.store().volumes().iter().find(|v| v.number() == number).cloned();
-        found.ok_or_else(|| Error::unavailable("the disk is not in use just now"))
+        self.local().volume(number)
     }
 
     /// Restores an entry that was recorded before a restart, if it is still valid.

@@ -130,7 +130,7 @@ async fn a_flipped_bit_anywhere_is_healed_from_the_backend_whoever_reads() {
         let data = content(size as u64, size);
         std::fs::write(bench.folder().join("o"), &data).unwrap();
         for turn in 0..30 {
-            bench.service.prefetch(&info, "o").await.unwrap();
+            bench.service.cold_cache().prefetch(&info, "o").await.unwrap();
             let (damaged, healed) = (counter(&bench, "damaged"), counter(&bench, "healed"));
             let place = flip_any(&bench, &mut rng);
             let from = rng.random_range(0..size);
@@ -178,7 +178,7 @@ async fn damage_in_the_middle_of_an_answer_costs_one_request_to_the_backend() {
     let info = bench.bucket("images", true, Freshness::Never);
     let data = content(1, 5 << 20);
     std::fs::write(bench.folder().join("o"), &data).unwrap();
-    bench.service.prefetch(&info, "o").await.unwrap();
+    bench.service.cold_cache().prefetch(&info, "o").await.unwrap();
     let found = bench.service.get(&info, "o").await.unwrap();
     assert_eq!(found.result(), "hit");
     flip_where(&disk(&bench), &data[3_000_000..3_000_032]);
@@ -192,7 +192,7 @@ async fn damage_in_the_middle_of_an_answer_costs_one_request_to_the_backend() {
     assert!(counter(&bench, "checked_blocks") >= 2_500_000 / (64 << 10));
     // The damaged copy is gone, and the next reader brings a new one.
     assert_eq!(bench.read(&info, "o").await.unwrap().1, "miss");
-    bench.service.prefetch(&info, "o").await.unwrap();
+    bench.service.cold_cache().prefetch(&info, "o").await.unwrap();
     assert_eq!(bench.read(&info, "o").await.unwrap().1, "hit");
 }
 
@@ -204,7 +204,7 @@ async fn two_versions_are_never_mixed() {
     let file = bench.folder().join("o");
     for damage in [2 << 20, 0] {
         std::fs::write(&file, &old).unwrap();
-        bench.service.prefetch(&info, "o").await.unwrap();
+        bench.service.cold_cache().prefetch(&info, "o").await.unwrap();
         let found = bench.service.get(&info, "o").await.unwrap();
         flip_where(&disk(&bench), &old[damage..damage + 32]);
         std::fs::write(&file, &new).unwrap();
@@ -223,7 +223,7 @@ async fn two_versions_are_never_mixed() {
         assert!(old.starts_with(&sent));
         assert_eq!(sent.is_empty(), damage == 0);
         assert!(bench.read(&info, "o").await.unwrap().0 == new);
-        bench.service.evict(&info, "o").await.unwrap();
+        bench.service.cold_cache().evict(&info, "o").await.unwrap();
     }
 }
 

@@ -1,10 +1,12 @@
 //! Builds a shard's index from its bytes while they are written, so that its first reader need not
 //! read the whole shard for it.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use forebay_core::archive::{ArchiveFormat, Limits, TarIndexer};
 
-use super::ObjectService;
+use super::local::Local;
 use crate::store::{Record, blocking};
 
 /// Maximum memory of an index that is being built: there is one per write in progress, and its
@@ -43,15 +45,25 @@ impl Learner {
     }
 }
 
-impl ObjectService {
+impl Local {
+    /// Stores a sidecar of this commit; if that fails, it is made again when it is needed.
+    pub(super) async fn keep_sidecar(&self, record: &Record, bytes: Vec<u8>) {
+        let name = &record.name;
+        match self.store.keep_sidecar(record, bytes).await {
+            Ok(true) => {}
+            Ok(false) => tracing::debug!(name, "no room beside an object, or it was replaced"),
+            Err(e) => tracing::warn!(name, "nothing is kept beside an object: {e}"),
+        }
+    }
+
     /// Stores the index beside the commit, without blocking the writer.
-    pub(super) fn keep_learned(&self, learner: Learner, record: &Record) {
+    pub(super) fn keep_learned(self: &Arc<Self>, learner: Learner, record: &Record) {
         let Some(Ok(index)) = learner.0.map(TarIndexer::finish) else { return };
-        let (service, record) = (self.clone(), record.clone());
-        self.0.lifecycle.spawn(async move {
+        let (local, record) = (self.clone(), record.clone());
+        self.lifecycle.spawn(async move {
             // Encoding an index of 32 MiB takes longer than an async worker may be held.
             if let Ok(bytes) = blocking(move || Ok(index.encode())).await {
-                service.keep_sidecar(&record, bytes).await;
+                local.keep_sidecar(&record, bytes).await;
             }
         });
     }

@@ -30,6 +30,12 @@ impl ObjectService {
         Ok(ListPage { entries: entries(records), more })
     }
 
+    /// A page of the whole and partial copies here. Partial ones are not `present`.
+    pub(crate) async fn page_of_copies(&self, request: &ListRequest) -> Result<ListPage> {
+        let page = self.page_here(request).await?;
+        Ok(self.cold_cache().with_parts(request, page))
+    }
+
     /// Names of the records here under an id, after a given name; and whether there are more.
     pub(crate) async fn names_here(
         &self,
@@ -66,7 +72,7 @@ impl ObjectService {
         prefix: &str,
         after: &str,
     ) -> Result<BoxStream<'static, Result<Vec<ListEntry>>>> {
-        let backend = self.backend(info).await?;
+        let backend = self.cold_cache().backend(info).await?;
         let pages = sweep(backend, prefix, after, SweepOptions::default());
         Ok(pages.map_ok(|rows| rows.into_iter().map(listed).collect()).boxed())
     }
@@ -79,7 +85,7 @@ impl ObjectService {
         after: &str,
         limit: usize,
     ) -> Result<ListPage> {
-        let page = self.backend(info).await?.list(prefix, after.into(), limit).await?;
+        let page = self.cold_cache().backend(info).await?.list(prefix, after.into(), limit).await?;
         let entries = page.entries.into_iter().map(listed).collect();
         Ok(ListPage { entries, more: page.more })
     }
@@ -96,7 +102,7 @@ impl ObjectService {
 
     /// Whether the bucket exists at its backend.
     pub(crate) async fn head_backend(&self, info: &BucketInfo) -> Result<()> {
-        let backend = self.backend(info).await?;
+        let backend = self.cold_cache().backend(info).await?;
         backend.head_bucket().await?;
         match info.cloud.compose() {
             Compose::On => backend.check_composing().await,
@@ -106,11 +112,9 @@ impl ObjectService {
 
     /// Drops all records of a bucket that was destroyed or evicted.
     pub(crate) async fn drop_bucket(&self, bucket_id: u64) -> Result<()> {
-        self.0.backends.forget(bucket_id);
         self.local().lost.forget_bucket(bucket_id);
-        self.0.fetches.supersede_all(|key| key.bucket_id == bucket_id);
+        self.cold_cache().forget_bucket(bucket_id);
         self.0.listings.forget(bucket_id);
-        self.0.background.forget(bucket_id);
         self.drop_uploads_of(bucket_id).await?;
         let (objects, bytes) = self.store().remove_bucket(bucket_id).await?;
         self.store().remove_bucket(history::id(bucket_id)).await?;

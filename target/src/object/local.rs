@@ -6,13 +6,14 @@ use std::sync::Arc;
 use forebay_core::bucket::BucketInfo;
 use forebay_core::state::ClusterState;
 use forebay_core::{Error, NodeId, Result};
+use forebay_node::lifecycle::Lifecycle;
 use forebay_node::maps::Maps;
 use forebay_node::metrics::Metrics;
 
 use super::Key;
 use super::heal::Lost;
 use super::lock::{KeyGuard, KeyLocks};
-use crate::store::Store;
+use crate::store::{Store, Volume};
 
 /// This target.
 pub(super) struct Local {
@@ -20,6 +21,8 @@ pub(super) struct Local {
     pub(super) store: Store,
     pub(super) maps: Maps,
     pub(super) metrics: Metrics,
+    /// Spawns tasks that end with the target.
+    pub(super) lifecycle: Lifecycle,
     /// Order the changes of each object.
     pub(super) locks: KeyLocks,
     pub(super) lost: Lost,
@@ -52,5 +55,11 @@ impl Local {
     /// before may have been superseded by a stand-in owner.
     pub(super) fn alive_since(&self) -> u64 {
         self.state().node(&self.id).map_or(u64::MAX, |n| n.alive_since)
+    }
+
+    /// The disk of this number, while it is in use.
+    pub(super) fn volume(&self, number: usize) -> Result<Arc<Volume>> {
+        let found = self.store.volumes().iter().find(|v| v.number() == number).cloned();
+        found.ok_or_else(|| Error::unavailable("the disk is not in use just now"))
     }
 }

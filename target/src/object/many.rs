@@ -9,7 +9,7 @@ use forebay_node::clock::unix_ns;
 use forebay_node::metrics::CheckPath;
 
 use super::ObjectService;
-use crate::store::{Access, Commit, Located, Record, Taken};
+use crate::store::{Access, Commit, Located, Record, Taken, Validation};
 
 /// Position of a small fresh copy: sorted by it, a disk is read from its start to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -35,8 +35,8 @@ impl ObjectService {
     /// read by [`Self::get`].
     pub(crate) fn small(&self, info: &BucketInfo, name: &str, most: u64) -> Option<Located> {
         let located = self.store().locate(info.id, name).ok()??;
-        let (epoch, validated_ns) = located.validated();
-        let is_fresh = self.is_fresh_since(info, name, epoch, validated_ns);
+        let (epoch, ns) = located.validated();
+        let is_fresh = self.is_fresh_since(info, name, Validation { epoch, ns });
         (located.bytes() <= most && is_fresh).then_some(located)
     }
 

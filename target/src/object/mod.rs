@@ -4,9 +4,7 @@
 //! miss through [`cold`](self::cold), a write through [`put`](self::put).
 
 mod append;
-mod background;
-mod blob;
-mod cold;
+mod cold_cache;
 mod copy;
 mod deliver;
 mod get;
@@ -19,10 +17,7 @@ mod listing;
 mod local;
 mod lock;
 mod many;
-mod partial;
-mod prefetch;
 mod put;
-mod ranges;
 mod replication;
 mod scratch;
 mod sent;
@@ -44,27 +39,23 @@ use forebay_core::object::{ObjectMeta, is_system_key};
 use forebay_core::state::ClusterState;
 use forebay_core::v1::custom::check_custom;
 use forebay_core::{Error, ErrorCode, NodeId, Result};
-use forebay_node::bill::Bill;
-use forebay_node::clock::unix_s;
 use forebay_node::lifecycle::Lifecycle;
 use forebay_node::maps::Maps;
 use forebay_node::metrics::Metrics;
-use tokio::sync::Semaphore;
 
+use self::cold_cache::ColdCacheParts;
 use self::local::Local;
-use crate::backend::{Announced, Backend, Backends, COMPOSED};
+use crate::backend::Backends;
 use crate::cache::{CacheWatch, Gate};
 use crate::store::{Record, Store};
 
 pub(crate) use append::Spool;
-pub(crate) use blob::{BlobOptions, not_remote};
+pub(crate) use cold_cache::{BlobOptions, CheckedParts, ColdCache, PrefetchResult, not_remote};
 pub(crate) use copy::CopyOptions;
 pub(crate) use deliver::{Delivery, KEPT, Label};
 pub(crate) use get::HotRead;
 pub(crate) use heal::{Turns, Verdict, read_first_chunk};
 pub(crate) use many::DiskOrder;
-pub(crate) use partial::CheckedParts;
-pub(crate) use prefetch::PrefetchResult;
 pub(crate) use put::{AtEnd, AtEndMeta, OnlyIf, PutRequest};
 pub(crate) use replication::{OLDER, Replication, VersionLooks, Which, headers_of};
 pub(crate) use scratch::Scratch;
@@ -110,17 +101,9 @@ struct Inner {
     replication: Replication,
     backends: Arc<Backends>,
     peer: PeerClient,
-    lifecycle: Lifecycle,
-    gate: Gate,
-    watch: Arc<CacheWatch>,
-    cold_gets: usize,
+    cold_cache: ColdCache,
     /// The locks of write-backs, by destination.
     written_back: lock::KeyLocks,
-    fetches: cold::Fetches,
-    lives: partial::Lives,
-    cold_permits: Arc<Semaphore>,
-    background: Arc<background::Background>,
-    ahead: ranges::AheadMemory,
     listings: listing::Listings,
     uploads: upload::Uploads,
     appends: append::Appends,
@@ -128,29 +111,33 @@ struct Inner {
 
 impl ObjectService {
     pub(crate) fn new(parts: Parts) -> Self {
-        let Parts { id, store, maps, metrics, backends, peer, lifecycle, gate, watch, .. } = parts;
+        let Parts { id, store, maps, metrics, lifecycle, backends, peer, .. } = parts;
         let (locks, lost) = (lock::KeyLocks::default(), heal::Lost::default());
-        let local = Arc::new(Local { id, store, maps, metrics, locks, lost });
-        let background = background::Background::new(parts.prefetch_percent, parts.cold_gets);
+        let local = Arc::new(Local { id, store, maps, metrics, lifecycle, locks, lost });
+        let cold_cache = ColdCache::new(ColdCacheParts {
+            local: local.clone(),
+            backends: backends.clone(),
+            gate: parts.gate,
+            watch: parts.watch,
+            cold_gets: parts.cold_gets,
+            prefetch_percent: parts.prefetch_percent,
+        });
         Self(Arc::new(Inner {
             replication: Replication::new(local.clone(), peer.clone()),
             local,
             backends,
             peer,
-            lifecycle,
-            gate,
-            watch,
-            cold_gets: parts.cold_gets,
+            cold_cache,
             written_back: lock::KeyLocks::default(),
-            fetches: cold::Fetches::default(),
-            lives: partial::Lives::default(),
-            cold_permits: Arc::new(Semaphore::new(parts.cold_gets)),
-            background: Arc::new(background),
-            ahead: ranges::AheadMemory::default(),
             listings: listing::Listings::default(),
             uploads: upload::Uploads::default(),
             appends: append::Appends::default(),
         }))
+    }
+
+    /// The cache of backends' objects.
+    pub(crate) fn cold_cache(&self) -> &ColdCache {
+        &self.0.cold_cache
     }
 
     /// The replication of native objects.
@@ -168,7 +155,7 @@ impl ObjectService {
         }
     }
 
-    fn local(&self) -> &Local {
+    fn local(&self) -> &Arc<Local> {
         &self.0.local
     }
 
@@ -199,27 +186,9 @@ impl ObjectService {
         if result == "miss" || !info.has_backend() {
             return;
         }
-        if let Some(bill) = self.bill(info) {
+        if let Some(bill) = self.cold_cache().bill(info) {
             bill.saved(bytes);
         }
-    }
-
-    /// Announces reads, or fetches, of this many objects of a bucket, some of them concurrently.
-    /// `None`: no announcement is needed.
-    pub(crate) fn announce(
-        &self,
-        info: &BucketInfo,
-        at_once: usize,
-        objects: impl FnOnce() -> usize,
-    ) -> Option<Announced> {
-        // With fewer concurrent reads, objects would wait for a group that cannot fill.
-        let full = at_once.min(self.0.cold_gets) >= COMPOSED;
-        if full { self.0.backends.announce(info, objects) } else { None }
-    }
-
-    /// This target's part of the costs at the bucket's cloud; `None` if there are none.
-    pub(crate) fn bill(&self, info: &BucketInfo) -> Option<Arc<Bill>> {
-        self.0.backends.bill(info)
     }
 
     /// Locks an object against other writers while the guard exists.
@@ -230,21 +199,7 @@ impl ObjectService {
     /// Whether the object is being written, or fetched from its backend. Readers take no lock.
     pub(crate) fn is_being_written(&self, info: &BucketInfo, name: &str) -> bool {
         let key = Key::new(info, name);
-        self.0.fetches.has(&key) || self.local().locks.is_held(&key)
-    }
-
-    async fn backend(&self, info: &BucketInfo) -> Result<Arc<dyn Backend>> {
-        let targets = self.state().alive_targets().count();
-        self.0.backends.for_bucket_among(info, targets).await
-    }
-
-    /// Whether an object that was just missed is to be cached.
-    fn admits(&self, info: &BucketInfo, name: &str) -> bool {
-        let (gate, rules) = (&self.0.gate, &info.cache);
-        let now_s = u32::try_from(unix_s()).unwrap_or(u32::MAX);
-        gate.has_space(self.store().demands())
-            && (!rules.pin || self.0.watch.has_share_left(info.id, rules))
-            && gate.admits(rules, info.id, name, now_s)
+        self.cold_cache().is_fetching(&key) || self.local().locks.is_held(&key)
     }
 
     /// Metadata of an object; of a backend's object without fetching its bytes.
@@ -258,8 +213,8 @@ impl ObjectService {
                 None => Err(info.bucket.object_not_found(name)),
             };
         }
-        let remote = self.stat(info, name).await?;
-        Ok(cold::object_meta(&remote, false))
+        let remote = self.cold_cache().stat(info, name).await?;
+        Ok(cold_cache::object_meta(&remote, false))
     }
 
     /// Metadata of the copy held here as it is, without asking another node.
@@ -275,8 +230,10 @@ impl ObjectService {
             return self.head(info, name).await;
         };
         let uri = info.bucket.object_uri(name);
-        match self.stat(info, name).await {
-            Ok(remote) if get::is_unchanged(info, &remote, &record) => Ok(record.object_meta()),
+        match self.cold_cache().stat(info, name).await {
+            Ok(remote) if cold_cache::is_unchanged(info, &remote, &record) => {
+                Ok(record.object_meta())
+            }
             Ok(remote) => Err(Error::new(
                 ErrorCode::Conflict,
                 format!(
@@ -310,14 +267,7 @@ impl ObjectService {
         let key = Key::new(info, name);
         let guard = self.local().locks.lock(&key).await;
         if info.has_backend() {
-            self.0.fetches.supersede(&key);
-            let remote = self.backend(info).await?.delete(name).await;
-            self.0.fetches.supersede(&key);
-            let local = self.store().remove(info.id, name).await?;
-            return match remote {
-                Err(e) if e.code == ErrorCode::ObjectNotFound && local.is_some() => Ok(()),
-                other => other,
-            };
+            return self.cold_cache().delete_through(info, &key).await;
         }
         let (erased, _guard) = self.replication().erase(info, name, guard).await?;
         self.local().lost.forget(&key);
@@ -337,26 +287,6 @@ impl ObjectService {
                 Err(deleted_missing(info, name))
             }
         }
-    }
-
-    /// Drops a cached copy; its backend keeps the object. Returns the freed bytes.
-    pub(crate) async fn evict(&self, info: &BucketInfo, name: &str) -> Result<Option<u64>> {
-        if !info.has_backend() {
-            return Err(Error::invalid(format!(
-                "bucket \"{}\" has no backend: evicting its objects would lose them",
-                info.bucket
-            )));
-        }
-        let key = Key::new(info, name);
-        let _guard = self.local().locks.lock(&key).await;
-        // A fetch in progress may be of the previous version: only its current readers get it.
-        self.0.fetches.supersede(&key);
-        let part = self.store().drop_partial(info.id, name).await?;
-        let removed = self.store().remove(info.id, name).await?.map(|r| r.size).or(part);
-        if let Some(bytes) = removed {
-            self.metrics().evicted("request", bytes);
-        }
-        Ok(removed)
     }
 
     /// Adds to the custom metadata of an object (or replaces all of it).

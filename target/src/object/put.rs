@@ -15,11 +15,11 @@ use forebay_node::clock::unix_ns;
 use futures::StreamExt;
 use futures::stream::BoxStream;
 
-use super::cold::{cached_meta, read_at};
+use super::cold_cache::{object_meta, read_at};
 use super::learn::Learner;
 use super::replication::NextVersion;
 use super::{Key, ObjectService};
-use crate::backend::{OpenBody, PutBody};
+use crate::backend::OpenBody;
 use crate::store::{DiskFile, RecordMeta};
 
 /// Bytes per read of a work file that is sent to the backend.
@@ -158,7 +158,8 @@ impl ObjectService {
         }
         let record = if info.has_backend() {
             let open = reread(work.file());
-            let meta = self.write_through(info, &key, work.written(), open, making).await?;
+            let meta =
+                self.cold_cache().write_through(info, &key, work.written(), open, making).await?;
             let record = self.store().commit(work, meta).await?;
             if info.cache.admission == Admission::Never {
                 self.store().discard(&record).await?;
@@ -172,7 +173,7 @@ impl ObjectService {
             guard = held;
             record
         };
-        self.keep_learned(learner, &record);
+        self.local().keep_learned(learner, &record);
         drop(guard);
         Ok(Some(record.object_meta()))
     }
@@ -200,34 +201,11 @@ impl ObjectService {
         if !info.has_backend() {
             return Ok(self.store().get(info.id, name).await?.map(|r| r.object_meta()));
         }
-        match self.stat(info, name).await {
-            Ok(remote) => Ok(Some(super::cold::object_meta(&remote, false))),
+        match self.cold_cache().stat(info, name).await {
+            Ok(remote) => Ok(Some(object_meta(&remote, false))),
             Err(e) if e.code == ErrorCode::ObjectNotFound => Ok(None),
             Err(e) => Err(e),
         }
-    }
-
-    /// Puts an object to its backend. The existing copy is dropped first: a crash before the commit
-    /// then leaves a miss, which the backend serves.
-    pub(super) async fn write_through(
-        &self,
-        info: &BucketInfo,
-        key: &Key,
-        size: u64,
-        open: OpenBody,
-        making: Making,
-    ) -> Result<RecordMeta> {
-        let backend = self.backend(info).await?;
-        self.0.fetches.supersede(key);
-        self.store().remove(info.id, &key.name).await?;
-        let mut body = PutBody::new(size, open);
-        let own = body.take_custom(making.custom.unwrap_or_default());
-        let epoch = self.state().version;
-        let remote = backend.put(&key.name, body).await?;
-        self.0.fetches.supersede(key);
-        let mut meta = cached_meta(&remote, making.checksum, epoch);
-        meta.custom.extend(own);
-        Ok(RecordMeta { parts: making.parts, ..meta })
     }
 
     /// The record of a new native object, with the next version after that of the one it replaces.

@@ -9,7 +9,7 @@ use futures::StreamExt;
 use futures::stream::BoxStream;
 
 use super::ObjectService;
-use super::cold::read_at;
+use super::cold_cache::read_at;
 use crate::store::{DiskFile, WorkFile};
 
 /// Bytes per read.

@@ -56,7 +56,11 @@ impl ObjectService {
         stream: BoxStream<'static, Result<T>>,
         len: impl Fn(&T) -> u64 + Send + 'static,
     ) -> BoxStream<'static, Result<T>> {
-        let bill = if result == "miss" || !info.has_backend() { None } else { self.bill(info) };
+        let bill = if result == "miss" || !info.has_backend() {
+            None
+        } else {
+            self.cold_cache().bill(info)
+        };
         let metrics = self.metrics().clone();
         let mut sent = SentBytes { metrics, bill, result, bytes: 0, announced, is_counted: false };
         stream.inspect_ok(move |piece| sent.add(len(piece))).boxed()

@@ -185,9 +185,9 @@ impl ObjectService {
             let record = match record {
                 Some(record) => record,
                 None if info.has_backend() => {
-                    if let Some((following, first)) = self.cold(info, name).await? {
+                    if let Some((following, first)) = self.cold_cache().cold(info, name).await? {
                         result = if first { "miss" } else { "coalesced" };
-                        self.fetch_to_the_end(&following);
+                        self.cold_cache().fetch_to_the_end(&following);
                         following.finished().await?;
                     }
                     continue;
@@ -260,11 +260,6 @@ impl ObjectService {
 
     /// Stores a sidecar of this commit; if that fails, it is made again when it is needed.
     pub(crate) async fn keep_sidecar(&self, record: &Record, bytes: Vec<u8>) {
-        let name = &record.name;
-        match self.store().keep_sidecar(record, bytes).await {
-            Ok(true) => {}
-            Ok(false) => tracing::debug!(name, "no room beside an object, or it was replaced"),
-            Err(e) => tracing::warn!(name, "nothing is kept beside an object: {e}"),
-        }
+        self.local().keep_sidecar(record, bytes).await;
     }
 }

@@ -187,7 +187,7 @@ async fn a_cold_get_fetches_once_for_many_readers() {
         assert_eq!((bench.gets() - before, first), (1, 1), "{name}");
         assert!(all.iter().all(|r| r.as_ref().unwrap().0 == data), "{name}");
         // The readers of an empty object need not wait for its commit.
-        bench.service.prefetch(&info, name).await.unwrap();
+        bench.service.cold_cache().prefetch(&info, name).await.unwrap();
         assert_eq!(bench.read(&info, name).await.unwrap().1, "hit", "{name}");
         assert_eq!(bench.gets() - before, 1, "{name}");
     }
@@ -205,7 +205,7 @@ async fn a_range_of_a_cold_object_is_that_range() {
         assert_eq!(found.result(), expected);
         let parts: Vec<Bytes> = found.stream(range).try_collect().await.unwrap();
         assert!(parts.concat() == data[1_000_001..2_500_003]);
-        bench.service.prefetch(&info, "o").await.unwrap();
+        bench.service.cold_cache().prefetch(&info, "o").await.unwrap();
     }
 }
 
@@ -336,9 +336,9 @@ async fn what_is_admitted_at_the_second_miss_is_kept_then() {
     assert_eq!(bench.read(&info, "a").await.unwrap(), (data.clone().into(), "miss"));
     assert_eq!(bench.service.store().usage().objects, 0, "nothing is kept of the first");
     assert_eq!(bench.read(&info, "a").await.unwrap(), (data.clone().into(), "miss"));
-    bench.service.prefetch(&info, "a").await.unwrap();
+    bench.service.cold_cache().prefetch(&info, "a").await.unwrap();
     assert_eq!(bench.read(&info, "a").await.unwrap(), (data.clone().into(), "hit"));
-    bench.service.prefetch(&info, "b").await.unwrap();
+    bench.service.cold_cache().prefetch(&info, "b").await.unwrap();
     assert_eq!(bench.read(&info, "b").await.unwrap().1, "hit", "prefetch is a wish to keep");
 }
 
@@ -353,7 +353,7 @@ async fn where_nothing_is_admitted_reads_and_writes_leave_no_copy() {
         let (bytes, result) = bench.read(&info, "o").await.unwrap();
         assert_eq!((&*bytes, result), (&b"written"[..], "miss"));
     }
-    let e = bench.service.prefetch(&info, "o").await.unwrap_err();
+    let e = bench.service.cold_cache().prefetch(&info, "o").await.unwrap_err();
     assert_eq!(e.code, ErrorCode::InvalidArgument);
     assert_eq!(bench.service.store().usage().objects, 0);
 }
@@ -370,7 +370,7 @@ async fn above_the_last_mark_reads_go_through_and_keep_nothing() {
     }
     bench.service.delete(&native, "n").await.unwrap();
     assert_eq!(bench.read(&info, "o").await.unwrap().1, "miss");
-    bench.service.prefetch(&info, "o").await.unwrap();
+    bench.service.cold_cache().prefetch(&info, "o").await.unwrap();
     assert_eq!(bench.read(&info, "o").await.unwrap().1, "hit", "there is space again");
 }
 
@@ -382,19 +382,19 @@ async fn a_backends_object_has_one_etag_cold_cached_listed_and_after_an_eviction
     let head = async || bench.service.head(&info, "o").await.unwrap().s3_etag();
     let cold = head().await;
     let arriving = bench.service.get(&info, "o").await.unwrap().meta().s3_etag();
-    bench.service.prefetch(&info, "o").await.unwrap();
+    bench.service.cold_cache().prefetch(&info, "o").await.unwrap();
     let cached = bench.service.get(&info, "o").await.unwrap();
     assert!(cached.meta().present);
     let listed = bench.service.page_backend(&info, "", "", 9).await.unwrap();
     let etags = [arriving, head().await, cached.meta().s3_etag(), listed.entries[0].meta.s3_etag()];
     assert_eq!(etags, [cold.as_str(); 4]);
-    bench.service.evict(&info, "o").await.unwrap();
+    bench.service.cold_cache().evict(&info, "o").await.unwrap();
     assert_eq!(head().await, cold);
     std::fs::write(bench.folder().join("o"), pattern(70_001)).unwrap();
     assert_ne!(head().await, cold);
     // Written through the cluster: the copy keeps the version of that moment.
     let written = bench.service.put(&info, "p", put(vec![Ok(Bytes::from("new"))])).await.unwrap();
-    bench.service.evict(&info, "p").await.unwrap();
+    bench.service.cold_cache().evict(&info, "p").await.unwrap();
     assert_eq!(bench.service.head(&info, "p").await.unwrap().s3_etag(), written.unwrap().s3_etag());
 }
 
@@ -408,9 +408,9 @@ async fn an_eviction_keeps_what_is_on_its_way_out() {
         let commit = bench.service.lock_key(info.id, "o").await;
         let found = bench.service.get(&info, "o").await.unwrap();
         assert_eq!(found.result(), "miss");
-        let evict = bench.service.evict(&info, "o");
+        let evict = bench.service.cold_cache().evict(&info, "o");
         if prefix {
-            bench.service.keep_nothing_under_way(&info, "", false);
+            bench.service.cold_cache().keep_nothing_under_way(&info, "", false);
             drop((commit, evict));
         } else {
             let evict = std::pin::pin!(evict);
@@ -427,7 +427,7 @@ async fn an_eviction_keeps_what_is_on_its_way_out() {
             tokio::time::sleep(std::time::Duration::from_millis(5)).await;
         }
         assert_eq!(bench.read(&info, "o").await.unwrap().0, "newer", "{prefix}");
-        bench.service.evict(&info, "o").await.unwrap();
+        bench.service.cold_cache().evict(&info, "o").await.unwrap();
     }
 }
 

@@ -17,7 +17,7 @@ impl ObjectService {
         for info in composed {
             let first = listers(&state, &info.bucket).first().map(|node| &node.id);
             if first == Some(self.me()) {
-                swept += delete_leftovers(&*self.backend(info).await?).await;
+                swept += delete_leftovers(&*self.cold_cache().backend(info).await?).await;
             }
         }
         Ok(swept)

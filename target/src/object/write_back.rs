@@ -47,7 +47,7 @@ impl ObjectService {
         acknowledged: Acknowledged,
     ) -> Result<WrittenBack> {
         let _turn = self.0.written_back.lock(&Key::new(to.0, to.1)).await;
-        let backend = self.backend(to.0).await?;
+        let backend = self.cold_cache().backend(to.0).await?;
         for _ in 0..TRIES {
             let stored = match self.stored(from.0, from.1).await {
                 Err(e) if e.code == ErrorCode::ObjectNotFound && remove => {
@@ -158,7 +158,9 @@ impl ObjectService {
     async fn forget_cached(&self, info: &BucketInfo, name: &str) {
         let state = self.state();
         let dropped = match placement::owner(&state, info, name) {
-            Ok(owner) if owner.id == *self.me() => self.evict(info, name).await.map(drop),
+            Ok(owner) if owner.id == *self.me() => {
+                self.cold_cache().evict(info, name).await.map(drop)
+            }
             Ok(owner) => {
                 let path = object_uri(&info.bucket, name);
                 self.0.peer.delete(&owner.url, &path).await.map_err(Error::from)

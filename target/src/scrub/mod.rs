@@ -178,10 +178,10 @@ impl Scrub {
 
     /// Checks the partial objects of the disk. They are so few that their position is not saved.
     async fn check_parts(&mut self, progress: &mut Progress) -> Result<()> {
-        for head in self.objects.parts_on(self.number)? {
+        for head in self.objects.cold_cache().parts_on(self.number)? {
             let pace = &mut self.pace;
             let rest = |bytes, took, full| pace.rest(bytes, took, full);
-            match self.objects.check_parts(head.bucket_id, &head.name, rest).await {
+            match self.objects.cold_cache().check_parts(head.bucket_id, &head.name, rest).await {
                 Ok(Some(CheckedParts { bytes, damaged })) => {
                     progress.objects += 1;
                     progress.bytes += bytes;

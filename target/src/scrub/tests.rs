@@ -34,7 +34,7 @@ async fn damage_that_nobody_reads_is_found_and_healed_or_reported() {
     for (i, size) in sizes.iter().enumerate() {
         let (name, data) = (format!("o{i}"), content(i as u64, *size));
         std::fs::write(bench.folder().join(&name), &data).unwrap();
-        bench.service.prefetch(&images, &name).await.unwrap();
+        bench.service.cold_cache().prefetch(&images, &name).await.unwrap();
         put_native(&bench, &own, &name, &content(10 + i as u64, *size)).await;
     }
     let mut progress = Progress::default();

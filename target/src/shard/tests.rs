@@ -359,7 +359,7 @@ async fn a_plain_tar_is_indexed_while_it_is_written_or_fetched() {
     bench.put(&native, "s.tar", tar.clone()).await;
     let backed = bench.bucket("backed", true);
     std::fs::write(bench.folder().join("s.tar"), tar).unwrap();
-    bench.objects.prefetch(&backed, "s.tar").await.unwrap();
+    bench.objects.cold_cache().prefetch(&backed, "s.tar").await.unwrap();
     for info in [&native, &backed] {
         bench.learned(info, "s.tar").await;
         assert!(bench.read(info, "s.tar", "s/006.bin").await.unwrap() == members[6].1);
@@ -443,7 +443,7 @@ async fn an_evicted_shard_takes_its_index_along() {
     std::fs::write(bench.folder().join("s.zip"), archive(ArchiveFormat::Zip, &samples())).unwrap();
     bench.read(&info, "s.zip", "s/001.bin").await.unwrap();
     assert_eq!(bench.sidecars().len(), 1);
-    bench.objects.evict(&info, "s.zip").await.unwrap();
+    bench.objects.cold_cache().evict(&info, "s.zip").await.unwrap();
     assert!(bench.sidecars().is_empty());
     let usage = bench.store.usage();
     assert_eq!((usage.objects, usage.stored), (0, 0));
@@ -489,7 +489,7 @@ async fn a_damaged_shard_still_has_every_member_and_a_native_one_never_a_wrong_b
         for (share, known) in [(0, true), (4, true), (6, false), (10, false)] {
             let at = (bytes.len() - 64) * share / 10;
             let needle = &bytes[at..at + 64];
-            bench.objects.prefetch(&backed, &name).await.unwrap();
+            bench.objects.cold_cache().prefetch(&backed, &name).await.unwrap();
             if known {
                 bench.shards.index(&backed, &name, None).await.unwrap();
             }
@@ -502,7 +502,7 @@ async fn a_damaged_shard_still_has_every_member_and_a_native_one_never_a_wrong_b
                 let parts: Vec<Bytes> = got.stream(range).try_collect().await.unwrap();
                 assert!(parts.concat() == data[data.len() / 3..], "{what}");
             }
-            bench.objects.evict(&backed, &name).await.unwrap();
+            bench.objects.cold_cache().evict(&backed, &name).await.unwrap();
             bench.put(&native, &name, bytes.clone()).await;
             flip_where(&bench.dir.path().join("disk"), needle);
             for (member, data) in &members {

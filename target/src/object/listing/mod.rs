@@ -119,7 +119,7 @@ impl ObjectService {
         let (listing, is_new) = self.0.listings.begin(request, taken_ns, age);
         if is_new {
             let (service, info, making) = (self.clone(), Arc::clone(info), Arc::clone(&listing));
-            self.0.lifecycle.spawn(async move {
+            self.local().lifecycle.spawn(async move {
                 let ended = service.make(&info, &making).await;
                 let is_kept = matches!(ended, Progress::Whole | Progress::Cut);
                 making.end(ended);
@@ -136,7 +136,7 @@ impl ObjectService {
         // Before the first call: writes from now on may or may not be in the listing.
         let marks = self.marks(info).await.unwrap_or_default();
         listing.begin(Overlay::new(marks));
-        let stop = self.0.lifecycle.token();
+        let stop = self.local().lifecycle.token();
         tokio::select! {
             ended = self.fill_listing(info, listing) => ended.unwrap_or_else(Progress::Failed),
             () = listing.left_alone(REST) => Progress::GivenUp,
@@ -217,7 +217,7 @@ impl ObjectService {
             return None;
         }
         for name in unknown {
-            let now = match self.backend(info).await.ok()?.stat(&name).await {
+            let now = match self.cold_cache().backend(info).await.ok()?.stat(&name).await {
                 Ok(meta) => Changed::from(meta),
                 Err(e) if e.code == ErrorCode::ObjectNotFound => Changed::Gone,
                 Err(_) => return None,

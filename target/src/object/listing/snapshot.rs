@@ -15,7 +15,7 @@ use tokio::time::timeout_at;
 
 use super::overlay::Overlay;
 use super::rows::{Rows, RowsBuilder};
-use crate::object::{Scratch, cold::read_at};
+use crate::object::{Scratch, cold_cache::read_at};
 use crate::store::DiskFile;
 
 /// Maximum of bytes of one listing in memory.

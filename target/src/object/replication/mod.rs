@@ -77,7 +77,7 @@ impl Replication {
         }))
     }
 
-    fn local(&self) -> &Local {
+    fn local(&self) -> &Arc<Local> {
         &self.0.local
     }
 

@@ -55,7 +55,7 @@ impl ObjectService {
         info.check_access(BucketChange::Put)?;
         let live = self.find_upload(info, name, id).await?;
         let (service, info) = (self.clone(), info.clone());
-        let done = self.0.lifecycle.spawn(async move {
+        let done = self.local().lifecycle.spawn(async move {
             let _turn = live.turn.write().await;
             live.check_open(&info)?;
             service.complete(&live, &info, completion).await
@@ -98,7 +98,7 @@ impl ObjectService {
         let size = parts.iter().map(|p| p.size).sum();
         let meta = if info.has_backend() {
             let open = reopen(self.store().clone(), live.dir.clone(), chosen);
-            self.write_through(info, &key, size, open, making).await?
+            self.cold_cache().write_through(info, &key, size, open, making).await?
         } else {
             self.native_meta(info, name, making).await?
         };
@@ -128,7 +128,7 @@ impl ObjectService {
             guard = held;
             record
         };
-        self.keep_learned(learner, &record);
+        self.local().keep_learned(learner, &record);
         drop(guard);
         Ok(record.object_meta())
     }

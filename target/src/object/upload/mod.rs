@@ -231,7 +231,7 @@ impl ObjectService {
 
     /// Drops idle uploads until the node stops.
     pub(crate) async fn watch_uploads(self) {
-        let stop = self.0.lifecycle.token();
+        let stop = self.local().lifecycle.token();
         // Load now, so that leftovers of jobs are removed immediately, not on the next upload.
         if let Err(e) = self.load_uploads().await {
             tracing::warn!("uploads are looked for again when one is asked for: {e}");

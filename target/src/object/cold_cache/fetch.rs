@@ -7,27 +7,26 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use bytes::{Bytes, BytesMut};
-use forebay_core::bucket::{BucketInfo, Class, Freshness};
-use forebay_core::checksum::{Checksum, ChecksumKind, Hasher};
+use forebay_core::bucket::{BucketInfo, Freshness};
 use forebay_core::locks::MutexExt;
 use forebay_core::object::ObjectMeta;
-use forebay_core::size::{ByteRange, RangeSpec};
+use forebay_core::size::RangeSpec;
 use forebay_core::{Error, ErrorCode, Result};
-use forebay_node::clock::unix_ns;
-use futures::{Stream, StreamExt};
+use futures::StreamExt;
 use tokio::sync::watch;
 
+use super::ColdCache;
 use super::blob::BlobOptions;
-use super::learn::Learner;
+use super::meta::Checks;
 use super::ranges::Ranges;
-use super::{Key, ObjectService};
-use crate::backend::{RemoteMeta, RemoteObject};
-use crate::store::{DiskFile, RecordMeta};
+use super::{Following, cached_meta, object_meta};
+use crate::backend::RemoteObject;
+use crate::object::Key;
+use crate::object::learn::Learner;
+use crate::store::DiskFile;
 
 /// Objects up to this size are kept in memory until all waiters have them.
 const IN_MEMORY: u64 = 1 << 20;
-/// Bytes per read from the file that is being filled.
-const STEP: u64 = 256 << 10;
 /// A fetch without readers continues if at most this many bytes are missing.
 const MAX_FETCHED_FOR_NOBODY: u64 = 64 << 20;
 /// A range read waits for a fetch of the whole object if that reaches the range within this many
@@ -50,7 +49,7 @@ pub(super) struct Fetch {
 }
 
 #[derive(Clone)]
-enum Progress {
+pub(super) enum Progress {
     Starting,
     /// Another fetch had just committed it: the store has it.
     AlreadyHere,
@@ -69,17 +68,9 @@ enum Progress {
     },
 }
 
-struct Started {
-    meta: ObjectMeta,
+pub(super) struct Started {
+    pub(super) meta: ObjectMeta,
     file: Arc<dyn DiskFile>,
-}
-
-/// A reader of a fetch.
-#[derive(Clone)]
-pub(crate) struct Following {
-    pub(crate) meta: ObjectMeta,
-    file: Arc<dyn DiskFile>,
-    progress: watch::Receiver<Progress>,
 }
 
 impl Fetch {
@@ -164,10 +155,10 @@ impl Fetches {
     }
 }
 
-impl ObjectService {
+impl ColdCache {
     /// Joins the fetch of this object, or starts it. Returns when the backend has responded, with
     /// whether this call started the fetch; `None` if the store has the object after all.
-    pub(super) async fn cold(
+    pub(in crate::object) async fn cold(
         &self,
         info: &BucketInfo,
         name: &str,
@@ -176,7 +167,7 @@ impl ObjectService {
     }
 
     /// As [`Self::cold`]; a fetch that starts here uses several ranges if `how` requests that.
-    pub(super) async fn cold_by(
+    pub(in crate::object) async fn cold_by(
         &self,
         info: &BucketInfo,
         name: &str,
@@ -216,10 +207,10 @@ impl ObjectService {
 
     /// Completes a fetch even if its readers leave: a reader that retries needs all of it, however
     /// long that takes.
-    pub(super) fn fetch_to_the_end(&self, following: &Following) {
+    pub(in crate::object) fn fetch_to_the_end(&self, following: &Following) {
         if following.meta.size > MAX_FETCHED_FOR_NOBODY {
             let following = following.clone();
-            self.0.lifecycle.spawn(async move { drop(following.finished().await) });
+            self.local().lifecycle.spawn(async move { drop(following.finished().await) });
         }
     }
 
@@ -266,8 +257,8 @@ impl ObjectService {
         how: Option<BlobOptions>,
     ) {
         let service = self.clone();
-        let stop = self.0.lifecycle.token();
-        self.0.lifecycle.spawn(async move {
+        let stop = self.local().lifecycle.token();
+        self.local().lifecycle.spawn(async move {
             let mut start = None;
             let filled = tokio::select! {
                 filled = service.fill(&info, &key, &fetch, &progress, &mut start, how) => filled,
@@ -294,7 +285,7 @@ impl ObjectService {
         let _permit = self.0.cold_permits.acquire().await.map_err(|_| gone())?;
         self.let_assemble(key).await;
         // A fetch may have ended between the caller's look-up and this one.
-        if self.fresh_record(info, &key.name).await?.is_some() {
+        if self.current_copy(info, &key.name).await?.is_some() {
             progress.send_replace(Progress::AlreadyHere);
             return Ok(());
         }
@@ -343,7 +334,7 @@ impl ObjectService {
         let guard = self.local().locks.lock(key).await;
         if !fetch.superseded.load(Ordering::SeqCst) {
             match self.store().commit(work, cached_meta(&remote, checksum, epoch)).await {
-                Ok(record) => self.keep_learned(learner, &record),
+                Ok(record) => self.local().keep_learned(learner, &record),
                 // Readers have the bytes, although they could not be kept.
                 Err(e) if e.code == ErrorCode::OutOfSpace => {
                     tracing::debug!(bucket = %info.bucket, "no room to keep what was fetched: {e}");
@@ -358,143 +349,6 @@ impl ObjectService {
     }
 }
 
-/// The metadata for clients of a backend's object.
-pub(super) fn object_meta(remote: &RemoteMeta, present: bool) -> ObjectMeta {
-    ObjectMeta {
-        size: remote.size,
-        version: remote.version.clone(),
-        checksum: None,
-        etag: remote.shown_etag(),
-        atime_ns: unix_ns(),
-        mtime_ns: remote.shown_mtime_ns(),
-        custom: remote.kept_custom(),
-        parts: Default::default(),
-        present,
-    }
-}
-
-/// The record of a copy that came from, or went to, a backend.
-pub(super) fn cached_meta(
-    remote: &RemoteMeta,
-    checksum: Option<Checksum>,
-    epoch: u64,
-) -> RecordMeta {
-    let now = unix_ns();
-    RecordMeta {
-        checksum,
-        etag: remote.shown_etag(),
-        version: remote.version.clone(),
-        backend_version: remote.version.clone(),
-        mtime_ns: remote.shown_mtime_ns(),
-        custom: remote.kept_custom(),
-        epoch,
-        validated_ns: now,
-        atime_ns: now,
-        parts: Default::default(),
-        extensions: Default::default(),
-        class: Class::Cache,
-        backed: true,
-        dirty: false,
-    }
-}
-
-/// The bucket's own checksum, and the backend's MD5 if it has one.
-pub(super) struct Checks {
-    own: Hasher,
-    md5: Option<Hasher>,
-}
-
-impl Checks {
-    pub(super) fn new(kind: ChecksumKind, remote: &RemoteMeta) -> Self {
-        Self { own: kind.hasher(), md5: remote.md5.is_some().then(|| ChecksumKind::Md5.hasher()) }
-    }
-
-    pub(super) fn update(&mut self, bytes: &[u8]) {
-        self.own.update(bytes);
-        if let Some(md5) = &mut self.md5 {
-            md5.update(bytes);
-        }
-    }
-
-    pub(super) fn finish(self, remote: &RemoteMeta, uri: &str) -> Result<Option<Checksum>> {
-        if let (Some(got), Some(want)) = (self.md5.and_then(Hasher::finish), &remote.md5) {
-            let want = Checksum { kind: ChecksumKind::Md5, value: want.clone() };
-            // The bytes were damaged on the way from the backend: a retry may help.
-            got.expect(&want, uri).map_err(|e| Error::unavailable(e.message))?;
-        }
-        Ok(self.own.finish())
-    }
-}
-
-impl Following {
-    /// Streams the object's bytes in `range` as they arrive. Ends with an error if the fetch fails.
-    pub(crate) fn stream(self, range: ByteRange) -> impl Stream<Item = Result<Bytes>> + Send {
-        futures::stream::try_unfold((self, range.start), move |(mut me, at)| async move {
-            if at >= range.end {
-                return Ok(None);
-            }
-            let step = me.next_bytes(at, range.end).await?;
-            let next = at + step.len() as u64;
-            Ok(Some((step, (me, next))))
-        })
-    }
-
-    /// Waits for the end of the fetch; returns the object's size.
-    pub(crate) async fn finished(mut self) -> Result<u64> {
-        let size = self.meta.size;
-        let over = |p: &Progress| matches!(p, Progress::Done { .. } | Progress::Failed { .. });
-        match &*self.progress.wait_for(over).await.map_err(|_| gone())? {
-            Progress::Failed { error, .. } => Err(error.clone()),
-            _ => Ok(size),
-        }
-    }
-
-    /// The whole object, once it was fetched.
-    pub(crate) async fn read_all(mut self) -> Result<Bytes> {
-        let size = self.meta.size;
-        let done = self.wait(size).await?;
-        if let Some(bytes) = done {
-            return Ok(bytes);
-        }
-        read_at(self.file, 0, size).await
-    }
-
-    async fn next_bytes(&mut self, at: u64, end: u64) -> Result<Bytes> {
-        if let Some(bytes) = self.wait(at + 1).await? {
-            return Ok(bytes.slice(at as usize..end as usize));
-        }
-        let written = match &*self.progress.borrow() {
-            Progress::Filling { written, .. } => *written,
-            _ => self.meta.size,
-        };
-        let step = (written.min(end) - at).min(STEP);
-        read_at(self.file.clone(), at, step).await
-    }
-
-    /// Waits until the file has `upto` bytes; returns all bytes if they are in memory.
-    async fn wait(&mut self, upto: u64) -> Result<Option<Bytes>> {
-        let reached = |p: &Progress| match p {
-            Progress::Starting | Progress::AlreadyHere => false,
-            Progress::Filling { written, .. } => *written >= upto,
-            Progress::Done { .. } | Progress::Failed { .. } => true,
-        };
-        match &*self.progress.wait_for(reached).await.map_err(|_| gone())? {
-            Progress::Done { bytes, .. } => Ok(bytes.clone()),
-            Progress::Failed { error, .. } => Err(error.clone()),
-            Progress::Starting | Progress::AlreadyHere | Progress::Filling { .. } => Ok(None),
-        }
-    }
-}
-
-pub(super) async fn read_at(file: Arc<dyn DiskFile>, at: u64, len: u64) -> Result<Bytes> {
-    let read = move || -> std::io::Result<Bytes> {
-        let mut buffer = vec![0; len as usize];
-        file.read_exact_at(&mut buffer, at)?;
-        Ok(buffer.into())
-    };
-    tokio::task::spawn_blocking(read).await.map_err(|_| gone())?.map_err(Error::from)
-}
-
-fn gone() -> Error {
+pub(super) fn gone() -> Error {
     Error::unavailable("the fetch of this object was given up")
 }

@@ -10,16 +10,18 @@ use futures::StreamExt;
 
 use super::Live;
 use crate::backend::{BodyStream, RemoteObject};
-use crate::object::cold::{Checks, cached_meta};
+use crate::object::Key;
+use crate::object::cold_cache::ColdCache;
+use crate::object::cold_cache::cached_meta;
+use crate::object::cold_cache::meta::Checks;
+use crate::object::cold_cache::ranges::{self, Ranges};
 use crate::object::learn::Learner;
-use crate::object::ranges::{self, Ranges};
-use crate::object::{Key, ObjectService};
 use crate::store::{GRANULE, RecordMeta};
 
 /// Bytes per read.
 const STEP: u64 = 1 << 20;
 
-impl ObjectService {
+impl ColdCache {
     /// Reads a complete partial copy once more to compute its checksums, and makes an object of it.
     pub(super) async fn assemble(
         &self,
@@ -60,13 +62,13 @@ impl ObjectService {
         let record = self.store().complete_partial(&live.partial, meta).await;
         self.0.lives.forget(key, live);
         if let Some(record) = record? {
-            self.keep_learned(learner, &record);
+            self.local().keep_learned(learner, &record);
         }
         Ok(())
     }
 
     /// The whole object for a whole fetch: stored granules are not fetched again.
-    pub(in crate::object) async fn whole(
+    pub(in crate::object::cold_cache) async fn whole(
         &self,
         info: &BucketInfo,
         key: &Key,
@@ -112,7 +114,7 @@ impl ObjectService {
 
 /// Streams the whole object, from stored granules and from the backend in turn.
 struct Filling {
-    service: ObjectService,
+    service: ColdCache,
     info: BucketInfo,
     key: Key,
     live: Arc<Live>,

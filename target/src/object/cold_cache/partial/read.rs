@@ -14,8 +14,9 @@ use futures::{Stream, StreamExt};
 use super::run::{Failed, Run};
 use super::{AHEAD, Live};
 use crate::backend::BodyStream;
-use crate::object::cold::object_meta;
-use crate::object::{Key, ObjectService};
+use crate::object::Key;
+use crate::object::cold_cache::ColdCache;
+use crate::object::cold_cache::object_meta;
 use crate::store::GRANULE;
 
 /// Maximum of granules per read, in bytes.
@@ -27,7 +28,7 @@ const TRIES: u32 = 4;
 
 /// A partial copy that is ready to be read.
 pub(crate) struct Parts {
-    service: ObjectService,
+    service: ColdCache,
     info: BucketInfo,
     key: Key,
     live: Arc<Live>,
@@ -37,7 +38,7 @@ pub(crate) struct Parts {
 
 impl Parts {
     pub(super) fn new(
-        service: ObjectService,
+        service: ColdCache,
         info: BucketInfo,
         key: Key,
         live: Arc<Live>,

@@ -12,7 +12,7 @@ use forebay_core::{ErrorCode, Result};
 use forebay_node::clock::unix_ns;
 
 use crate::backend::RemoteMeta;
-use crate::object::ObjectService;
+use crate::object::cold_cache::ColdCache;
 use crate::object::list::start;
 use crate::store::{GRANULE, PartialHead, Span, Validation};
 
@@ -24,7 +24,7 @@ pub(crate) struct CheckedParts {
     pub(crate) damaged: u64,
 }
 
-impl ObjectService {
+impl ColdCache {
     /// Requests an object's metadata from the backend. A partial copy of another version is
     /// dropped, so that the next range read is of the version in the response.
     pub(in crate::object) async fn stat(
@@ -57,12 +57,6 @@ impl ObjectService {
             Err(_) => return Ok(()),
         };
         self.store().keep_partial_of((info.id, name), version, asked).await.map(drop)
-    }
-
-    /// A page of the whole and partial copies here. Partial ones are not `present`.
-    pub(crate) async fn page_of_copies(&self, request: &ListRequest) -> Result<ListPage> {
-        let page = self.page_here(request).await?;
-        Ok(self.with_parts(request, page))
     }
 
     /// Adds the partial copies to a page.
@@ -107,7 +101,7 @@ impl ObjectService {
 
     /// Names of the partial copies on a disk, with the ids of their buckets.
     pub(crate) fn parts_on(&self, number: usize) -> Result<Vec<Arc<PartialHead>>> {
-        Ok(self.volume(number)?.shared().partials.all())
+        Ok(self.local().volume(number)?.shared().partials.all())
     }
 
     /// Keeps fetches in progress of a prefix out of the store: they are of before this moment.

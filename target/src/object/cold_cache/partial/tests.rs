@@ -21,7 +21,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use super::*;
 use crate::backend::{BackendSettings, Backends};
 use crate::cache::{CacheWatch, Evictor, Gate, Watermarks};
-use crate::object::{Parts as ServiceParts, PutRequest};
+use crate::object::{ObjectService, Parts as ServiceParts, PutRequest};
 use crate::store::{DiskSettings, RealDisk, Store};
 
 const MIB: u64 = 1 << 20;
@@ -171,7 +171,7 @@ impl Rig {
     async fn wait_fetched(&self, name: &str) {
         for _ in 0..1000 {
             let key = Key::new(&self.info, name);
-            let busy = self.service.0.lives.table().get(&key).cloned();
+            let busy = self.service.cold_cache().0.lives.table().get(&key).cloned();
             if busy.is_none_or(|live| {
                 live.runs().is_empty() && !live.assembling.load(Ordering::SeqCst)
             }) {
@@ -282,7 +282,7 @@ async fn the_whole_takes_what_is_here_and_fetches_the_rest() {
     let (whole, _) = rig.read_whole("o").await;
     assert!(whole == expected(ByteRange::whole(size), 1));
     assert_eq!(rig.taken().1, size - before);
-    rig.service.prefetch(&rig.info, "o").await.unwrap();
+    rig.service.cold_cache().prefetch(&rig.info, "o").await.unwrap();
     assert_eq!((rig.read_whole("o").await.1, rig.lying()), ("hit", 0));
 }
 
@@ -408,7 +408,7 @@ async fn writes_removals_and_evictions_end_what_is_here_in_part() {
                 let put = PutRequest::new(body);
                 rig.service.put(&rig.info, "o", put).await.unwrap();
                 assert_eq!(rig.read_whole("o").await.0, "new");
-                rig.service.evict(&rig.info, "o").await.unwrap();
+                rig.service.cold_cache().evict(&rig.info, "o").await.unwrap();
             }
             1 => {
                 rig.service.delete(&rig.info, "o").await.unwrap();
@@ -418,7 +418,9 @@ async fn writes_removals_and_evictions_end_what_is_here_in_part() {
             2 => {
                 // A reader has its bytes a moment before they are stored.
                 rig.wait_fetched("o").await;
-                assert!(rig.service.evict(&rig.info, "o").await.unwrap().unwrap() >= MIB);
+                assert!(
+                    rig.service.cold_cache().evict(&rig.info, "o").await.unwrap().unwrap() >= MIB
+                );
             }
             _ => rig.service.drop_bucket(rig.info.id).await.unwrap(),
         }
@@ -470,14 +472,14 @@ async fn odd_ranges_are_answered() {
                 assert!(parts.concat() == expected(range, 1), "{spec:?} {fresh}");
             }
         }
-        rig.service.evict(&rig.info, "o").await.unwrap();
+        rig.service.cold_cache().evict(&rig.info, "o").await.unwrap();
     }
     // Small objects are fetched as a whole.
     write_object(&rig.file("small"), 5 * MIB, 1);
     rig.taken();
     let asked = range(MIB, MIB);
     assert!(rig.read("small", asked).await.unwrap().0 == expected(asked, 1));
-    rig.service.prefetch(&rig.info, "small").await.unwrap();
+    rig.service.cold_cache().prefetch(&rig.info, "small").await.unwrap();
     assert_eq!(rig.read_whole("small").await.1, "hit");
     let missing = rig.read("missing", asked).await.unwrap_err();
     assert_eq!(missing.code, ErrorCode::ObjectNotFound);
@@ -558,16 +560,16 @@ async fn objects_in_part_are_listed_checked_and_refreshed() {
         file.write_all_at(b"damage", MIB + 70_000).unwrap();
     }
     let id = rig.info.id;
-    let checked = |name| rig.service.check_parts(id, name, |_, _, _| Duration::ZERO);
+    let checked = |name| rig.service.cold_cache().check_parts(id, name, |_, _, _| Duration::ZERO);
     let found = checked("a").await.unwrap().unwrap();
     assert_eq!(found, super::CheckedParts { bytes: MIB - GRANULE, damaged: 1 });
     assert_eq!(checked("a").await.unwrap().unwrap().damaged, 0, "it was dropped");
     assert!(checked("none").await.unwrap().is_none());
 
-    assert!(!rig.service.drop_stale(&rig.info, "a").await.unwrap());
+    assert!(!rig.service.cold_cache().drop_stale(&rig.info, "a").await.unwrap());
     write_object(&rig.file("a"), 32 * MIB, 2);
-    assert!(rig.service.drop_stale(&rig.info, "a").await.unwrap());
+    assert!(rig.service.cold_cache().drop_stale(&rig.info, "a").await.unwrap());
     std::fs::remove_file(rig.file("b/c")).unwrap();
-    assert!(rig.service.drop_stale(&rig.info, "b/c").await.unwrap());
+    assert!(rig.service.cold_cache().drop_stale(&rig.info, "b/c").await.unwrap());
     assert_eq!(page("").await, ["b/d"]);
 }

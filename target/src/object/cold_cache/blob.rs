@@ -4,9 +4,10 @@ use forebay_core::bucket::{BucketInfo, Freshness};
 use forebay_core::v1::object::BlobArgs;
 use forebay_core::{Error, Result};
 
-use super::cold::Following;
+use super::ColdCache;
+use super::Following;
 use super::ranges::Ranges;
-use super::{ObjectService, Turns};
+use crate::object::Turns;
 
 /// Maximum of bytes of one download in memory.
 const MEMORY: u64 = 64 << 20;
@@ -40,7 +41,7 @@ impl BlobOptions {
     }
 }
 
-impl ObjectService {
+impl ColdCache {
     /// Starts a fetch of an object, or joins the one in progress. `None`: it is cached already, or
     /// there is no space for it.
     pub(crate) async fn blob_begin(
@@ -54,7 +55,7 @@ impl ObjectService {
         }
         let freshness = if how.latest { Freshness::Always } else { info.freshness };
         let info = BucketInfo { freshness, ..info.clone() };
-        if self.fresh_record(&info, name).await?.is_some() || !self.admits(&info, name) {
+        if self.current_copy(&info, name).await?.is_some() || !self.admits(&info, name) {
             return Ok(None);
         }
         let started = self.cold_by(&info, name, Some(how)).await?;
@@ -103,19 +104,25 @@ mod tests {
         let bytes = pattern(2_500_000);
         std::fs::write(bench.folder().join("x"), &bytes).unwrap();
         let how = BlobOptions { chunk: 1 << 20, workers: 2, latest: false };
-        let fetched = bench.service.blob_fetch(&info, "x", how).await.unwrap();
+        let fetched = bench.service.cold_cache().blob_fetch(&info, "x", how).await.unwrap();
         assert_eq!((fetched, bench.gets()), (Some(2_500_000), 3));
         let (read, result) = bench.read(&info, "x").await.unwrap();
         assert!(read == bytes && result == "hit");
-        assert_eq!(bench.service.blob_fetch(&info, "x", how).await.unwrap(), None);
+        assert_eq!(bench.service.cold_cache().blob_fetch(&info, "x", how).await.unwrap(), None);
 
         std::fs::write(bench.folder().join("x"), "other").unwrap();
         let latest = BlobOptions { latest: true, ..how };
-        assert_eq!(bench.service.blob_fetch(&info, "x", latest).await.unwrap(), Some(5));
+        assert_eq!(
+            bench.service.cold_cache().blob_fetch(&info, "x", latest).await.unwrap(),
+            Some(5)
+        );
         std::fs::write(bench.folder().join("empty"), "").unwrap();
-        assert_eq!(bench.service.blob_fetch(&info, "empty", how).await.unwrap(), Some(0));
+        assert_eq!(
+            bench.service.cold_cache().blob_fetch(&info, "empty", how).await.unwrap(),
+            Some(0)
+        );
         let native = bench.bucket("n", false, Freshness::Never);
-        let refused = bench.service.blob_fetch(&native, "x", how).await.unwrap_err();
+        let refused = bench.service.cold_cache().blob_fetch(&native, "x", how).await.unwrap_err();
         assert_eq!(refused.code, ErrorCode::InvalidArgument);
     }
 
@@ -130,7 +137,8 @@ mod tests {
         let writer = bench.service.lock_key(info.id, "x").await;
         assert!(written());
         let how = BlobOptions { chunk: 10, workers: 1, latest: false };
-        let following = bench.service.blob_begin(&info, "x", how).await.unwrap().unwrap();
+        let following =
+            bench.service.cold_cache().blob_begin(&info, "x", how).await.unwrap().unwrap();
         drop(writer);
         following.finished().await.unwrap();
         while written() {

@@ -9,7 +9,7 @@ use forebay_core::{Error, ErrorCode, Result};
 
 use super::background::Turn;
 use super::ranges::Ranges;
-use super::{BlobOptions, ObjectService};
+use super::{BlobOptions, ColdCache, validation_of};
 use crate::backend::{Announced, COMPOSED, Room};
 
 /// The result of a prefetch.
@@ -31,7 +31,7 @@ impl PrefetchResult {
     }
 }
 
-impl ObjectService {
+impl ColdCache {
     /// Prefetches an object of a backend. Returns the fetched bytes; `None` if it was cached
     /// already.
     pub(crate) async fn prefetch(&self, info: &BucketInfo, name: &str) -> Result<Option<u64>> {
@@ -48,14 +48,14 @@ impl ObjectService {
         check_prefetch(info)?;
         // Without a request to the backend no permit is needed.
         if let Some(record) = self.store().find(info.id, name)?
-            && self.is_fresh(info, &record)
+            && self.is_fresh(info, validation_of(&record))
         {
             return Ok(PrefetchResult::Here(record.size));
         }
         let ranges = Ranges::of(info);
         let most = if size.is_some_and(|size| size > ranges.above) { ranges.at_once } else { 1 };
         let turn = self.background_turn(info, most).await?;
-        if let Some(record) = self.fresh_record(info, name).await? {
+        if let Some(record) = self.current_copy(info, name).await? {
             return Ok(PrefetchResult::Here(record.size));
         }
         let how = BlobOptions { chunk: ranges.chunk, workers: turn.calls, latest: false };
@@ -67,7 +67,7 @@ impl ObjectService {
                 Ok(PrefetchResult::Fetched(bytes))
             }
             None => {
-                let record = self.fresh_record(info, name).await?;
+                let record = self.current_copy(info, name).await?;
                 Ok(PrefetchResult::Here(record.map_or(0, |record| record.size)))
             }
         }
@@ -83,7 +83,7 @@ impl ObjectService {
                 _ => Ok(self.store().partial_head(info.id, name).is_none()),
             };
         }
-        match self.fresh_record(&info, name).await {
+        match self.current_copy(&info, name).await {
             Ok(record) => Ok(record.is_none()),
             Err(e) if e.code == ErrorCode::ObjectNotFound => Ok(true),
             Err(e) => Err(e),

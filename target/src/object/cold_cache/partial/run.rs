@@ -13,7 +13,8 @@ use tokio::sync::watch;
 
 use super::Live;
 use crate::backend::RemoteObject;
-use crate::object::{Key, ObjectService};
+use crate::object::Key;
+use crate::object::cold_cache::ColdCache;
 use crate::store::GRANULE;
 
 /// Maximum number of granules per request to the backend.
@@ -121,7 +122,7 @@ impl Live {
     }
 }
 
-impl ObjectService {
+impl ColdCache {
     /// Starts fetches of the missing `granules` that are not being fetched; returns these fetches.
     pub(super) fn fetch_missing(
         &self,
@@ -162,8 +163,8 @@ impl ObjectService {
         let run = Arc::new(Run { granules, progress });
         runs.push(run.clone());
         let (service, info, key, live) = (self.clone(), info.clone(), key.clone(), live.clone());
-        let stop = self.0.lifecycle.token();
-        self.0.lifecycle.spawn(async move {
+        let stop = self.local().lifecycle.token();
+        self.local().lifecycle.spawn(async move {
             let _ending = Ending { live: live.clone(), run: run.clone() };
             let fetched = tokio::select! {
                 fetched = service.fetch(&info, &key, &live, &run.granules, &sender, opened) => fetched,

@@ -20,9 +20,10 @@ use forebay_core::size::{ByteRange, RangeSpec};
 use forebay_core::{Error, ErrorCode, Result};
 use forebay_node::clock::unix_ns;
 
-use super::lock::KeyLocks;
-use super::{Key, ObjectService};
+use super::ColdCache;
 use crate::backend::{RemoteMeta, RemoteObject};
+use crate::object::Key;
+use crate::object::lock::KeyLocks;
 use crate::store::{GRANULE, Partial, PartialHead, Validation};
 
 pub(crate) use self::known::CheckedParts;
@@ -150,10 +151,10 @@ impl Live {
     }
 }
 
-impl ObjectService {
+impl ColdCache {
     /// Reads a range of an object that has no whole copy here. `None`: the object is to be fetched
     /// whole.
-    pub(super) async fn parts(
+    pub(in crate::object) async fn parts(
         &self,
         info: &BucketInfo,
         name: &str,
@@ -211,7 +212,7 @@ impl ObjectService {
     ) -> Result<Option<(Arc<Live>, bool)>> {
         let lives = &self.0.lives;
         if let Some(live) = lives.get(key)
-            && self.is_recent(info, live.partial.validation())
+            && self.is_fresh(info, live.partial.validation())
         {
             return Ok(Some((live, false)));
         }
@@ -235,20 +236,10 @@ impl ObjectService {
         }
     }
 
-    /// Whether this validation is still fresh.
-    fn is_recent(&self, info: &BucketInfo, validation: Validation) -> bool {
-        let young = match info.freshness {
-            Freshness::Never => true,
-            Freshness::Always => false,
-            Freshness::Age(s) => unix_ns().saturating_sub(validation.ns) < s * 1_000_000_000,
-        };
-        young && validation.epoch > 0 && validation.epoch >= self.local().alive_since()
-    }
-
     /// Whether the partial copy may be served; if not, it is dropped.
     async fn compare(&self, info: &BucketInfo, key: &Key, live: &Arc<Live>) -> Result<bool> {
         let known = live.partial.validation();
-        if self.is_recent(info, known) {
+        if self.is_fresh(info, known) {
             return Ok(true);
         }
         let epoch = self.state().version;
@@ -265,13 +256,7 @@ impl ObjectService {
                 self.discard_live(key, live).await?;
                 Err(e)
             }
-            // Only its age is in doubt: a cache stays available during an outage of the cloud.
-            Err(e)
-                if e.code.is_transient()
-                    && info.freshness != Freshness::Always
-                    && known.epoch > 0
-                    && known.epoch >= self.local().alive_since() =>
-            {
+            Err(e) if e.code.is_transient() && self.may_outlive_outage(info, known) => {
                 tracing::warn!(bucket = %info.bucket, error = %e, "backend away, serving parts past their age");
                 Ok(true)
             }
@@ -355,7 +340,7 @@ impl ObjectService {
             return;
         }
         let (service, info, key, live) = (self.clone(), info.clone(), key.clone(), live.clone());
-        self.0.lifecycle.spawn(async move {
+        self.local().lifecycle.spawn(async move {
             if let Err(e) = service.assemble(&info, &key, &live).await {
                 tracing::warn!(bucket = %info.bucket, name = &*key.name, "not assembled: {e}");
             }
