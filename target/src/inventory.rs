@@ -83,7 +83,7 @@ fn rows(
             let Left::Rows { mut writer, pages } = left else { return Ok(None) };
             let mut pages = match pages {
                 Some(pages) => pages,
-                None => objects.sweep(&info, &prefix, "").await?,
+                None => objects.listing().sweep(&info, &prefix, "").await?,
             };
             let Some(rows) = pages.try_next().await? else {
                 return Ok(Some((Bytes::from(writer.finish(unix_ns())?), Left::Nothing)));

@@ -269,7 +269,8 @@ impl Run<'_> {
         let objects = &self.downloads.0.objects;
         let mut after = String::new();
         loop {
-            let page = objects.page_backend(&self.download.info, prefix, &after, PAGE).await?;
+            let page =
+                objects.listing().page_backend(&self.download.info, prefix, &after, PAGE).await?;
             let Some(last) = page.entries.last().map(|e| e.name.clone()) else { break };
             let names = page.entries.into_iter().map(|entry| entry.name);
             let wanted = names.filter(|name| name.ends_with(suffix) && mine.owns(name));
@@ -293,7 +294,7 @@ impl Run<'_> {
             ..ListRequest::default()
         };
         loop {
-            let page = objects.page_here(&request).await?;
+            let page = objects.listing().page_here(&request).await?;
             let Some(last) = page.entries.last().map(|e| e.name.clone()) else { return Ok(()) };
             for entry in page.entries.iter().filter(|entry| entry.name.ends_with(suffix)) {
                 // `head` drops a copy whose object is gone.

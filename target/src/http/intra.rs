@@ -69,7 +69,7 @@ async fn check_listing(context: &Context, request: &ListRequest) -> Result<(), E
 
 async fn listed(context: &Context, request: &ListRequest) -> Result<Response, Error> {
     if request.parts && !request.archive {
-        let page = context.objects.page_of_copies(request).await?;
+        let page = context.objects.listing().page_of_copies(request).await?;
         return Ok(match request.detail {
             Detail::Size => {
                 let sizes = Columns::from(&page.entries[..]).encode(page.more);
@@ -79,7 +79,7 @@ async fn listed(context: &Context, request: &ListRequest) -> Result<Response, Er
         });
     }
     if request.detail == Detail::Size && !request.archive {
-        let (sizes, more) = context.objects.sizes_here(request).await?;
+        let (sizes, more) = context.objects.listing().sizes_here(request).await?;
         return Ok(with_type(request.detail.media_type(), sizes.encode(more)));
     }
     let page = if request.archive {
@@ -91,7 +91,7 @@ async fn listed(context: &Context, request: &ListRequest) -> Result<Response, Er
             None => ListPage::default(),
         }
     } else {
-        context.objects.page_here(request).await?
+        context.objects.listing().page_here(request).await?
     };
     Ok(with_type(request.detail.media_type(), page.encode(request.detail)?))
 }
@@ -102,8 +102,8 @@ pub(super) async fn backend_head(
     Json(request): Json<BackendHeadRequest>,
 ) -> Result<Response, Failure> {
     match request.endpoint_only {
-        true => context.objects.check_endpoint(&request.info).await?,
-        false => context.objects.head_backend(&request.info).await?,
+        true => context.objects.cold_cache().check_endpoint(&request.info).await?,
+        false => context.objects.cold_cache().head_backend(&request.info).await?,
     }
     Ok(json(&serde_json::Value::Null))
 }
@@ -113,7 +113,7 @@ pub(super) async fn backend_list(
     State(context): State<Shared>,
     Json(request): Json<BackendListRequest>,
 ) -> Result<Response, Failure> {
-    let page = context.objects.backend_page(&request).await?;
+    let page = context.objects.listing().backend_page(&request).await?;
     Ok(with_type(request.detail.media_type(), page))
 }
 
@@ -122,7 +122,7 @@ pub(super) async fn backend_changes(
     State(context): State<Shared>,
     Json(request): Json<BackendChangesRequest>,
 ) -> Response {
-    json(&context.objects.backend_changes(&request))
+    json(&context.objects.listing().backend_changes(&request))
 }
 
 /// The access of this target to a bucket's backend, and its identity.
@@ -130,7 +130,7 @@ pub(super) async fn backend_access(
     State(context): State<Shared>,
     Json(request): Json<AccessRequest>,
 ) -> Result<Response, Failure> {
-    Ok(json(&context.objects.backend_access(&request).await?))
+    Ok(json(&context.objects.cold_cache().backend_access(&request).await?))
 }
 
 /// The bill of a bucket's cloud, for the part that this target caused.

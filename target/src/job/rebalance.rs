@@ -59,7 +59,7 @@ impl Moving<'_> {
         let objects = &self.jobs.0.objects;
         let (id, mut after) = (history::tombstones(info.id), String::new());
         loop {
-            let (page, more) = objects.names_here(id, &after, PAGE).await?;
+            let (page, more) = objects.listing().names_here(id, &after, PAGE).await?;
             let Some(last) = page.last() else { return Ok(()) };
             after.clone_from(last);
             for name in &page {
@@ -91,7 +91,7 @@ impl Moving<'_> {
         };
         let mut after = String::new();
         loop {
-            let (page, more) = objects.names_here(id, &after, PAGE).await?;
+            let (page, more) = objects.listing().names_here(id, &after, PAGE).await?;
             let Some(last) = page.last() else { return Ok(()) };
             after.clone_from(last);
             let page = match part {

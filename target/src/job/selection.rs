@@ -143,7 +143,7 @@ impl Walk<'_> {
         let age = self.info.cloud.time(CloudRule::ListMaxAgeMs).unwrap_or_default();
         let age_ns = u64::try_from(age.as_nanos()).unwrap_or(u64::MAX);
         let since_ns = self.job.spec.asked_ns.saturating_sub(age_ns);
-        self.objects().listed(&self.info, prefix, after, since_ns, detail)
+        self.objects().listing().listed(&self.info, prefix, after, since_ns, detail)
     }
 
     async fn each_page(&self, mut pages: mpsc::Receiver<Vec<Item>>) -> Result<()> {
@@ -181,8 +181,10 @@ impl Walk<'_> {
                 let page = self.objects().replication().page_of_anything(&request).await?;
                 Ok(self.objects().cold_cache().with_parts(&request, page))
             }
-            JobKind::Evict | JobKind::Prefetch => self.objects().page_of_copies(&request).await,
-            _ => self.objects().page_here(&request).await,
+            JobKind::Evict | JobKind::Prefetch => {
+                self.objects().listing().page_of_copies(&request).await
+            }
+            _ => self.objects().listing().page_here(&request).await,
         }
     }
 }

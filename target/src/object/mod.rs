@@ -1,7 +1,15 @@
-//! Objects of this target: the one module that combines the store with the backends.
+//! Objects of this target: the one module that combines the store with the backends and with other
+//! targets.
 //!
 //! HTTP, batches and jobs use only [`ObjectService`]. A read goes through [`get`](self::get), a
-//! miss through [`cold`](self::cold), a write through [`put`](self::put).
+//! write through [`put`](self::put). They rest on four parts, each with its own dependencies:
+//!
+//! | part | what it does |
+//! |---|---|
+//! | [`Local`] | this target: its store, the cluster's state, the locks of objects |
+//! | [`Replication`] | copies and slices of native objects on several targets |
+//! | [`ColdCache`] | copies of backends' objects: fetches, ranges, freshness |
+//! | [`Listing`] | names of the objects here, and of backends |
 
 mod append;
 mod cold_cache;
@@ -12,7 +20,6 @@ mod heal;
 #[cfg(test)]
 pub(crate) mod heal_tests;
 mod learn;
-mod list;
 mod listing;
 mod local;
 mod lock;
@@ -38,7 +45,7 @@ use forebay_core::bucket_access::BucketChange;
 use forebay_core::object::{ObjectMeta, is_system_key};
 use forebay_core::state::ClusterState;
 use forebay_core::v1::custom::check_custom;
-use forebay_core::{Error, ErrorCode, NodeId, Result};
+use forebay_core::{Error, ErrorCode, NodeId, Result, history};
 use forebay_node::lifecycle::Lifecycle;
 use forebay_node::maps::Maps;
 use forebay_node::metrics::Metrics;
@@ -47,7 +54,7 @@ use self::cold_cache::ColdCacheParts;
 use self::local::Local;
 use crate::backend::Backends;
 use crate::cache::{CacheWatch, Gate};
-use crate::store::{Record, Store};
+use crate::store::{Record, Store, Usage};
 
 pub(crate) use append::Spool;
 pub(crate) use cold_cache::{BlobOptions, CheckedParts, ColdCache, PrefetchResult, not_remote};
@@ -55,6 +62,7 @@ pub(crate) use copy::CopyOptions;
 pub(crate) use deliver::{Delivery, KEPT, Label};
 pub(crate) use get::HotRead;
 pub(crate) use heal::{Turns, Verdict, read_first_chunk};
+pub(crate) use listing::Listing;
 pub(crate) use many::DiskOrder;
 pub(crate) use put::{AtEnd, AtEndMeta, OnlyIf, PutRequest};
 pub(crate) use replication::{OLDER, Replication, VersionLooks, Which, headers_of};
@@ -99,12 +107,11 @@ pub(crate) struct Parts {
 struct Inner {
     local: Arc<Local>,
     replication: Replication,
-    backends: Arc<Backends>,
     peer: PeerClient,
     cold_cache: ColdCache,
     /// The locks of write-backs, by destination.
     written_back: lock::KeyLocks,
-    listings: listing::Listings,
+    listing: Listing,
     uploads: upload::Uploads,
     appends: append::Appends,
 }
@@ -116,20 +123,24 @@ impl ObjectService {
         let local = Arc::new(Local { id, store, maps, metrics, lifecycle, locks, lost });
         let cold_cache = ColdCache::new(ColdCacheParts {
             local: local.clone(),
-            backends: backends.clone(),
+            backends,
             gate: parts.gate,
             watch: parts.watch,
             cold_gets: parts.cold_gets,
             prefetch_percent: parts.prefetch_percent,
         });
+        let replication = Replication::new(local.clone(), peer.clone());
+        let listing = {
+            let (replication, cold_cache) = (replication.clone(), cold_cache.clone());
+            Listing::new(local.clone(), peer.clone(), replication, cold_cache)
+        };
         Self(Arc::new(Inner {
-            replication: Replication::new(local.clone(), peer.clone()),
             local,
-            backends,
+            replication,
             peer,
             cold_cache,
             written_back: lock::KeyLocks::default(),
-            listings: listing::Listings::default(),
+            listing,
             uploads: upload::Uploads::default(),
             appends: append::Appends::default(),
         }))
@@ -138,6 +149,11 @@ impl ObjectService {
     /// The cache of backends' objects.
     pub(crate) fn cold_cache(&self) -> &ColdCache {
         &self.0.cold_cache
+    }
+
+    /// Listings of what is here, and of backends.
+    pub(crate) fn listing(&self) -> &Listing {
+        &self.0.listing
     }
 
     /// The replication of native objects.
@@ -324,6 +340,40 @@ impl ObjectService {
             true => self.replication().commit(info, name, guard, changed).await.map(drop),
             false => changed.await.map(drop),
         }
+    }
+
+    /// Drops all records of a bucket that was destroyed or evicted.
+    pub(crate) async fn drop_bucket(&self, bucket_id: u64) -> Result<()> {
+        self.local().lost.forget_bucket(bucket_id);
+        self.cold_cache().forget_bucket(bucket_id);
+        self.listing().forget_bucket(bucket_id);
+        self.drop_uploads_of(bucket_id).await?;
+        let (objects, bytes) = self.store().remove_bucket(bucket_id).await?;
+        self.store().remove_bucket(history::id(bucket_id)).await?;
+        self.store().remove_bucket(history::tombstones(bucket_id)).await?;
+        for id in self.replication().slice_ids(bucket_id).await? {
+            self.store().remove_bucket(id).await?;
+        }
+        tracing::info!(bucket_id, objects, bytes, "dropped the data of a bucket");
+        Ok(())
+    }
+
+    /// Ids of the buckets that have records here.
+    pub(crate) async fn bucket_ids(&self) -> Result<Vec<u64>> {
+        let mut ids = self.store().buckets().await?;
+        ids.extend(self.upload_buckets().await?);
+        ids.sort_unstable();
+        ids.dedup();
+        Ok(ids)
+    }
+
+    /// Records on the disks which cluster their objects belong to.
+    pub(crate) async fn note_cluster(&self, id: &str) -> Result<()> {
+        self.store().note_cluster(id).await
+    }
+
+    pub(crate) fn usage(&self) -> Usage {
+        self.store().usage()
     }
 }
 

@@ -10,7 +10,7 @@ use futures::stream::BoxStream;
 
 use super::ObjectService;
 use super::cold_cache::read_at;
-use crate::store::{DiskFile, WorkFile};
+use crate::store::{DiskFile, Store, WorkFile};
 
 /// Bytes per read.
 const STEP: u64 = 1 << 20;
@@ -19,11 +19,16 @@ const STEP: u64 = 1 << 20;
 /// restarts.
 pub(crate) struct Scratch(WorkFile);
 
+/// An empty temporary file, on the disk that `name` is placed on. It uses disk space like an object
+/// being written.
+pub(super) async fn begin_scratch(store: &Store, name: &str) -> Result<Scratch> {
+    store.begin(0, name, None).await.map(Scratch)
+}
+
 impl ObjectService {
-    /// An empty temporary file, on the disk that `name` is placed on. It uses disk space like an
-    /// object being written.
+    /// As [`begin_scratch`], on a disk of this target.
     pub(crate) async fn scratch(&self, name: &str) -> Result<Scratch> {
-        self.store().begin(0, name, None).await.map(Scratch)
+        begin_scratch(self.store(), name).await
     }
 }
 

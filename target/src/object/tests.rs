@@ -385,7 +385,7 @@ async fn a_backends_object_has_one_etag_cold_cached_listed_and_after_an_eviction
     bench.service.cold_cache().prefetch(&info, "o").await.unwrap();
     let cached = bench.service.get(&info, "o").await.unwrap();
     assert!(cached.meta().present);
-    let listed = bench.service.page_backend(&info, "", "", 9).await.unwrap();
+    let listed = bench.service.listing().page_backend(&info, "", "", 9).await.unwrap();
     let etags = [arriving, head().await, cached.meta().s3_etag(), listed.entries[0].meta.s3_etag()];
     assert_eq!(etags, [cold.as_str(); 4]);
     bench.service.cold_cache().evict(&info, "o").await.unwrap();

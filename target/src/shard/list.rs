@@ -40,7 +40,7 @@ struct Here<'a> {
 
 impl Source for Here<'_> {
     async fn held(&self, request: &ListRequest) -> Result<ListPage> {
-        self.objects.page_here(request).await
+        self.objects.listing().page_here(request).await
     }
 
     async fn members(&self, name: &str) -> Result<Option<Arc<ShardIndex>>> {

@@ -20,7 +20,9 @@ mod write_through;
 use std::sync::Arc;
 
 use forebay_core::Result;
+use forebay_core::backend_access::{AccessRequest, BackendAccess};
 use forebay_core::bucket::BucketInfo;
+use forebay_core::cloud_rules::Compose;
 use forebay_core::object::ObjectMeta;
 use forebay_core::state::ClusterState;
 use forebay_node::bill::Bill;
@@ -37,6 +39,7 @@ pub(super) use self::partial::Parts;
 pub(crate) use self::prefetch::PrefetchResult;
 use super::Key;
 use super::local::Local;
+use crate::backend::journal::Journal;
 use crate::backend::{Announced, Backend, Backends, BodyStream, COMPOSED};
 use crate::cache::{CacheWatch, Gate};
 use crate::store::Store;
@@ -159,5 +162,30 @@ impl ColdCache {
             .await?;
         let remote = remote?;
         Ok((object_meta(&remote.meta, false), remote.stream))
+    }
+
+    /// The permissions of this target at a bucket's backend, and its identity there.
+    pub(crate) async fn backend_access(&self, request: &AccessRequest) -> Result<BackendAccess> {
+        self.0.backends.access(&request.info, &request.prefix).await
+    }
+
+    /// Checks whether this target may call the endpoint of a bucket.
+    pub(crate) async fn check_endpoint(&self, info: &BucketInfo) -> Result<()> {
+        self.0.backends.check_endpoint(info).await
+    }
+
+    /// Whether the bucket exists at its backend.
+    pub(crate) async fn head_backend(&self, info: &BucketInfo) -> Result<()> {
+        let backend = self.backend(info).await?;
+        backend.head_bucket().await?;
+        match info.cloud.compose() {
+            Compose::On => backend.check_composing().await,
+            Compose::Off | Compose::Force => Ok(()),
+        }
+    }
+
+    /// The journal of writes to a bucket's backend through this target.
+    pub(in crate::object) fn journal(&self, bucket_id: u64) -> Arc<Journal> {
+        self.0.backends.journal(bucket_id)
     }
 }

@@ -10,9 +10,9 @@ use forebay_core::list_page::Detail;
 use forebay_core::object::ListEntry;
 use futures::Stream;
 
-use crate::object::ObjectService;
+use super::Listing;
 
-impl ObjectService {
+impl Listing {
     /// All objects of a backend with a prefix after `after`, in order, as of `since_ns` or later.
     pub(crate) fn listed(
         &self,

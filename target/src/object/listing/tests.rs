@@ -120,7 +120,8 @@ async fn names(bench: &Bench, info: &BucketInfo, limits: &[usize], since_ns: u64
     for limit in limits.iter().cycle() {
         let after = got.last().cloned().unwrap_or_default();
         let asked = BackendListRequest { since_ns, ..request(info.clone(), "d/", &after, *limit) };
-        let (page, more) = bench.service.backend_page_as::<Vec<ListEntry>>(&asked).await.unwrap();
+        let (page, more) =
+            bench.service.listing().backend_page_as::<Vec<ListEntry>>(&asked).await.unwrap();
         assert!(page.len() <= *limit);
         got.extend(page.into_iter().map(|entry| entry.name));
         if !more {

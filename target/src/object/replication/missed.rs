@@ -12,7 +12,7 @@ use futures::future::try_join_all;
 
 use super::Replication;
 use super::neighbor::Elsewhere;
-use crate::object::list::entries;
+use crate::object::listing::entries;
 use crate::store::Record;
 
 /// Number of tombstones per request.

@@ -13,7 +13,7 @@ use forebay_node::clock::unix_ns;
 
 use crate::backend::RemoteMeta;
 use crate::object::cold_cache::ColdCache;
-use crate::object::list::start;
+use crate::object::listing::start;
 use crate::store::{GRANULE, PartialHead, Span, Validation};
 
 /// The result of checking a partial copy.

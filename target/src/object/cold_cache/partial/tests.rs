@@ -546,7 +546,7 @@ async fn objects_in_part_are_listed_checked_and_refreshed() {
             prefix: prefix.into(),
             ..<_>::default()
         };
-        let page = rig.service.page_of_copies(&request).await.unwrap();
+        let page = rig.service.listing().page_of_copies(&request).await.unwrap();
         assert!(page.entries.iter().all(|e| !e.meta.present && e.meta.size == 32 * MIB));
         page.entries.into_iter().map(|e| e.name).collect::<Vec<_>>()
     };

@@ -9,7 +9,7 @@ use forebay_core::erasure::Slice;
 use forebay_core::intra::{ListPage, ListRequest};
 
 use super::as_object;
-use crate::object::list::{entries, start};
+use crate::object::listing::{entries, start};
 use crate::object::replication::Replication;
 use crate::store::Record;
 

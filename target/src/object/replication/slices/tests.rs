@@ -107,7 +107,7 @@ async fn a_slice_that_is_not_what_its_checksum_says_is_not_taken() {
     assert!(e.message.contains("of a slice came"), "{e}");
     assert_eq!(versions(&bench, &info, &name).await, [0u64; 0]);
     arrives(&bench, object, 1, ("v1", "v1")).await.unwrap();
-    let listed = bench.service.names_here(info.id, "", 10).await.unwrap();
+    let listed = bench.service.listing().names_here(info.id, "", 10).await.unwrap();
     assert_eq!(listed.0, [""; 0], "nothing that goes by the bucket sees it");
 }
 
