@@ -191,5 +191,8 @@ fn none_at_all(state: &ClusterState) -> Error {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::print_stdout)]
+mod ring_tests;
+#[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests;

@@ -1,7 +1,7 @@
 //! A target: stores the data. It stores objects, fetches missing ones from backends, serves
 //! objects, ranges and batches, and runs jobs.
 //!
-//! A GET passes [`http`] → [`object`] → [`store`], and on a miss `object::cold` → [`backend`].
+//! A GET passes [`http`] → [`object`] → [`store`], and on a miss `object::cold_cache` → [`backend`].
 //! Members of archives are handled by [`shard`], through `object`. [`scrub`] checks stored bytes in
 //! the background. Dependencies go one way:
 //! `http → {object, shard, batch, job, scrub} → {store, backend, cache}`; only `object` joins the

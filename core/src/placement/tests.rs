@@ -8,7 +8,7 @@ use crate::name::{Bucket, NodeId, Provider};
 use crate::state::Role;
 use proptest::prelude::*;
 
-fn state(nodes: &[(&str, bool, u32)]) -> ClusterState {
+pub(super) fn state(nodes: &[(&str, bool, u32)]) -> ClusterState {
     let mut s = ClusterState::default();
     for (id, alive, weight) in nodes {
         let id = NodeId::new(id).unwrap();
@@ -32,7 +32,7 @@ fn state(nodes: &[(&str, bool, u32)]) -> ClusterState {
     s
 }
 
-fn native(name: &str) -> BucketInfo {
+pub(super) fn native(name: &str) -> BucketInfo {
     BucketInfo::requested(Bucket::new(Provider::Ais, name).unwrap(), None)
 }
 
