@@ -3,9 +3,10 @@
 `make check`.
 
 A file depends on another one if it names an item that is defined there: in Rust by a `use` or a path,
-followed through re-exports; in Python by an import, also one for types only. A parent module that
-declares or re-exports its children does not depend on them. Tests are left out. A circle is a largest
-set of files of which each depends, in some steps, on each other one.
+followed through re-exports; in Python by an import, also one for types only. A module and those in its
+folder are one unit to its users, so two kinds of dependency do not count: of a file on a module that it
+lies in, and of a module on children that it only declares or re-exports. Tests are left out. A circle is
+a largest set of files of which each depends, in some steps, on each other one.
 
 `ci/check_circles.py --show` prints each circle with the dependencies in it. Needs only the standard
 library.
@@ -23,7 +24,11 @@ from typing import NamedTuple
 ROOT = Path(__file__).resolve().parent.parent
 
 # Folders with the sources of a Rust crate (below `src`), and of a Python package.
-CRATES = sorted(path.parent for path in ROOT.glob("**/src/lib.rs") if "build" not in path.relative_to(ROOT).parts[:1])
+CRATES = sorted(
+    path.parent
+    for path in ROOT.glob("**/src/lib.rs")
+    if path.relative_to(ROOT).parts[0] not in {"build", "tests"}
+)
 PACKAGES = [ROOT / "sdk/python/forebay", ROOT / "pytorch/src/forebay_torch"]
 
 MAX_CIRCLES = 8
@@ -176,7 +181,8 @@ def rust_edges(source: Path) -> dict[Path, set[Path]]:
             if re.search(rf"\b{name}\b", body):
                 named.add(target)
         files = {resolve(modules, target) for target in named}
-        edges[module.file] = {file for file in files if file is not None and file != module.file}
+        around = {modules[path[:length]].file for length in range(len(path) + 1) if path[:length] in modules}
+        edges[module.file] = {file for file in files if file is not None} - around
     return edges
 
 

@@ -2,6 +2,8 @@
 
 mod config;
 mod gateway_calls;
+mod hedge_limit;
+mod object_call;
 mod owner_calls;
 
 use std::sync::Arc;
@@ -13,16 +15,16 @@ use forebay_core::v1::query::bucket_uri;
 use forebay_core::{Bucket, Error as CoreError, ErrorCode};
 
 use crate::error::{Error, Result};
-use crate::hedging::HedgeLimit;
 use crate::map::MapCache;
 use crate::pace::Pace;
 use crate::retry::Attempts;
 use crate::tls::TlsClient;
 use crate::transport::Transport;
+use hedge_limit::HedgeLimit;
 
 pub use config::{ClientConfig, DEFAULT_ENDPOINT};
 pub(crate) use gateway_calls::{Answer, ControlCall, parse};
-pub(crate) use owner_calls::ObjectCall;
+pub(crate) use object_call::{ObjectCall, Route};
 
 /// A client of one cluster. Cheap to clone; clones share connections and the map.
 #[derive(Clone, Debug)]

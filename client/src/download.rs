@@ -16,9 +16,16 @@ use forebay_core::{Bucket, Error as CoreError, ErrorCode};
 
 use crate::client::Client;
 use crate::error::{Error, Result};
-use crate::objects::is_long;
 use crate::retry::Attempts;
 use crate::transport::Download;
+
+/// Smallest range whose reader drives the connection itself.
+const CALLER_DRIVEN_MIN_BYTES: u64 = 512 << 10;
+
+/// Whether a range is so long that moving it by another task costs more than waiting for a permit.
+pub(crate) fn is_long(range: Option<RangeSpec>) -> bool {
+    matches!(range, Some(RangeSpec::From(first, Some(last))) if last.saturating_sub(first) >= CALLER_DRIVEN_MIN_BYTES)
+}
 
 /// An object being read.
 #[derive(Debug)]

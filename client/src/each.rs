@@ -10,9 +10,8 @@ use forebay_core::v1::list::ListMsg;
 use forebay_core::v1::query::{encode_path, encode_query};
 use forebay_core::{Bucket, Error as CoreError, ErrorCode};
 
-use crate::client::{Client, ControlCall, ObjectCall};
+use crate::client::{Client, ControlCall, ObjectCall, Route};
 use crate::error::{Error, Result};
-use crate::objects::Route;
 
 /// Identifies one content of an object. An empty property is unknown.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::Method;
-use tokio::sync::Semaphore;
 
 use forebay_core::intra::{HEDGED_HEADER, MapReply};
 use forebay_core::placement;
@@ -21,24 +20,11 @@ use crate::transport::{self, Answered};
 
 /// How long a target may be silent before the read is hedged. A busy target usually answers sooner.
 const SILENT: Duration = Duration::from_millis(250);
-/// Maximum number of hedged requests of a client. If all targets are slow, more of them would make
-/// the targets slower.
-const MAX_HEDGED_REQUESTS: usize = 64;
 
 /// Interval at which a read that still waits checks whether another target owns the object by now;
 /// the owner may have been silent for long before the read started. One map request serves all
 /// waiting reads.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-
-/// Permits for hedged requests.
-#[derive(Debug)]
-pub(crate) struct HedgeLimit(Semaphore);
-
-impl Default for HedgeLimit {
-    fn default() -> Self {
-        Self(Semaphore::new(MAX_HEDGED_REQUESTS))
-    }
-}
 
 /// Whether this request may be sent twice.
 pub(crate) fn is_read(call: &ObjectCall<'_>) -> bool {
@@ -62,7 +48,7 @@ impl Client {
         let Some(other) = placement::hedge_target(&map.state, info, call.name) else {
             return first.await;
         };
-        let Ok(_turn) = self.hedge_limit().0.try_acquire() else { return first.await };
+        let Ok(_turn) = self.hedge_limit().try_acquire() else { return first.await };
         tracing::debug!(owner = %owner.id, target = %other.id, "the owner is silent");
         // On the heap: most reads never come here and should not carry its size.
         let mut second = Box::pin(self.send_read(call, map, other, true));

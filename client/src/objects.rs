@@ -9,37 +9,15 @@ use forebay_core::date::parse_http_ns;
 use forebay_core::object::ObjectMeta;
 use forebay_core::size::RangeSpec;
 use forebay_core::v1::headers;
-use forebay_core::v1::query::{encode_query, object_uri};
+use forebay_core::v1::query::encode_query;
 use forebay_core::{Bucket, ErrorCode};
 
 use crate::body::Body;
-use crate::client::{Client, ObjectCall};
-use crate::download::{GetReply, Identity};
+use crate::client::{Client, ObjectCall, Route};
+use crate::download::{GetReply, Identity, is_long};
 use crate::error::{Error, Result};
 
 pub(crate) const HEAD_PROPS: &str = "&props=checksum,atime,version,custom,last-modified,etag";
-
-/// Smallest range whose reader drives the connection itself.
-const CALLER_DRIVEN_MIN_BYTES: u64 = 512 << 10;
-
-/// The part of an object that is requested.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Route {
-    /// Its bytes and properties.
-    Object,
-    /// The index of the shard that it is.
-    ShardIndex,
-}
-
-impl Route {
-    pub(crate) fn path(self, bucket: &Bucket, name: &str) -> String {
-        let object = object_uri(bucket, name);
-        match (self, object.strip_prefix("/v1/objects/")) {
-            (Self::ShardIndex, Some(rest)) => format!("/api/v1/shard/{rest}"),
-            _ => object,
-        }
-    }
-}
 
 impl Client {
     /// Starts reading an object, or a range of it.
@@ -207,11 +185,6 @@ impl Client {
         let (answer, _) = self.ask_owner(&call, tries).await?;
         Identity::open(answer, range)
     }
-}
-
-/// Whether a range is so long that moving it by another task costs more than waiting for a permit.
-pub(crate) fn is_long(range: Option<RangeSpec>) -> bool {
-    matches!(range, Some(RangeSpec::From(first, Some(last))) if last.saturating_sub(first) >= CALLER_DRIVEN_MIN_BYTES)
 }
 
 /// Parses an object's properties from the head of an answer to HEAD.

@@ -13,10 +13,10 @@ use forebay_core::size::RangeSpec;
 use forebay_core::v1::query::encode_query;
 use forebay_core::{Bucket, Error as CoreError, ErrorCode, ObjectName};
 
-use crate::client::{Client, ObjectCall, parse};
+use crate::client::{Client, ObjectCall, Route, parse};
 use crate::download::GetReply;
+use crate::download::is_long;
 use crate::error::{Error, Result};
-use crate::objects::{Route, is_long};
 
 mod naming;
 mod pipe;

@@ -11,9 +11,8 @@ use forebay_core::v1::uploads::{ABORT, BEGIN, COMPLETE, PART_NUMBER, UPLOAD_ID};
 use forebay_core::{Bucket, Error as CoreError, ErrorCode};
 
 use crate::body::Body;
-use crate::client::{Client, ObjectCall};
+use crate::client::{Client, ObjectCall, Route};
 use crate::error::{Error, Result};
-use crate::objects::Route;
 
 /// An upload in progress. It ends with [`Self::finish`] or [`Self::abort`]; if it is dropped, it
 /// makes no object, and the target removes it after some time.

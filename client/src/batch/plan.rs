@@ -9,11 +9,9 @@ use forebay_core::batch;
 use forebay_core::intra::MapReply;
 
 use super::merge::{Batch, Slot};
-use super::source::Source;
+use super::source::{BATCH_PREFETCH_BYTES, Source};
 use crate::error::Error;
 
-/// Maximum bytes that one target may send ahead of the reader.
-pub(super) const BATCH_PREFETCH_BYTES: usize = 8 << 20;
 /// A target that owns more entries than this sends them over several streams.
 const PER_STREAM: usize = 2048;
 /// Maximum number of streams for one target.

@@ -15,12 +15,14 @@ use forebay_core::batch_stream::{Rooms, Row};
 use forebay_core::intra::MapReply;
 use forebay_core::{Bucket, Error as CoreError, ErrorCode, NodeId};
 
-use super::plan::BATCH_PREFETCH_BYTES;
 use crate::client::Client;
 use crate::error::{Error, Result};
 use crate::retry::GrantRenewal;
 use crate::rows::RowStream;
 use crate::transport;
+
+/// Maximum bytes that one target may send ahead of the reader.
+pub(super) const BATCH_PREFETCH_BYTES: usize = 8 << 20;
 
 /// A target's final answer for one entry.
 pub(super) struct Answer {

@@ -2,35 +2,18 @@
 
 use std::sync::Arc;
 
-use http::{HeaderMap, Method, Response};
+use http::{Method, Response};
 
 use forebay_core::intra::MapReply;
 use forebay_core::state::Node;
-use forebay_core::{Bucket, Error as CoreError, ErrorCode, placement};
+use forebay_core::{Error as CoreError, ErrorCode, placement};
 
-use super::Client;
-use crate::body::{Body, Progress, Upload};
+use super::{Client, ObjectCall};
+use crate::body::{Progress, Upload};
 use crate::error::{Error, Result};
 use crate::hedging;
-use crate::objects::Route;
 use crate::retry::{Attempts, GrantRenewal};
 use crate::transport::{self, Download};
-
-/// A request about one object, which may be sent several times.
-pub(crate) struct ObjectCall<'a> {
-    pub(crate) method: Method,
-    pub(crate) bucket: &'a Bucket,
-    pub(crate) name: &'a str,
-    /// Where nodes answer it.
-    pub(crate) route: Route,
-    /// The reader of the answer drives the connection itself. Meant for long answers to idempotent
-    /// requests that are read at once.
-    pub(crate) caller_driven: bool,
-    /// Appended to the query; empty or starting with `&`.
-    pub(crate) query: &'a str,
-    pub(crate) headers: HeaderMap,
-    pub(crate) body: Option<&'a Body>,
-}
 
 impl Client {
     /// Begins a request straight to a target.

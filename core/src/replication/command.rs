@@ -5,10 +5,12 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::operation::CommandId;
 use crate::copies::{CopyLook, CopyRequest, Stamp};
 use crate::error::{Error, Result};
 use crate::name::NodeId;
+
+/// Identifies a command within its operation.
+pub type CommandId = u64;
 
 /// A committed copy of the operation's object on this target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -73,8 +73,8 @@ mod write;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub use self::command::{Answer, Command, LocalCopy, LookMode, Removal};
-pub use self::operation::{CommandId, Event, IssuedCommand, Operation, Step};
+pub use self::command::{Answer, Command, CommandId, LocalCopy, LookMode, Removal};
+pub use self::operation::{Event, IssuedCommand, Operation, Step};
 pub use self::pending::PendingReplications;
 pub use self::receive::{IncomingCopy, ReceiveOutcome};
 pub use self::rules::Rule;

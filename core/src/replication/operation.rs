@@ -13,12 +13,9 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::command::{Answer, Command};
+use super::command::{Answer, Command, CommandId};
 use crate::error::Result;
 use crate::locks::MutexExt;
-
-/// Identifies a command within its operation.
-pub type CommandId = u64;
 
 /// A command to execute.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

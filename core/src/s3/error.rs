@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::fmt;
 
 use super::error_code::S3Code;
-use super::xml::{XmlWriter, fits_xml};
+use super::xml::{NotInXml, XmlWriter, fits_xml};
 use crate::error::{Error, ErrorCode};
 
 /// Result of everything that answers with an S3 error.
@@ -87,6 +87,16 @@ impl From<S3Code> for S3Error {
 }
 
 /// Maps Forebay's errors to S3. Forebay's message is kept if it says more.
+impl From<NotInXml> for S3Error {
+    fn from(_: NotInXml) -> Self {
+        Self::argument(
+            "encoding-type",
+            "",
+            "the answer names characters that XML cannot hold: send encoding-type=url",
+        )
+    }
+}
+
 impl From<Error> for S3Error {
     fn from(e: Error) -> Self {
         use ErrorCode as E;

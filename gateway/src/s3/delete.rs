@@ -7,7 +7,7 @@ use forebay_core::date;
 use forebay_core::s3::answers::{self, DeleteOutcome, Deleted};
 use forebay_core::s3::bodies::{self, DeleteKey};
 use forebay_core::s3::put_headers::BodyChecks;
-use forebay_core::s3::xml::{fits_xml, not_in_xml};
+use forebay_core::s3::xml::{NotInXml, fits_xml};
 use forebay_core::s3::{Element, S3Code, S3Error, S3Result, encode, is_url_encoded};
 use forebay_core::state::Summary;
 use forebay_node::relay::Relay;
@@ -32,7 +32,7 @@ impl S3 {
         // Checked before anything is deleted: the answer could not contain these names.
         if !is_encoded && !asked.quiet && !asked.objects.iter().all(|object| fits_xml(&object.key))
         {
-            return Err(not_in_xml());
+            return Err(NotInXml.into());
         }
         let found = &found;
         let rows: Vec<Deleted> = futures::stream::iter(asked.objects)

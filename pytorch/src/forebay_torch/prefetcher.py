@@ -9,12 +9,9 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import Any, Protocol, TypeAlias, TypeVar
 
-if TYPE_CHECKING:
-    from forebay_torch.base_map_dataset import BaseMapDataset
-
-__all__ = ["Prefetcher", "Wait"]
+__all__ = ["PrefetchSource", "Prefetcher", "Wait"]
 
 Wait: TypeAlias = Callable[[], Sequence[Any]]
 """Waits for the contents that were asked for."""
@@ -30,6 +27,30 @@ _OBJECTS_PER_REQUEST = 512
 _BYTES_PER_REQUEST = 1 << 20
 
 
+class PrefetchSource(Protocol):
+    """What a prefetcher needs of its dataset."""
+
+    def rows_to_fetch(self, indices: Sequence[Any]) -> list[int]:
+        """The rows that a batch of these indices will read; none if that is unknown."""
+
+    def names_of(self, rows: Sequence[int]) -> list[str]:
+        """The names of these rows."""
+
+    def bytes_of(self, rows: Sequence[int]) -> int:
+        """The bytes of these rows, as they were listed."""
+
+    def begin(self, rows: Sequence[int], names: Sequence[str]) -> Wait | None:
+        """Starts fetching these rows; None if the fetch would need a Python thread."""
+
+    def fetch_now(
+        self, rows: Sequence[int], names: Sequence[str] | None = None
+    ) -> Sequence[Any]:
+        """The contents of these rows, fetched in the thread that calls."""
+
+    def forget(self, closed: Prefetcher) -> None:
+        """Removes a prefetcher that was closed."""
+
+
 class Prefetcher:
     """Fetches batches of a dataset before they are due; ``take`` returns a fetched one.
 
@@ -38,7 +59,7 @@ class Prefetcher:
     """
 
     def __init__(
-        self, dataset: BaseMapDataset, batches: int, together: int, limit: int | None
+        self, dataset: PrefetchSource, batches: int, together: int, limit: int | None
     ) -> None:
         """Creates a prefetcher; it sends no request yet.
 

@@ -5,7 +5,7 @@ use super::{Owner, quoted};
 use crate::date::format_iso;
 use crate::s3::checksum::{ChecksumAlgorithm, ChecksumType, S3Checksum};
 use crate::s3::encode::encode_if;
-use crate::s3::error::S3Result;
+use crate::s3::error::{S3Error, S3Result};
 use crate::s3::operation::{ListMultipartUploads, ListParts};
 use crate::s3::operation::{ListObjectVersions, ListObjects, ListObjectsV2, ListScope};
 use crate::s3::xml::{XmlWriter, fits_xml};
@@ -40,7 +40,7 @@ impl BucketList {
         }
         w.optional("ContinuationToken", self.continuation_token.as_deref());
         w.close("ListAllMyBucketsResult");
-        w.finish_exact()
+        w.finish_exact().map_err(S3Error::from)
     }
 }
 
@@ -115,7 +115,7 @@ impl ObjectPage {
         w.flag("IsTruncated", self.truncated);
         self.write_rows(&mut w, scope.encode, Some(owner));
         w.close("ListBucketResult");
-        w.finish_exact()
+        w.finish_exact().map_err(S3Error::from)
     }
 
     /// Answer to `ListObjectsV2`; `next` is the token of the next page, if there is one.
@@ -141,7 +141,7 @@ impl ObjectPage {
         w.flag("IsTruncated", self.truncated);
         self.write_rows(&mut w, scope.encode, asked.fetch_owner.then_some(owner));
         w.close("ListBucketResult");
-        w.finish_exact()
+        w.finish_exact().map_err(S3Error::from)
     }
 }
 
@@ -208,7 +208,7 @@ impl VersionPage {
         }
         write_prefixes(&mut w, &self.common_prefixes, scope.encode);
         w.close("ListVersionsResult");
-        w.finish_exact()
+        w.finish_exact().map_err(S3Error::from)
     }
 }
 
@@ -270,7 +270,7 @@ impl UploadPage {
         }
         write_prefixes(&mut w, &self.common_prefixes, scope.encode);
         w.close("ListMultipartUploadsResult");
-        w.finish_exact()
+        w.finish_exact().map_err(S3Error::from)
     }
 }
 
@@ -333,7 +333,7 @@ impl PartPage {
             w.close("Part");
         }
         w.close("ListPartsResult");
-        w.finish_exact()
+        w.finish_exact().map_err(S3Error::from)
     }
 }
 

@@ -4,4 +4,4 @@ mod reader;
 mod writer;
 
 pub use reader::Element;
-pub use writer::{NAMESPACE, XmlWriter, fits_xml, not_in_xml};
+pub use writer::{NAMESPACE, NotInXml, XmlWriter, fits_xml};

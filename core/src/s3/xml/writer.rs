@@ -1,7 +1,5 @@
 //! Writes the XML of answers: elements in order, text escaped, nothing else.
 
-use crate::s3::{S3Error, S3Result};
-
 /// The namespace of S3's documents.
 pub const NAMESPACE: &str = "http://s3.amazonaws.com/doc/2006-03-01/";
 
@@ -76,8 +74,8 @@ impl XmlWriter {
     }
 
     /// Like [`Self::finish`]; an error if a text had characters that XML cannot represent.
-    pub fn finish_exact(self) -> S3Result<String> {
-        if self.is_lossy { Err(not_in_xml()) } else { Ok(self.out) }
+    pub fn finish_exact(self) -> Result<String, NotInXml> {
+        if self.is_lossy { Err(NotInXml) } else { Ok(self.out) }
     }
 
     /// Bytes written so far; used to split long lists.
@@ -101,14 +99,9 @@ pub fn fits_xml(text: &str) -> bool {
     text.chars().all(is_xml_char)
 }
 
-/// The error for an answer that would contain text that XML cannot represent.
-pub fn not_in_xml() -> S3Error {
-    S3Error::argument(
-        "encoding-type",
-        "",
-        "the answer names characters that XML cannot hold: send encoding-type=url",
-    )
-}
+/// A document would contain text that XML cannot represent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NotInXml;
 
 /// `Char` of XML 1.0, section 2.2.
 fn is_xml_char(c: char) -> bool {

@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 from fsspec.spec import AbstractBufferedFile  # type: ignore[import-untyped]
 
-from forebay.fsspec.tree import Info, props_of
+from forebay.fsspec.tree import Info, ObjectFileSystem, props_of
 from forebay.pinned_file import get_pinned
 from forebay.range_reader import RangeReader
 
 if TYPE_CHECKING:
-    from forebay.fsspec.file_system import ForebayFileSystem
     from forebay.object import Object
 
 __all__ = ["CachedFile", "OpenedFile"]
@@ -51,7 +50,7 @@ class OpenedFile(RangeReader):
 
     def __init__(
         self,
-        fs: ForebayFileSystem,
+        fs: ObjectFileSystem,
         item: Object,
         path: str,
         info: Info,
@@ -119,7 +118,7 @@ class OpenedFile(RangeReader):
 
 
 def _reopen(
-    fs: ForebayFileSystem,
+    fs: ObjectFileSystem,
     path: str,
     info: Info,
     block_size: int,
@@ -138,7 +137,7 @@ class CachedFile(AbstractBufferedFile):  # type: ignore[misc]
     """
 
     def __init__(
-        self, fs: ForebayFileSystem, path: str, info: Info, block_size: int, **options: Any
+        self, fs: ObjectFileSystem, path: str, info: Info, block_size: int, **options: Any
     ) -> None:
         self._details = info
         super().__init__(fs, path, "rb", block_size, size=info["size"], **options)

@@ -3,15 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Protocol
 
 from forebay.bucket import Bucket
 from forebay.object import Object
 from forebay.types import ObjectProps
 
-__all__ = ["Info", "below", "file_info", "folder_info", "has_anything", "level", "props_of"]
+__all__ = ["Info", "ObjectFileSystem", "below", "file_info", "folder_info", "has_anything", "level", "props_of"]
 
 Info = dict[str, Any]
+
+
+class ObjectFileSystem(Protocol):
+    """What an open file needs of the file system that it belongs to."""
+
+    num_workers: int
+    """Requests of one file at the same time."""
+
+    def object_of(self, path: str) -> Object:
+        """The object of a path."""
+
+    def unstrip_protocol(self, name: str) -> str:
+        """The URI of a path."""
 
 
 def folder_info(path: str) -> Info:

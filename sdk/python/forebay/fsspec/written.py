@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
+from forebay.fsspec.tree import ObjectFileSystem
 from forebay.object import Object
 from forebay.writer import Writer
-
-if TYPE_CHECKING:
-    from forebay.fsspec.file_system import ForebayFileSystem
 
 __all__ = ["WrittenFile"]
 
@@ -30,7 +28,7 @@ class WrittenFile(Writer):
 
     def __init__(
         self,
-        fs: ForebayFileSystem,
+        fs: ObjectFileSystem,
         target: Object,
         path: str,
         part_size: int,

@@ -1,45 +1,12 @@
 //! Blob download: fetches a large object of a backend by several concurrent ranges.
 
 use forebay_core::bucket::{BucketInfo, Freshness};
-use forebay_core::v1::object::BlobArgs;
 use forebay_core::{Error, Result};
 
 use super::ColdCache;
 use super::Following;
-use super::ranges::Ranges;
+use super::ranges::BlobOptions;
 use crate::object::Turns;
-
-/// Maximum of bytes of one download in memory.
-const MEMORY: u64 = 64 << 20;
-
-/// Options of a fetch by ranges.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct BlobOptions {
-    /// Bytes per range.
-    pub(crate) chunk: u64,
-    /// Number of concurrent ranges.
-    pub(crate) workers: usize,
-    /// Compares an existing copy with the backend first.
-    pub(crate) latest: bool,
-}
-
-impl From<BlobArgs> for BlobOptions {
-    fn from(args: BlobArgs) -> Self {
-        Self { chunk: args.chunk, workers: args.workers, latest: args.latest }
-    }
-}
-
-impl From<BlobOptions> for Ranges {
-    fn from(how: BlobOptions) -> Self {
-        Self { above: how.chunk, chunk: how.chunk, at_once: how.at_once() }
-    }
-}
-
-impl BlobOptions {
-    fn at_once(self) -> usize {
-        self.workers.clamp(1, usize::try_from(MEMORY / self.chunk.max(1)).unwrap_or(1).max(1))
-    }
-}
 
 impl ColdCache {
     /// Starts a fetch of an object, or joins the one in progress. `None`: it is cached already, or
@@ -144,14 +111,5 @@ mod tests {
         while written() {
             tokio::task::yield_now().await;
         }
-    }
-
-    #[test]
-    fn memory_is_bounded_whatever_is_asked() {
-        let at_once = |chunk, workers| BlobOptions { chunk, workers, latest: false }.at_once();
-        assert_eq!(at_once(4 << 20, 4), 4);
-        assert_eq!(at_once(4 << 20, 128), 16);
-        assert_eq!(at_once(64 << 20, 128), 1);
-        assert_eq!(at_once(0, 0), 1);
     }
 }

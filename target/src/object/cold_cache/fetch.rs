@@ -6,24 +6,22 @@ use std::hash::{DefaultHasher, Hash, Hasher as _};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use bytes::{Bytes, BytesMut};
+use bytes::BytesMut;
 use forebay_core::bucket::{BucketInfo, Freshness};
 use forebay_core::locks::MutexExt;
-use forebay_core::object::ObjectMeta;
 use forebay_core::size::RangeSpec;
 use forebay_core::{Error, ErrorCode, Result};
 use futures::StreamExt;
 use tokio::sync::watch;
 
 use super::ColdCache;
-use super::blob::BlobOptions;
 use super::meta::Checks;
-use super::ranges::Ranges;
+use super::progress::{Progress, Started, gone};
+use super::ranges::{BlobOptions, Ranges};
 use super::{Following, cached_meta, object_meta};
 use crate::backend::RemoteObject;
 use crate::object::Key;
 use crate::object::learn::Learner;
-use crate::store::DiskFile;
 
 /// Objects up to this size are kept in memory until all waiters have them.
 const IN_MEMORY: u64 = 1 << 20;
@@ -46,31 +44,6 @@ pub(super) struct Fetch {
     progress: watch::Receiver<Progress>,
     /// A write superseded it: its bytes must not be kept.
     superseded: AtomicBool,
-}
-
-#[derive(Clone)]
-pub(super) enum Progress {
-    Starting,
-    /// Another fetch had just committed it: the store has it.
-    AlreadyHere,
-    /// The file has `written` bytes of the object.
-    Filling {
-        start: Arc<Started>,
-        written: u64,
-    },
-    Done {
-        start: Arc<Started>,
-        bytes: Option<Bytes>,
-    },
-    Failed {
-        start: Option<Arc<Started>>,
-        error: Error,
-    },
-}
-
-pub(super) struct Started {
-    pub(super) meta: ObjectMeta,
-    file: Arc<dyn DiskFile>,
 }
 
 impl Fetch {
@@ -347,8 +320,4 @@ impl ColdCache {
         progress.send_replace(Progress::Done { start, bytes });
         Ok(())
     }
-}
-
-pub(super) fn gone() -> Error {
-    Error::unavailable("the fetch of this object was given up")
 }

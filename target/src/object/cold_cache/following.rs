@@ -9,7 +9,7 @@ use forebay_core::{Error, Result};
 use futures::Stream;
 use tokio::sync::watch;
 
-use super::fetch::{Progress, gone};
+use super::progress::{Progress, gone};
 use crate::store::DiskFile;
 
 /// Bytes per read from the file that is being filled.

@@ -14,6 +14,7 @@ mod freshness;
 mod meta;
 mod partial;
 mod prefetch;
+mod progress;
 mod ranges;
 mod write_through;
 
@@ -30,13 +31,14 @@ use forebay_node::clock::unix_s;
 use forebay_node::metrics::Metrics;
 use tokio::sync::Semaphore;
 
-pub(crate) use self::blob::{BlobOptions, not_remote};
+pub(crate) use self::blob::not_remote;
 pub(super) use self::following::{Following, read_at};
 pub(super) use self::freshness::{is_unchanged, validation_of};
 pub(super) use self::meta::{cached_meta, object_meta};
 pub(crate) use self::partial::CheckedParts;
 pub(super) use self::partial::Parts;
 pub(crate) use self::prefetch::PrefetchResult;
+pub(crate) use self::ranges::BlobOptions;
 use super::Key;
 use super::local::Local;
 use crate::backend::journal::Journal;

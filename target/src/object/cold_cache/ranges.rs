@@ -8,6 +8,7 @@ use bytes::{Bytes, BytesMut};
 use forebay_core::bucket::{BackendKind, BucketInfo};
 use forebay_core::cloud_rules::CloudRule;
 use forebay_core::size::ByteRange;
+use forebay_core::v1::object::BlobArgs;
 use forebay_core::{Error, ErrorCode, Result};
 use futures::{StreamExt, TryStreamExt};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -77,7 +78,7 @@ pub(super) async fn open(
     }
     let chunk = ranges.chunk.max(1);
     let ahead = Ahead {
-        from: From { backend, name: name.into(), meta: meta.clone() },
+        from: RangeSource { backend, name: name.into(), meta: meta.clone() },
         chunk,
         at_once: ranges.at_once,
         memory: memory.clone(),
@@ -94,13 +95,13 @@ pub(super) async fn open(
 
 /// One version of an object.
 #[derive(Clone)]
-struct From {
+struct RangeSource {
     backend: Arc<dyn Backend>,
     name: Arc<str>,
     meta: RemoteMeta,
 }
 
-impl From {
+impl RangeSource {
     async fn open(&self, range: ByteRange) -> Result<BodyStream> {
         let RemoteMeta { size, version, .. } = &self.meta;
         let got = self.backend.get(&self.name, Some(range), Some(version)).await;
@@ -139,7 +140,7 @@ struct Piece {
 }
 
 struct Ahead {
-    from: From,
+    from: RangeSource,
     chunk: u64,
     at_once: usize,
     memory: AheadMemory,
@@ -207,6 +208,38 @@ fn slices(piece: Piece) -> BodyStream {
         Some((Ok(step), Piece { bytes, room }))
     })
     .boxed()
+}
+
+/// Maximum of bytes of one download in memory.
+const BLOB_MEMORY: u64 = 64 << 20;
+
+/// Options of a fetch by ranges.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct BlobOptions {
+    /// Bytes per range.
+    pub(crate) chunk: u64,
+    /// Number of concurrent ranges.
+    pub(crate) workers: usize,
+    /// Compares an existing copy with the backend first.
+    pub(crate) latest: bool,
+}
+
+impl From<BlobArgs> for BlobOptions {
+    fn from(args: BlobArgs) -> Self {
+        Self { chunk: args.chunk, workers: args.workers, latest: args.latest }
+    }
+}
+
+impl From<BlobOptions> for Ranges {
+    fn from(how: BlobOptions) -> Self {
+        Self { above: how.chunk, chunk: how.chunk, at_once: how.at_once() }
+    }
+}
+
+impl BlobOptions {
+    fn at_once(self) -> usize {
+        self.workers.clamp(1, usize::try_from(BLOB_MEMORY / self.chunk.max(1)).unwrap_or(1).max(1))
+    }
 }
 
 #[cfg(test)]
@@ -299,5 +332,14 @@ mod tests {
         origin.faulty.on_call(Op::Get, 3, Fault::Truncate(10));
         let e = origin.read(RANGES).await.unwrap_err();
         assert!(e.message.contains("too little"), "{e}");
+    }
+
+    #[test]
+    fn memory_is_bounded_whatever_is_asked() {
+        let at_once = |chunk, workers| BlobOptions { chunk, workers, latest: false }.at_once();
+        assert_eq!(at_once(4 << 20, 4), 4);
+        assert_eq!(at_once(4 << 20, 128), 16);
+        assert_eq!(at_once(64 << 20, 128), 1);
+        assert_eq!(at_once(0, 0), 1);
     }
 }
