@@ -75,7 +75,7 @@ impl Erasure {
 }
 
 /// The form in which a target has an object.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Form {
     Whole,
     Slice(Slice),

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::copies::{CopyLook, CopyRequest, Stamp};
+use crate::copies::{CopyLook, CopyRequest, Ensured, Stamp};
+use crate::erasure::{Form, Slice};
 use crate::error::{Error, Result};
 use crate::name::NodeId;
 
@@ -22,6 +23,36 @@ pub struct LocalCopy {
     pub size: u64,
     /// Its bytes are damaged, and it is being repaired.
     pub damaged: bool,
+}
+
+/// A committed slice of the operation's object on this target.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LocalSlice {
+    pub slice: Slice,
+    /// The stamp of the object that the slice belongs to.
+    pub stamp: Stamp,
+    /// Distinguishes the commits of one object's slices on this target.
+    pub commit: u64,
+    /// Size of the whole object, in bytes.
+    pub size: u64,
+}
+
+/// A slice that an object is assembled from, and its target.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SliceSource {
+    pub target: NodeId,
+    pub slice: Slice,
+}
+
+/// The forms of an object, whole or slices, that a target drops without a tombstone: nothing was
+/// removed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ObsoleteForms {
+    /// All that are older than this stamp: every holder has its form of a newer version.
+    Before(Stamp),
+    /// The slices with exactly this stamp: their write was never acknowledged, and too few of them
+    /// are left.
+    Unacknowledged(Stamp),
 }
 
 /// A command to the driver of an operation. All commands are about the operation's object, on the
@@ -47,6 +78,8 @@ pub enum Command {
     WaitForLease,
     /// Returns the committed copy.
     GetCopy,
+    /// Returns the slices of the object here. Issued only if [`super::View::may_have_slices`].
+    GetSlices,
     /// Returns the stamp of the tombstone.
     GetTombstone,
     /// Opens exactly this commit for the reader; [`crate::ErrorCode::ObjectNotFound`] if another
@@ -55,9 +88,10 @@ pub enum Command {
     /// Checks the client's precondition against the object as it is.
     CheckCondition,
     /// Makes everything ready to replace the copy: archives it as an older version in a bucket that
-    /// keeps versions, and takes over its metadata.
+    /// keeps versions, and takes over its metadata. If there is no copy here, the metadata are those
+    /// of the newest slice here.
     Prepare { replaced: Option<LocalCopy>, stamp: Stamp },
-    /// Waits until all bytes of a copy that another target sends are here, and checks them.
+    /// Waits until all bytes of a copy or slice that another target sends are here, and checks them.
     Receive,
     /// Commits the payload of the operation; returns the copy.
     Commit { stamp: Stamp },
@@ -69,19 +103,37 @@ pub enum Command {
     WriteTombstone { stamp: Stamp },
     /// Removes the tombstone with this stamp; another one stays.
     RemoveTombstone { stamp: Stamp },
-    /// Finds the newest state of an object that is stored in fragments, and rebuilds it here. Until
-    /// erasure coding is a part of this engine, the driver does all of it.
-    Assemble,
+    /// Commits the payload of the operation as a slice of the object with this stamp and size. A
+    /// target keeps two versions of a slice: the oldest one, and the last one that was committed.
+    CommitSlice { slice: Slice, stamp: Stamp, size: u64 },
+    /// Encodes this slice of the copy here, and commits it here as [`Self::CommitSlice`] does.
+    /// [`crate::ErrorCode::ObjectNotFound`] if another commit replaced the copy, or it was removed.
+    KeepSlice { copy: LocalCopy, slice: Slice },
+    /// Removes slices of the object here; one that was replaced meanwhile stays.
+    RemoveSlices { slices: Vec<LocalSlice> },
+    /// Decodes the object with this stamp from slices of the same stamp. If a slice cannot be read,
+    /// another one is used. Fails if too few can.
+    Assemble { stamp: Stamp, sources: Vec<SliceSource> },
+    /// Commits the object that the last [`Self::Assemble`] decoded; returns the copy. The payload of
+    /// the operation, if it is a write, is not used.
+    CommitAssembled { stamp: Stamp },
     /// Requests the state of the object on a node.
     Look { to: NodeId, mode: LookMode },
     /// Requests that a node sends its copy here. [`crate::ErrorCode::Conflict`] if the copy arrived
     /// and was not accepted.
     Fetch { from: NodeId, anew: bool },
-    /// Sends a copy to a node; the answer arrives when the node has it, or a newer one. `written`:
-    /// this target is writing it at this moment.
-    Send { to: NodeId, copy: LocalCopy, written: bool },
+    /// Sends a form of the copy here to a node; the answer arrives when the node has it, or a newer
+    /// one. `written`: this target is writing it at this moment. The driver may read the copy once for
+    /// all slices that are sent in one step.
+    Send { to: NodeId, copy: LocalCopy, form: Form, written: bool },
     /// Requests that a node removes older copies.
     RemoveOlder { to: NodeId, removal: Removal },
+    /// Requests that a node drops forms of the object. `by`: the target that writes the object at
+    /// this moment, if it requests that.
+    DropForms { to: NodeId, forms: ObsoleteForms, by: Option<NodeId> },
+    /// Requests that the owner of the object brings all its forms to their places; `stamp` is that
+    /// of a form here.
+    Ensure { to: NodeId, stamp: Stamp },
 }
 
 /// How a target answers a look.
@@ -130,12 +182,16 @@ pub enum Answer {
     /// The command is executed, and returns nothing.
     Done,
     /// To [`Command::GetCopy`], [`Command::RemoveCopy`], [`Command::Commit`],
-    /// [`Command::UpdateMetadata`] and [`Command::Assemble`].
+    /// [`Command::CommitAssembled`] and [`Command::UpdateMetadata`].
     Copy(Option<LocalCopy>),
+    /// To [`Command::GetSlices`].
+    Slices(Vec<LocalSlice>),
     /// To [`Command::GetTombstone`].
     Tombstone(Option<Stamp>),
     /// To [`Command::Look`].
     Look(CopyLook),
+    /// To [`Command::Ensure`].
+    Ensured(Ensured),
     /// The node of the request is dead or removed.
     Died,
     /// The command failed.
@@ -158,6 +214,20 @@ impl Answer {
     pub(super) fn copy(self) -> Result<Option<LocalCopy>> {
         match self {
             Self::Copy(copy) => Ok(copy),
+            other => Err(other.into_error()),
+        }
+    }
+
+    pub(super) fn slices(self) -> Result<Vec<LocalSlice>> {
+        match self {
+            Self::Slices(slices) => Ok(slices),
+            other => Err(other.into_error()),
+        }
+    }
+
+    pub(super) fn ensured(self) -> Result<Ensured> {
+        match self {
+            Self::Ensured(ensured) => Ok(ensured),
             other => Err(other.into_error()),
         }
     }

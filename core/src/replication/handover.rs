@@ -4,11 +4,13 @@
 //! a later change, under a state in which that other target is the owner. Stamps keep it from
 //! undoing writes at the new owner.
 
-use super::command::{LocalCopy, LookMode, Removal};
+use super::command::{Command, LocalCopy, LookMode, ObsoleteForms, Removal};
 use super::operation::all_done;
 use super::replicate::{Change, REPLICATION_TIMEOUT, RETRY_PAUSE, not_retried};
+use super::spread::Spread;
 use super::steps::{LockGuard, Steps};
 use crate::copies::Stamp;
+use crate::erasure::Form;
 use crate::error::{Error, ErrorCode, Result};
 use crate::name::NodeId;
 use crate::state::ClusterState;
@@ -63,8 +65,12 @@ impl Steps {
             return Ok(change.is_write());
         }
         match change {
+            Change::Written(copy) if self.info().erasure.is_some() => {
+                return self.forward_forms(&state, &owner, copy).await.map(|()| true);
+            }
             Change::Written(copy) => self.forward_copy(&state, &owner, copy).await?,
             Change::Removed(stamp) => self.keep_tombstone(&state, stamp).await?,
+            Change::Completed(_) => return Ok(false),
         }
         let by = Some(owner.clone());
         let removal = Removal { stamp: change.stamp(), by, written: change.is_write() };
@@ -88,10 +94,31 @@ impl Steps {
         others.sort_by_key(|node| node.id == *owner);
         for to in others.into_iter().filter(|node| node.alive) {
             if self.is_needed_at(&to.id, copy.stamp).await? {
-                self.send_misplaced(&to.id, copy).await?;
+                self.send_misplaced(&to.id, copy, Form::Whole).await?;
             }
         }
         Ok(())
+    }
+
+    /// Brings the forms of a coded object to their places, and has older ones dropped by all targets
+    /// that know the new owner.
+    async fn forward_forms(
+        &self,
+        state: &ClusterState,
+        owner: &NodeId,
+        copy: LocalCopy,
+    ) -> Result<()> {
+        if let Spread::Newer(_) = self.spread(copy).await? {
+            let text = format!("{} changes at its new owner", self.object.uri());
+            return Err(Error::unavailable(text));
+        }
+        let set = native::replica_set(state, self.info(), self.name(), self.me());
+        let forms = ObsoleteForms::Before(copy.stamp);
+        let sent = set.all.iter().map(|node| {
+            let by = Some(owner.clone());
+            self.issue(Command::DropForms { to: node.id.clone(), forms, by })
+        });
+        all_done(sent.collect()).await
     }
 
     /// Writes a tombstone, unless no target can have an older copy.

@@ -68,8 +68,8 @@ impl Steps {
             self.wait_for_lease().await?;
             self.flush().await?;
         }
-        if self.info().erasure.is_some() {
-            return self.assemble().await;
+        if self.info().erasure.is_some() || self.newest_slice_here().await?.is_some() {
+            return Box::pin(self.newest_form()).await;
         }
         for _ in 0..MAX_LOOKUPS {
             if let Break(found) = self.look_and_fetch().await? {
@@ -91,7 +91,7 @@ impl Steps {
         }
         let answers = self.look_at_all(others, LookMode::Final).await;
         if is_fragmented(&answers) {
-            return self.assemble().await.map(Break);
+            return Box::pin(self.newest_form()).await.map(Break);
         }
         let (newest, removed) = newest(&answers);
         let removed = removed.max(gone);
@@ -133,12 +133,12 @@ impl Steps {
         let Some(copy) = self.replicated_copy(copy).await? else { return Ok(None) };
         if self.info().erasure.is_some() {
             let is_stale = self.is_stale(&self.state());
-            return if is_stale { self.assemble().await } else { Ok(Some(copy)) };
+            return if is_stale { Box::pin(self.newest_form()).await } else { Ok(Some(copy)) };
         }
         let remote = self.newest_elsewhere(self.lookup_peers(), LookMode::Final).await?;
         let RemoteState { newest, removed, is_fragmented } = remote;
         if is_fragmented {
-            return self.assemble().await;
+            return Box::pin(self.newest_form()).await;
         }
         let is_overwritten = |removed| newest.as_ref().is_some_and(|(_, stamp)| *stamp >= removed);
         if let Some(removed) = removed.filter(|r| *r > copy.stamp && !is_overwritten(*r)) {
@@ -204,7 +204,7 @@ impl Steps {
         }
     }
 
-    fn is_being_moved(&self) -> Error {
+    pub(super) fn is_being_moved(&self) -> Error {
         let text = format!("{} is being moved", self.object.uri());
         Error::unavailable(text).retry_after(1)
     }

@@ -37,7 +37,8 @@
 //!   dropped. A request that was sent may still be executed.
 //! - A node that receives a request first gets the state that the sender has; then it starts the
 //!   operation that belongs to the request: [`Replication::look`], [`Replication::send_on_request`],
-//!   [`Replication::receive`], [`Replication::remove_older`].
+//!   [`Replication::receive`], [`Replication::remove_older`], [`Replication::drop_forms`],
+//!   [`Replication::ensure`].
 //!
 //! # Pending replications
 //!
@@ -45,13 +46,31 @@
 //! ([`PendingReplications`]): reads wait for it, because another owner would not have it. A read
 //! completes the replication of a change whose writer gave up.
 //!
+//! # Erasure coding
+//!
+//! A large object of a bucket with erasure coding has one form on each of its targets, by rank: the
+//! whole on the first one, a slice on each of the next ones ([`crate::erasure`],
+//! [`crate::rebalance::forms`]). A target that owns an object has the whole: it commits the whole when
+//! it writes, and assembles it from slices before it serves or changes the object. Slices of two
+//! versions are beside each other until all living holders have the newer one; then the older forms
+//! are dropped ([`Command::DropForms`]), and the write is acknowledged. So if the owner dies in
+//! between, enough slices of one version are left.
+//!
+//! A version with too few available slices is passed over only if its write was certainly never
+//! acknowledged (`find`). A target that has a form which is misplaced, or whose object may lack other
+//! forms, requests that the owner brings all of them to their places ([`Replication::ensure`]), and
+//! drops its own only after that.
+//!
 //! # What is not here yet
 //!
-//! Objects in fragments (erasure coding) and older versions of objects. A lookup that finds fragments
-//! issues [`Command::Assemble`]; the forms that targets hold by rank belong into `replicate`,
-//! `receive` and `relocate`.
+//! Older versions of objects.
 
+mod assemble;
+mod available;
 mod command;
+mod ensure;
+mod find;
+mod forms;
 mod handover;
 mod lookup;
 mod operation;
@@ -63,6 +82,8 @@ mod remove;
 mod replicate;
 mod restore;
 mod rules;
+mod slices;
+mod spread;
 mod steps;
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
@@ -73,7 +94,10 @@ mod write;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub use self::command::{Answer, Command, CommandId, LocalCopy, LookMode, Removal};
+pub use self::command::{
+    Answer, Command, CommandId, LocalCopy, LocalSlice, LookMode, ObsoleteForms, Removal,
+    SliceSource,
+};
 pub use self::operation::{Event, IssuedCommand, Operation, Step};
 pub use self::pending::PendingReplications;
 pub use self::receive::{IncomingCopy, ReceiveOutcome};
@@ -81,7 +105,7 @@ pub use self::rules::Rule;
 use self::steps::Steps;
 pub use self::write::WriteOptions;
 use crate::bucket::BucketInfo;
-use crate::copies::{CopyLook, Stamp};
+use crate::copies::{CopyLook, Ensured, Stamp};
 use crate::error::Result;
 use crate::name::NodeId;
 use crate::state::ClusterState;
@@ -124,6 +148,12 @@ pub trait View: Send + Sync {
 
     /// Whether objects were lost with a disk that were not restored yet.
     fn has_lost_objects(&self) -> bool;
+
+    /// Whether slices of the bucket's objects may be here. They may also be if the bucket had
+    /// erasure coding before.
+    fn may_have_slices(&self, info: &BucketInfo) -> bool {
+        info.erasure.is_some()
+    }
 }
 
 /// The replication engine of one target; cheap to clone.
@@ -209,7 +239,8 @@ impl Replication {
         self.operation(object, |steps| async move { steps.fetch_newest().await })
     }
 
-    /// Fetches a copy that was lost with a disk, if it is missing here and belongs here.
+    /// Fetches a copy that was lost with a disk, if it is missing here and belongs here. For a coded
+    /// object, the owner brings all its forms to their places; the copy returned is the one here.
     pub fn restore(&self, object: Object) -> Operation<Result<Option<LocalCopy>>> {
         self.operation(object, |steps| async move { steps.restore().await })
     }
@@ -250,6 +281,36 @@ impl Replication {
     /// nothing to do.
     pub fn relocate(&self, object: Object) -> Operation<Result<Option<u64>>> {
         self.operation(object, |steps| async move { steps.relocate().await })
+    }
+
+    /// Has the forms of a coded object brought to their places, if slices of it are here, and drops
+    /// those slices that do not belong here. Returns as [`Self::relocate`] does.
+    pub fn relocate_slices(&self, object: Object) -> Operation<Result<Option<u64>>> {
+        self.operation(object, |steps| async move { steps.relocate_slices().await })
+    }
+
+    /// Brings all forms of an object that this target owns to their places. `stamp`: that of a form
+    /// at the target that requests it. A driver may run one such operation for an object at a time.
+    pub fn ensure(&self, object: Object, stamp: Stamp) -> Operation<Result<Ensured>> {
+        self.operation(object, move |steps| async move { steps.ensure(stamp).await })
+    }
+
+    /// Drops a damaged slice, and has it made again. False if its object is not safe without it;
+    /// then it stays as it is.
+    pub fn repair_slice(&self, object: Object, damaged: LocalSlice) -> Operation<Result<bool>> {
+        self.operation(object, move |steps| async move { steps.repair_slice(damaged).await })
+    }
+
+    /// Another target's request to drop forms of an object.
+    pub fn drop_forms(
+        &self,
+        object: Object,
+        forms: ObsoleteForms,
+        by: Option<NodeId>,
+    ) -> Operation<Result<()>> {
+        self.operation(object, move |steps| async move {
+            steps.drop_forms_here(forms, by.as_ref()).await
+        })
     }
 
     /// Sends a tombstone to the holders of its object.

@@ -8,16 +8,21 @@ use super::Rule;
 use super::command::{Command, LocalCopy, LookMode, Removal};
 use super::steps::Steps;
 use crate::copies::{CopyLook, Stamp};
+use crate::erasure::Form;
 use crate::error::{Error, ErrorCode, Result};
 use crate::name::NodeId;
 use crate::native::{self, Arrival};
+use crate::placement;
 use crate::rebalance;
 use crate::state::{ClusterState, Node};
 
-/// A copy that another target sends, without its bytes.
+/// A copy or slice that another target sends, without its bytes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct IncomingCopy {
     pub stamp: Stamp,
+    pub form: Form,
+    /// Size of the whole object, in bytes.
+    pub size: u64,
     /// The target that sends the copy.
     pub from: Option<NodeId>,
     /// The sender is writing it at this moment.
@@ -28,7 +33,8 @@ pub struct IncomingCopy {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReceiveOutcome {
     Committed(LocalCopy),
-    /// This target has the copy, or a later change. The driver reads the rest of the bytes and
+    CommittedSlice,
+    /// This target has the copy or slice, or a later change. The driver reads the rest of the bytes and
     /// drops them.
     Known,
 }
@@ -40,12 +46,7 @@ impl Steps {
             LookMode::Final | LookMode::FinalInPart => Some(self.lock().await?),
             LookMode::Immediate => None,
         };
-        let copy = self.copy_here().await?;
-        if copy.is_none() && mode != LookMode::FinalInPart {
-            self.check_absent()?;
-        }
-        let removed = self.tombstone_here().await?;
-        Ok(look_of(copy, removed))
+        self.forms_here(mode == LookMode::FinalInPart).await
     }
 
     /// Handles a notice that copies older than the stamp were superseded or removed.
@@ -65,24 +66,32 @@ impl Steps {
         if copy.is_some_and(|copy| copy.stamp < removal.stamp) {
             self.remove_here().await?;
         }
-        Ok(())
+        self.remove_slices(|of| of < removal.stamp).await
     }
 
-    /// Accepts a copy that belongs here, unless the state here is as new.
+    /// Accepts a copy or slice that belongs here, unless the state here is as new. A slice of an older
+    /// version stays until all holders have the new one.
     pub(super) async fn receive(&self, copy: &IncomingCopy) -> Result<ReceiveOutcome> {
         self.check_belongs_here(&self.state(), copy)?;
-        if self.is_known(copy.stamp).await? {
+        if self.is_known(copy).await? {
             return Ok(ReceiveOutcome::Known);
         }
         self.issue(Command::Receive).await.done()?;
         let _guard = self.lock().await?;
         let state = self.state();
         self.check_belongs_here(&state, copy)?;
-        if self.is_known(copy.stamp).await? {
+        if self.is_known(copy).await? {
             return Ok(ReceiveOutcome::Known);
         }
         self.check_not_removed(&state, copy).await?;
-        self.commit(copy.stamp).await.map(ReceiveOutcome::Committed)
+        let IncomingCopy { stamp, size, .. } = *copy;
+        match copy.form {
+            Form::Whole => self.commit(stamp).await.map(ReceiveOutcome::Committed),
+            Form::Slice(slice) => {
+                self.issue(Command::CommitSlice { slice, stamp, size }).await.done()?;
+                Ok(ReceiveOutcome::CommittedSlice)
+            }
+        }
     }
 
     /// An error if a copy does not belong here, or its writer may not write it any more.
@@ -90,18 +99,44 @@ impl Steps {
         if let Some(writer) = copy.from.as_ref().filter(|_| copy.written) {
             native::check_writer(state, self.info(), self.name(), writer)?;
         }
-        let duty = rebalance::duty(state, self.info(), self.name(), self.me());
-        duty.stays.then_some(()).ok_or_else(|| self.belongs_elsewhere())
+        let belongs = match copy.form {
+            Form::Whole => self.may_own(state),
+            // The bucket of the sender's request may have had another coding.
+            Form::Slice(_) => self.has_form_here(state, copy),
+        };
+        belongs.then_some(()).ok_or_else(|| self.belongs_elsewhere())
     }
 
-    /// Whether this target has the copy, or a later change.
-    async fn is_known(&self, stamp: Stamp) -> Result<bool> {
-        let copy = self.copy_here().await?;
-        if !self.keeps(Rule::EpochsOrderCopies) {
-            return Ok(copy.is_some_and(|copy| copy.stamp.version >= stamp.version));
+    /// Whether this target may have to serve the object: it is one of those that need the whole.
+    fn may_own(&self, state: &ClusterState) -> bool {
+        let stays = rebalance::duty(state, self.info(), self.name(), self.me()).stays;
+        stays && (self.info().erasure.is_none() || self.is_metadata_holder(state))
+    }
+
+    fn is_metadata_holder(&self, state: &ClusterState) -> bool {
+        let digest = placement::digest_in(&self.info().bucket, self.name());
+        let holders = placement::holders(state, self.info(), digest);
+        let holders = placement::metadata_holders(self.info(), &holders);
+        holders.iter().any(|node| node.id == *self.me())
+    }
+
+    fn has_form_here(&self, state: &ClusterState, copy: &IncomingCopy) -> bool {
+        let Ok(info) = state.bucket(&self.info().bucket) else { return false };
+        let forms = rebalance::forms(state, info, self.name(), copy.size);
+        forms.iter().any(|(node, form)| node.id == *self.me() && *form == copy.form)
+    }
+
+    /// Whether this target has the copy or slice, or a later change.
+    async fn is_known(&self, copy: &IncomingCopy) -> Result<bool> {
+        let stamp = copy.stamp;
+        if !self.keeps(Rule::EpochsOrderCopies) && copy.form == Form::Whole {
+            let here = self.copy_here().await?;
+            return Ok(here.is_some_and(|here| here.stamp.version >= stamp.version));
         }
-        let look = look_of(copy, self.tombstone_here().await?);
-        Ok(look.knows(stamp) || look.newest() > Some(stamp))
+        let look = self.forms_here(true).await?;
+        // A whole beside a newer slice would be served as the current object.
+        let is_older = copy.form == Form::Whole && look.newest() > Some(stamp);
+        Ok(look.knows_form(copy.form, stamp) || is_older)
     }
 
     /// An error if a removal of the object since this copy was sent could not be detected.
@@ -135,14 +170,5 @@ impl Steps {
     async fn immediate_looks(&self, nodes: Vec<Node>) -> Result<Vec<CopyLook>> {
         let answers = self.look_at_all(nodes, LookMode::Immediate).await;
         answers.into_iter().map(|(_, look)| look).collect()
-    }
-}
-
-fn look_of(copy: Option<LocalCopy>, removed: Option<Stamp>) -> CopyLook {
-    CopyLook {
-        there: copy.map(|copy| copy.stamp),
-        damaged: copy.is_some_and(|copy| copy.damaged),
-        removed,
-        ..CopyLook::default()
     }
 }

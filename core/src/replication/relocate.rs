@@ -4,6 +4,7 @@ use super::Rule;
 use super::command::{Command, LocalCopy, LookMode, Removal};
 use super::steps::Steps;
 use crate::copies::Stamp;
+use crate::erasure::Form;
 use crate::error::{Error, Result};
 use crate::name::NodeId;
 use crate::rebalance;
@@ -11,13 +12,16 @@ use crate::rebalance;
 /// Above this many bytes the sender first looks whether the receiver needs the copy.
 const LOOK_FIRST_BYTES: u64 = 256 << 10;
 /// Cost of moving an object in addition to its bytes, in bytes: many small ones are work, too.
-const OBJECT_COST_BYTES: u64 = 16 << 10;
+pub(super) const OBJECT_COST_BYTES: u64 = 16 << 10;
 
 impl Steps {
     /// Moves a copy to where it belongs: sends it to the holders that lack it, and drops it here
     /// when it is safe there, unless it belongs here, too. Returns the bytes sent or dropped;
     /// `None` if there was nothing to do.
     pub(super) async fn relocate(&self) -> Result<Option<u64>> {
+        if self.info().erasure.is_some() {
+            return self.relocate_whole().await;
+        }
         let state = self.state();
         let duty = rebalance::duty(&state, self.info(), self.name(), self.me());
         if duty.others.is_empty() {
@@ -39,7 +43,7 @@ impl Steps {
             }
             self.issue(Command::Pace { bytes: copy.size + OBJECT_COST_BYTES }).await.done()?;
             match self.info().has_copies() {
-                true => self.send_misplaced(&to.id, copy).await?,
+                true => self.send_misplaced(&to.id, copy, Form::Whole).await?,
                 false => self.send_single(&to.id, copy).await?,
             }
             bytes = Some(bytes.unwrap_or(0) + copy.size);
@@ -60,7 +64,7 @@ impl Steps {
         }
         let Some(copy) = self.final_copy_here().await? else { return Ok(()) };
         match anew {
-            true => self.send_misplaced(to, copy).await?,
+            true => self.send_misplaced(to, copy, Form::Whole).await?,
             false => self.send_single(to, copy).await?,
         }
         if !duty.stays && duty.others.len() == 1 && self.info().erasure.is_none() {
@@ -80,9 +84,14 @@ impl Steps {
         Ok(!look.knows(stamp))
     }
 
-    /// Returns when `to` has the copy, or a newer one.
-    pub(super) async fn send_misplaced(&self, to: &NodeId, copy: LocalCopy) -> Result<()> {
-        self.issue(Command::Send { to: to.clone(), copy, written: false }).await.done()
+    /// Returns when `to` has this form of the copy, or a newer one.
+    pub(super) async fn send_misplaced(
+        &self,
+        to: &NodeId,
+        copy: LocalCopy,
+        form: Form,
+    ) -> Result<()> {
+        self.issue(Command::Send { to: to.clone(), copy, form, written: false }).await.done()
     }
 
     /// The same, if no look has shown whether the receiver needs the copy.
@@ -90,11 +99,11 @@ impl Steps {
         if copy.size > LOOK_FIRST_BYTES && !self.is_needed_at(to, copy.stamp).await? {
             return Ok(());
         }
-        self.send_misplaced(to, copy).await
+        self.send_misplaced(to, copy, Form::Whole).await
     }
 
     /// Drops a copy that is safe elsewhere, unless it was replaced meanwhile.
-    async fn drop_misplaced(&self, copy: LocalCopy) -> Result<()> {
+    pub(super) async fn drop_misplaced(&self, copy: LocalCopy) -> Result<()> {
         let _guard = self.lock().await?;
         if self.copy_here().await?.is_some_and(|now| now.commit == copy.commit) {
             self.remove_here().await?;

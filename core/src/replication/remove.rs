@@ -23,7 +23,7 @@ impl Steps {
     /// Removes the object wherever it is stored; returns whether it existed.
     async fn remove_locked(&self, guard: LockGuard) -> Result<(bool, LockGuard)> {
         let state = self.may_write().await?;
-        let here = self.copy_here().await?;
+        let here = self.newest_here().await?;
         if here.is_none()
             && let Some(stamp) = self.unreplicated_delete()
         {
@@ -48,12 +48,12 @@ impl Steps {
             return Err(e);
         }
         let (there, removed) = newest(&answers);
-        let (here, there) = (here.map(|copy| copy.stamp), there.map(|(_, stamp)| stamp));
+        let there = there.map(|(_, stamp)| stamp);
         let gone = removed.max(self.tombstone_here().await?);
         if !native::is_there(here, there, gone) {
             if here.is_some() {
                 // Removed while this target was away.
-                self.remove_here().await?;
+                self.remove_forms().await?;
             }
             // Unless that removal is final, a target that does not answer may have the object.
             let is_last = |gone| native::is_last_word(&state, self.info(), gone, self.me());
@@ -69,7 +69,7 @@ impl Steps {
             self.write_tombstone(stamp).await?;
         }
         self.begin_replication(Some(stamp));
-        self.remove_here().await?;
+        self.remove_forms().await?;
         let guard = self.replicate_and_ack(Change::Removed(stamp), guard).await?;
         if !has_tombstone && !self.is_quiescent(&self.state()) {
             // A target died meanwhile and may have missed the removal.

@@ -5,10 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Rule;
-use super::command::{Answer, Command, LocalCopy, Removal};
+use super::command::{Answer, Command, LocalCopy, ObsoleteForms, Removal};
 use super::operation::Pending;
 use super::steps::Steps;
 use crate::copies::Stamp;
+use crate::erasure::Form;
 use crate::error::{Error, ErrorCode, Result};
 use crate::name::NodeId;
 use crate::native::{self, ReplicaSet};
@@ -24,13 +25,15 @@ pub(super) const RETRY_PAUSE: Duration = Duration::from_millis(100);
 pub(super) enum Change {
     Written(LocalCopy),
     Removed(Stamp),
+    /// All living holders have the version with this stamp: older forms are dropped.
+    Completed(Stamp),
 }
 
 impl Change {
     pub(super) fn stamp(self) -> Stamp {
         match self {
             Self::Written(copy) => copy.stamp,
-            Self::Removed(stamp) => stamp,
+            Self::Removed(stamp) | Self::Completed(stamp) => stamp,
         }
     }
 
@@ -91,11 +94,18 @@ impl Steps {
             let ReplicaSet { holders, mut all } =
                 native::replica_set(&state, self.info(), self.name(), self.me());
             all.retain(|node| !complete.contains(&node.id));
-            let requests = all.into_iter().map(|node| {
-                let is_holder = holders.iter().any(|holder| holder.id == node.id);
-                (node.id.clone(), self.send_change(node, change, is_holder))
-            });
-            let requests: Vec<(NodeId, Pending)> = requests.collect();
+            let requests = match change {
+                Change::Written(copy) if self.info().erasure.is_some() => {
+                    self.send_written_forms(&state, copy, all, &complete).await
+                }
+                _ => {
+                    let requests = all.into_iter().map(|node| {
+                        let is_holder = holders.iter().any(|holder| holder.id == node.id);
+                        (node.id.clone(), self.send_change(node, change, is_holder))
+                    });
+                    requests.collect()
+                }
+            };
             if !self.keeps(Rule::AcknowledgeAfterReplication) {
                 self.sleep(Duration::ZERO).await;
                 self.complete_replication();
@@ -115,6 +125,12 @@ impl Steps {
                 // The next turn is under the state without that node.
                 None if died => {}
                 None => {
+                    if let Some(completed) = self.completion_of(change, &state) {
+                        return Box::pin(self.replicate_as_owner(completed)).await;
+                    }
+                    if let Change::Completed(stamp) = change {
+                        self.remove_slices(|of| of < stamp).await?;
+                    }
                     self.complete_replication();
                     return Ok(());
                 }
@@ -133,10 +149,57 @@ impl Steps {
         if let Change::Written(copy) = change
             && is_holder
         {
-            return self.issue(Command::Send { to: to.id.clone(), copy, written: true });
+            let (to, form) = (to.id.clone(), Form::Whole);
+            return self.issue(Command::Send { to, copy, form, written: true });
         }
         let by = self.info().has_copies().then(|| self.me().clone());
+        if let Change::Completed(stamp) = change {
+            let forms = ObsoleteForms::Before(stamp);
+            return self.issue(Command::DropForms { to: to.id.clone(), forms, by });
+        }
         let removal = Removal { stamp: change.stamp(), by, written: change.is_write() };
         self.request_removal(&to.id, &removal)
+    }
+
+    /// Sends their forms of a written object to the targets among `to` that should have any. The
+    /// others get the change when all holders have it: until then they may have what is needed if
+    /// this target dies. An owner that is not the first holder has its own slice beside the whole,
+    /// so that all forms are in place when the first holder owns the object again.
+    async fn send_written_forms(
+        &self,
+        state: &ClusterState,
+        copy: LocalCopy,
+        to: Vec<&Node>,
+        complete: &BTreeSet<NodeId>,
+    ) -> Vec<(NodeId, Pending)> {
+        let send = |(holder, form): (Node, Form)| {
+            let is_receiver = to.iter().any(|node| node.id == holder.id);
+            let command = match form {
+                _ if is_receiver => {
+                    Command::Send { to: holder.id.clone(), copy, form, written: true }
+                }
+                Form::Slice(slice) if holder.id == *self.me() => Command::KeepSlice { copy, slice },
+                _ => return None,
+            };
+            Some((holder.id, form, self.issue(command)))
+        };
+        let mut forms = self.forms(state, copy.size);
+        forms.retain(|(holder, _)| !complete.contains(&holder.id));
+        let mut sends: Vec<(NodeId, Form, Pending)> = forms.into_iter().filter_map(send).collect();
+        if !self.keeps(Rule::SlicesBeforeAcknowledgement) {
+            self.sleep(Duration::ZERO).await;
+            sends.retain(|(_, form, _)| *form == Form::Whole);
+        }
+        sends.into_iter().map(|(id, _, send)| (id, send)).collect()
+    }
+
+    /// The change that follows a write of a coded object, if a target may have an older version.
+    fn completion_of(&self, change: Change, state: &ClusterState) -> Option<Change> {
+        let Change::Written(copy) = change else { return None };
+        let may_have_older = copy.stamp.version > 1 || !state.is_in_place(self.info());
+        let drops = self.info().erasure.is_some()
+            && may_have_older
+            && self.keeps(Rule::OlderFormsAreDropped);
+        drops.then_some(Change::Completed(copy.stamp))
     }
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::command::{LocalCopy, LookMode};
 use super::steps::Steps;
+use crate::copies::Stamp;
 use crate::error::Result;
 use crate::name::NodeId;
 use crate::rebalance;
@@ -17,11 +18,23 @@ impl Steps {
     /// Fetches a copy that was lost with a disk. `None`: it does not belong here, is here already,
     /// or was removed.
     pub(super) async fn restore(&self) -> Result<Option<LocalCopy>> {
+        if self.info().erasure.is_some() {
+            return self.restore_form().await;
+        }
         let belongs = rebalance::duty(&self.state(), self.info(), self.name(), self.me()).stays;
         if !self.info().has_copies() || !belongs || self.copy_here().await?.is_some() {
             return Ok(None);
         }
         self.fetch_newest().await
+    }
+
+    /// Has the forms of a coded object brought to their places, if none of it is here.
+    async fn restore_form(&self) -> Result<Option<LocalCopy>> {
+        let belongs = rebalance::duty(&self.state(), self.info(), self.name(), self.me()).stays;
+        if belongs && self.newest_here().await?.is_none() {
+            self.ensured(Stamp::default()).await?;
+        }
+        self.copy_here().await
     }
 
     /// Replaces a damaged copy by another target's. While this runs, the driver returns the damaged
@@ -40,7 +53,7 @@ impl Steps {
                 return Ok(true);
             }
         }
-        Ok(false)
+        self.assemble_damaged(damaged).await
     }
 
     /// The other targets whose copy is as new as this one.

@@ -17,4 +17,10 @@ pub enum Rule {
     EpochsOrderCopies,
     /// A target that lost a disk does not report the lost objects as nonexistent.
     LossesAreRemembered,
+    /// A write of a coded object is acknowledged after all living holders have their slices.
+    SlicesBeforeAcknowledgement,
+    /// Before a write is acknowledged, all living targets drop their older forms of the object.
+    OlderFormsAreDropped,
+    /// A misplaced slice is dropped after all forms of its object are in place.
+    SlicesStayUntilSafe,
 }

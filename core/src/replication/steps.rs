@@ -162,11 +162,6 @@ impl Steps {
         self.issue(Command::WriteTombstone { stamp }).await.done()
     }
 
-    /// Rebuilds the newest state of an object that is stored in fragments.
-    pub(super) async fn assemble(&self) -> Result<Option<LocalCopy>> {
-        self.issue(Command::Assemble).await.copy()
-    }
-
     pub(super) async fn look_at(&self, to: &NodeId, mode: LookMode) -> Result<CopyLook> {
         self.issue(Command::Look { to: to.clone(), mode }).await.look()
     }

@@ -30,12 +30,12 @@ impl Steps {
         let state = self.may_write().await?;
         let here = self.copy_here().await?;
         let mut history = WriteHistory {
-            here: here.map(|copy| copy.stamp),
+            here: here.map(|copy| copy.stamp).max(self.newest_slice_here().await?),
             unreplicated: self.unreplicated_delete(),
             tombstone: self.tombstone_here().await?,
             ..WriteHistory::default()
         };
-        if here.is_none() {
+        if history.here.is_none() {
             history.elsewhere = self.last_change_elsewhere(&state).await?;
         }
         let stamp = history.next(&state);

@@ -30,6 +30,12 @@ pub enum Broken {
     SettledTooEarly,
     /// A target that lost a disk reports the lost objects as nonexistent.
     LossForgotten,
+    /// A write of a coded object is acknowledged before the other holders have their slices.
+    AckBeforeSlices,
+    /// A write of a coded object is acknowledged while other targets have older forms of it.
+    OlderFormsKept,
+    /// A misplaced slice is dropped before all forms of its object are in place.
+    SliceDroppedTooEarly,
     /// A process that restarts quickly does not report that its predecessor died.
     QuickRestartUnnoticed,
 }
@@ -44,6 +50,9 @@ impl Broken {
             Self::DroppedTooEarly => Rule::SendBeforeRemoval,
             Self::NoEpochs => Rule::EpochsOrderCopies,
             Self::LossForgotten => Rule::LossesAreRemembered,
+            Self::AckBeforeSlices => Rule::SlicesBeforeAcknowledgement,
+            Self::OlderFormsKept => Rule::OlderFormsAreDropped,
+            Self::SliceDroppedTooEarly => Rule::SlicesStayUntilSafe,
             Self::DeadTooEarly
             | Self::LeaseFromTheAnswer
             | Self::NoLease

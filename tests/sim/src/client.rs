@@ -36,10 +36,10 @@ impl World {
         let mut map = Arc::new(ClusterState::default());
         while self.exec.now() < self.plan.safety {
             self.exec.sleep(self.exec.between(10 * MS, 400 * MS)).await;
-            if map.buckets.len() < self.plan.copies.len() || self.exec.percent(10) {
+            if map.buckets.len() < self.plan.buckets() || self.exec.percent(10) {
                 self.refresh(owner, &mut map).await;
             }
-            let bucket = self.exec.below(self.plan.copies.len() as u64) as usize;
+            let bucket = self.exec.below(self.plan.buckets() as u64) as usize;
             let key = (bucket, format!("o{}", self.exec.below(self.plan.keys)));
             match self.exec.below(100) {
                 0..45 => {
@@ -66,7 +66,7 @@ impl World {
                 return Err(Error::unavailable(format!("{key:?} cannot be read")));
             }
         }
-        for bucket in 0..self.plan.copies.len() {
+        for bucket in 0..self.plan.buckets() {
             self.list(CLIENTS, bucket).await;
         }
         Ok(())

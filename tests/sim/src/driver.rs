@@ -8,9 +8,11 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::Poll;
 
+use forebay_core::copies::Stamp;
+use forebay_core::erasure::Form;
 use forebay_core::replication::{
-    Answer, Command, CommandId, Event, IncomingCopy, IssuedCommand, LocalCopy, LookMode, Operation,
-    Removal, Step,
+    Answer, Command, CommandId, Event, IncomingCopy, IssuedCommand, LocalCopy, LookMode,
+    ObsoleteForms, Operation, Removal, Step,
 };
 use forebay_core::{Error, ErrorCode, NodeId, Result};
 use futures::future::{Either, select};
@@ -29,6 +31,8 @@ const LARGE: u64 = 1 << 20;
 pub(crate) struct Payload {
     /// The value that the operation commits.
     pub(crate) incoming: Cell<u64>,
+    /// The value that it has assembled from slices.
+    pub(crate) assembled: Cell<u64>,
     /// The value that it has opened for a reader.
     pub(crate) opened: Cell<Option<u64>>,
     /// It was forwarded to a new owner.
@@ -92,9 +96,16 @@ impl World {
         let answer = match command {
             Command::Look { to, mode } => self.request_look(at, &to, key, mode).await,
             Command::Fetch { from, anew } => self.request_copy(at, &from, key, anew).await,
-            Command::Send { to, copy, written } => {
-                self.send_copy(at, &to, key, copy, written).await
+            Command::Send { to, copy, form, written } => {
+                self.send_copy(at, &to, key, (copy, form), written).await
             }
+            Command::Assemble { stamp, sources } => {
+                self.assemble(at, &key, (stamp, sources), &payload).await
+            }
+            Command::DropForms { to, forms, by } => {
+                self.request_drop(at, &to, key, forms, by).await
+            }
+            Command::Ensure { to, stamp } => self.request_ensure(at, &to, key, stamp).await,
             Command::RemoveOlder { to, removal } => {
                 let forwards = removal.by.as_ref().is_some_and(|by| *by != self.target(at).id);
                 payload.forwarded.set(forwards || payload.forwarded.get());
@@ -118,6 +129,12 @@ impl World {
                 self.moment().await;
                 Answer::Copy(target.get(key).map(copy_of))
             }
+            Command::GetSlices => self.get_slices(at, key).await,
+            Command::CommitSlice { slice, stamp, .. } => {
+                self.commit_slice(at, key, (slice, stamp), payload.incoming.get()).await
+            }
+            Command::KeepSlice { copy, slice } => self.keep_slice(at, key, copy, slice).await,
+            Command::RemoveSlices { slices } => self.remove_slices(at, key, &slices).await,
             Command::GetTombstone => {
                 self.moment().await;
                 Answer::Tombstone(target.tombstone(key))
@@ -138,15 +155,9 @@ impl World {
                 self.moment().await;
                 Answer::Done
             }
-            Command::Commit { stamp } => {
-                self.disk().await;
-                let (value, commit) = (payload.incoming.get(), self.seen.next_commit());
-                let record = Record { stamp, value, commit };
-                target.records.borrow_mut().insert(key.clone(), record);
-                self.note(|| format!("target {at} commits {key:?} as {stamp:?}: {value}"));
-                self.check_kept(key);
-                self.moment().await;
-                Answer::Copy(Some(copy_of(record)))
+            Command::Commit { stamp } => self.commit(at, key, stamp, payload.incoming.get()).await,
+            Command::CommitAssembled { stamp } => {
+                self.commit(at, key, stamp, payload.assembled.get()).await
             }
             Command::UpdateMetadata { copy, stamp } => {
                 self.disk().await;
@@ -189,6 +200,16 @@ impl World {
         }
     }
 
+    async fn commit(&self, at: At, key: &Key, stamp: Stamp, value: u64) -> Answer {
+        self.disk().await;
+        let record = Record { stamp, value, commit: self.seen.next_commit() };
+        self.target(at).records.borrow_mut().insert(key.clone(), record);
+        self.note(|| format!("target {at} commits {key:?} as {stamp:?}: {value}"));
+        self.check_kept(key);
+        self.moment().await;
+        Answer::Copy(Some(copy_of(record)))
+    }
+
     async fn request_look(self: &W, at: At, to: &NodeId, key: Key, mode: LookMode) -> Answer {
         let (world, asked) = (self.clone(), at_of(to));
         let version = self.target(at).map().version;
@@ -208,14 +229,15 @@ impl World {
         at: At,
         to: &NodeId,
         key: Key,
-        copy: LocalCopy,
+        (copy, form): (LocalCopy, Form),
         written: bool,
     ) -> Answer {
         let record = self.target(at).get(&key).filter(|now| now.commit == copy.commit);
         let Some(Record { stamp, value, .. }) = record else { return Answer::Failed(gone()) };
         let (world, receiver) = (self.clone(), at_of(to));
         let version = self.target(at).map().version;
-        let copy = IncomingCopy { stamp, from: Some(self.target(at).id.clone()), written };
+        let (from, size) = (Some(self.target(at).id.clone()), copy.size);
+        let copy = IncomingCopy { stamp, form, size, from, written };
         let received = async move { world.receive(receiver, key, copy, value, version).await };
         self.request(at, to, received, |()| Answer::Done).await
     }
@@ -225,6 +247,27 @@ impl World {
         let version = self.target(at).map().version;
         let removed = async move { world.remove_older(receiver, key, removal, version).await };
         self.request(at, to, removed, |()| Answer::Done).await
+    }
+
+    async fn request_drop(
+        self: &W,
+        at: At,
+        to: &NodeId,
+        key: Key,
+        forms: ObsoleteForms,
+        by: Option<NodeId>,
+    ) -> Answer {
+        let (world, receiver) = (self.clone(), at_of(to));
+        let version = self.target(at).map().version;
+        let dropped = async move { world.drop_forms(receiver, key, forms, by, version).await };
+        self.request(at, to, dropped, |()| Answer::Done).await
+    }
+
+    async fn request_ensure(self: &W, at: At, to: &NodeId, key: Key, stamp: Stamp) -> Answer {
+        let (world, receiver) = (self.clone(), at_of(to));
+        let version = self.target(at).map().version;
+        let ensured = async move { world.ensure(receiver, key, stamp, version).await };
+        self.request(at, to, ensured, Answer::Ensured).await
     }
 
     /// Sends a request; the wait ends with the death of the node.
@@ -268,9 +311,18 @@ async fn next(running: &mut Running) -> (CommandId, Executed) {
 
 fn copy_of(record: Record) -> LocalCopy {
     let Record { stamp, value, commit } = record;
-    LocalCopy { stamp, commit, size: if value % 5 == 0 { LARGE } else { 1 }, damaged: false }
+    LocalCopy { stamp, commit, size: size_of(value), damaged: false }
 }
 
-fn gone() -> Error {
+/// The size of an object: three sizes, above and below the limits of transfers and of coding.
+pub(crate) fn size_of(value: u64) -> u64 {
+    match value {
+        _ if value % 5 == 0 => LARGE,
+        _ if value % 2 == 0 => 2,
+        _ => 1,
+    }
+}
+
+pub(crate) fn gone() -> Error {
     Error::new(ErrorCode::ObjectNotFound, "this commit was replaced or removed")
 }

@@ -143,14 +143,17 @@ impl World {
         let (target, disk) = (self.target(at), self.exec.below(2));
         let on_it = |key: &Key| key.1.bytes().map(u64::from).sum::<u64>() % 2 == disk;
         let safe = |key: &Key| {
-            let mine = target.get(key).map(|record| record.stamp);
-            self.targets.iter().any(|t| t.at != at && t.get(key).map(|r| r.stamp) >= mine)
+            let slices = target.slices_of(key).into_iter().map(|here| here.stamp);
+            let mine = target.get(key).map(|record| record.stamp).into_iter().chain(slices).max();
+            let others = self.targets.iter().filter(|other| other.at != at);
+            self.is_readable(key, mine.unwrap_or_default(), others)
         };
-        if !target.records.borrow().keys().filter(|key| on_it(key)).all(safe) {
+        if !target.keys().iter().filter(|key| on_it(key)).all(safe) {
             return;
         }
         self.note(|| format!("target {at} loses disk {disk}"));
         target.records.borrow_mut().retain(|key, _| !on_it(key));
+        target.slices.borrow_mut().retain(|key, _| !on_it(key));
         target.tombstones.borrow_mut().retain(|key, _| !on_it(key));
         let process = target.process();
         process.view.lose_objects();

@@ -88,8 +88,12 @@ impl World {
             lead.leases.borrow_mut().assume(&node.id, now);
         }
         *self.gateways[me].lead.borrow_mut() = Some(Rc::new(lead));
-        if self.state_at(me).buckets.len() < self.plan.copies.len() {
+        let is_coded = self.plan.erasure.is_some();
+        if is_coded || self.state_at(me).buckets.len() < self.plan.copies.len() {
             self.begin_cluster(me).await;
+        }
+        if is_coded {
+            self.exec.spawn(me, self.clone().create_coded_bucket(me, term));
         }
         self.exec.spawn(me, self.clone().publish(me, term));
         self.exec.spawn(me, self.clone().keep(me, term));
@@ -111,6 +115,17 @@ impl World {
             let mut info = self.state_at(me).requested(bucket_of(n), None);
             info.copies = *copies;
             let _ = self.propose(me, Command::CreateBucket { info: info.into(), now_ns: 1 }).await;
+        }
+    }
+
+    /// Creates the bucket with erasure coding, which needs enough targets.
+    async fn create_coded_bucket(self: W, me: At, term: u64) {
+        let n = self.plan.copies.len();
+        while self.lead_of(me, term).is_some() && info_in(&self.state_at(me), n).is_none() {
+            let mut info = self.state_at(me).requested(bucket_of(n), None);
+            info.erasure = self.plan.erasure;
+            let _ = self.propose(me, Command::CreateBucket { info: info.into(), now_ns: 1 }).await;
+            self.exec.sleep(LOOK_EVERY).await;
         }
     }
 

@@ -23,6 +23,7 @@ pub mod plan;
 mod requests;
 pub mod run;
 mod seen;
+mod slices;
 mod target;
 mod view;
 mod world;

@@ -46,6 +46,21 @@ impl World {
                 }
             }
         }
+        let here: Vec<Key> = target.slices.borrow().keys().cloned().collect();
+        for key in here {
+            let mut attempts = 0;
+            loop {
+                attempts += 1;
+                let moving = self.engine(at).relocate_slices(self.object(at, &key)?);
+                match self.drive(at, &key, &Rc::default(), moving).await {
+                    Err(e) if attempts < MAX_ATTEMPTS && may_succeed_later(&e) => {
+                        self.exec.sleep(RETRY_PAUSE * attempts).await;
+                    }
+                    Err(e) => break failed = Some(e),
+                    Ok(_) => break,
+                }
+            }
+        }
         failed.map_or(Ok(()), Err)
     }
 
@@ -101,7 +116,7 @@ impl World {
             let (world, to, version) = (self.clone(), at_of(&node.id), state.version);
             let listed = async move {
                 world.caught_up(to, version).await?;
-                Ok(world.target(to).records.borrow().keys().cloned().collect::<Vec<Key>>())
+                Ok(world.target(to).keys())
             };
             for key in self.call_within(REQUEST_TIMEOUT, (at, to), listed).await? {
                 let fetching = self.engine(at).restore(self.object(at, &key)?);

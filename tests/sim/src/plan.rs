@@ -1,5 +1,7 @@
 //! The parameters of a run, from its seed: cluster size, buckets, clients and faults.
 
+use forebay_core::erasure::Erasure;
+
 use crate::exec::{Exec, Micros, SECOND};
 
 /// The shape of one run.
@@ -12,6 +14,9 @@ pub struct Plan {
     pub targets_at_most: usize,
     /// Copies of the objects of each bucket.
     pub copies: Vec<u32>,
+    /// The coding of the objects of one more bucket: in every fifth seed, so that the others keep
+    /// their histories.
+    pub erasure: Option<Erasure>,
     pub keys: u64,
     pub clients: usize,
     /// Duration of the phase with faults, and the limit for recovery after it.
@@ -40,11 +45,12 @@ impl Plan {
             (false, 2) => vec![1],
             (false, _) => vec![2],
         };
-        Self {
+        let plan = Self {
             gateways: if chance.percent(80) { 3 } else { 1 },
             targets,
             targets_at_most: targets + chance.below(3) as usize,
             copies,
+            erasure: None,
             keys: chance.between(2, 6),
             clients: chance.between(2, 5) as usize,
             safety: chance.between(25, 60) * SECOND,
@@ -52,6 +58,31 @@ impl Plan {
             fault_every: chance.between(2, 9) * SECOND,
             disks,
             all_operations: seed % 4 == 3,
+        };
+        match seed % 5 {
+            2 => plan.with_erasure(seed),
+            _ => plan,
         }
+    }
+
+    /// The plan with one more bucket, mostly the only one, whose objects are coded.
+    fn with_erasure(self, seed: u64) -> Self {
+        let chance = Exec::new(seed ^ 0x000e_c0de);
+        let (data, parity) = [(2, 1), (2, 1), (3, 1), (2, 2), (1, 1)][chance.below(5) as usize];
+        // Objects of one byte are copied if the limit is 1.
+        let erasure = Erasure { data, parity, limit: chance.below(2) };
+        let targets = erasure.width() + chance.below(2) as usize;
+        Self {
+            copies: if chance.percent(25) { self.copies } else { Vec::new() },
+            erasure: Some(erasure),
+            targets,
+            targets_at_most: targets + chance.below(3) as usize,
+            ..self
+        }
+    }
+
+    /// Number of buckets.
+    pub fn buckets(&self) -> usize {
+        self.copies.len() + usize::from(self.erasure.is_some())
     }
 }

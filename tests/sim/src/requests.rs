@@ -5,9 +5,10 @@ use std::collections::BTreeSet;
 use std::rc::Rc;
 
 use forebay_core::bucket::BucketInfo;
-use forebay_core::copies::CopyLook;
+use forebay_core::copies::{CopyLook, Ensured, Stamp};
 use forebay_core::replication::{
-    IncomingCopy, LocalCopy, LookMode, Object, Operation, Removal, Replication, WriteOptions,
+    IncomingCopy, LocalCopy, LookMode, Object, ObsoleteForms, Operation, Removal, Replication,
+    WriteOptions,
 };
 use forebay_core::{Error, ErrorCode, NodeId, Result, native, placement};
 
@@ -161,6 +162,33 @@ impl World {
         self.drive(at, &key, &Rc::default(), removing).await
     }
 
+    /// Another target's request to drop forms of an object.
+    pub(crate) async fn drop_forms(
+        self: &W,
+        at: At,
+        key: Key,
+        forms: ObsoleteForms,
+        by: Option<NodeId>,
+        version: u64,
+    ) -> Result<()> {
+        self.caught_up(at, version).await?;
+        let dropping = self.engine(at).drop_forms(self.object(at, &key)?, forms, by);
+        self.drive(at, &key, &Rc::default(), dropping).await
+    }
+
+    /// Another target's request to bring the forms of an object to their places.
+    pub(crate) async fn ensure(
+        self: &W,
+        at: At,
+        key: Key,
+        stamp: Stamp,
+        version: u64,
+    ) -> Result<Ensured> {
+        self.caught_up(at, version).await?;
+        let ensuring = self.engine(at).ensure(self.object(at, &key)?, stamp);
+        self.drive(at, &key, &Rc::default(), ensuring).await
+    }
+
     /// A target's reply to a gateway that lists a bucket.
     pub(crate) async fn names_at(
         self: &W,
@@ -173,16 +201,15 @@ impl World {
         native::check_choice(&target.map(), version, &target.id)?;
         self.moment().await;
         let state = target.map();
-        let keys: Vec<Key> =
-            target.records.borrow().keys().filter(|key| key.0 == bucket).cloned().collect();
+        let keys = target.listed(bucket);
         let has_copies = info_in(&state, bucket).is_some_and(|info| info.has_copies());
         let removed = match has_copies && target.lags(&state) {
             true => self.removed_elsewhere(at, bucket).await?,
             false => BTreeSet::new(),
         };
         let mut names = Vec::with_capacity(keys.len());
-        for key in keys {
-            if !removed.contains(&key.1) || !self.is_removed(at, &key).await? {
+        for (key, stamp) in keys {
+            if !removed.contains(&key.1) || !self.is_removed(at, &key, stamp).await? {
                 names.push(key.1);
             }
         }
@@ -211,10 +238,10 @@ impl World {
         Ok(names)
     }
 
-    async fn is_removed(self: &W, at: At, key: &Key) -> Result<bool> {
-        let Some(record) = self.target(at).get(key) else { return Ok(true) };
+    async fn is_removed(self: &W, at: At, key: &Key, listed: Stamp) -> Result<bool> {
+        let Some(now) = self.target(at).listed(key.0).get(key).copied() else { return Ok(true) };
         let object = self.object(at, key)?;
-        let looking = self.engine(at).is_removed_elsewhere(object, record.stamp);
+        let looking = self.engine(at).is_removed_elsewhere(object, now.max(listed));
         self.drive(at, key, &Rc::default(), looking).await
     }
 }

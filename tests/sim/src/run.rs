@@ -186,7 +186,13 @@ fn misplaced(world: &World) -> Vec<String> {
         if world.targets.iter().any(|t| waits(&t)) {
             continue;
         }
-        let there = || world.targets.iter().filter_map(|t| Some((t.at, t.get(&key)?)));
+        if info.erasure.is_some() {
+            wrong.extend(world.misplaced_forms(&state, &info, &key));
+        }
+        let there = || {
+            let targets = world.targets.iter().filter(|_| info.erasure.is_none());
+            targets.filter_map(|t| Some((t.at, t.get(&key)?)))
+        };
         let (at, stamps): (Vec<usize>, Vec<_>) = there().map(|(at, r)| (at, r.stamp)).unzip();
         if !at.is_empty() && at != belongs {
             wrong.push(format!("{key:?} lies on {at:?} and belongs on {belongs:?}"));

@@ -4,6 +4,8 @@
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 
+use forebay_core::copies::Stamp;
+
 use crate::ledger::{Act, Kind, Ledger, Listing, Observation};
 use crate::target::Key;
 use crate::world::World;
@@ -114,8 +116,7 @@ impl World {
     pub(crate) fn check_kept(&self, key: &Key) {
         let kept = self.seen.kept.borrow().get(key).copied().unwrap_or_default();
         let Some((value, _)) = kept.value else { return };
-        let there = self.targets.iter().any(|target| target.get(key).is_some());
-        if !there {
+        if !self.is_readable(key, Stamp::default(), self.targets.iter()) {
             self.fail(|| {
                 format!("no disk has {key:?} any more, whose write of {value} was acknowledged")
             });

@@ -17,6 +17,7 @@ use forebay_core::{Error, NodeId, Result, native};
 use crate::broken::Broken;
 use crate::exec::{Bell, Exec, Locks, MS, Micros, SECOND};
 use crate::gateway::{Reply, Report, join_of};
+use crate::slices::SliceRecord;
 use crate::view::TargetView;
 use crate::world::{At, W, World, id_of};
 
@@ -47,6 +48,7 @@ pub(crate) struct Target {
     pub(crate) leaving: Cell<bool>,
     /// Content of its disks, which outlives the process.
     pub(crate) records: RefCell<BTreeMap<Key, Record>>,
+    pub(crate) slices: RefCell<BTreeMap<Key, Vec<SliceRecord>>>,
     pub(crate) tombstones: RefCell<BTreeMap<Key, Stamp>>,
     pub(crate) process: RefCell<Process>,
     clock: Arc<AtomicU64>,
@@ -104,6 +106,7 @@ impl Target {
             up: Cell::new(false),
             leaving: Cell::new(false),
             records: RefCell::default(),
+            slices: RefCell::default(),
             tombstones: RefCell::default(),
             process: RefCell::new(Process::new(id, &clock, broken)),
             clock,

@@ -5,8 +5,7 @@ use super::*;
 #[test]
 fn an_incoming_copy_that_is_no_newer_is_not_committed() {
     let fixture = Fixture::new();
-    let incoming =
-        IncomingCopy { stamp: copy(1).stamp, from: Some(fixture.second.clone()), written: false };
+    let incoming = fixture.incoming(copy(1));
     let receipt = Run::of(fixture.engine.receive(fixture.object(), incoming))
         .on(Command::GetCopy, Answer::Copy(Some(copy(1))))
         .on(Command::GetTombstone, Answer::Tombstone(None));
@@ -17,8 +16,7 @@ fn an_incoming_copy_that_is_no_newer_is_not_committed() {
 fn a_copy_of_a_quiescent_cluster_is_accepted_while_its_sender_still_has_it() {
     for there in [Some(copy(1).stamp), None] {
         let fixture = Fixture::new();
-        let from = Some(fixture.second.clone());
-        let incoming = IncomingCopy { stamp: copy(1).stamp, from, written: false };
+        let incoming = fixture.incoming(copy(1));
         let look = Command::Look { to: fixture.second.clone(), mode: LookMode::Immediate };
         let receipt = Run::of(fixture.engine.receive(fixture.object(), incoming))
             .on(Command::GetCopy, Answer::Copy(None))
@@ -47,7 +45,7 @@ fn a_misplaced_copy_is_dropped_when_the_receiver_has_it() {
         .on(Command::GetCopy, Answer::Copy(Some(copy(1))));
     for to in [fixture.owner.clone(), fixture.second.clone()] {
         let look = Command::Look { to: to.clone(), mode: LookMode::Final };
-        let send = Command::Send { to, copy: copy(1), written: false };
+        let send = Command::Send { to, copy: copy(1), form: Form::Whole, written: false };
         moving = moving
             .on(look, found(None))
             .on(Command::Pace { bytes: 1 + (16 << 10) }, Answer::Done)

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::*;
 use crate::bucket::BucketInfo;
+use crate::erasure::Form;
 use crate::error::{Error, ErrorCode};
 use crate::locks::MutexExt;
 use crate::name::{Bucket, Provider};
@@ -121,7 +122,14 @@ impl Fixture {
     }
 
     fn send(&self, copy: LocalCopy, written: bool) -> Command {
-        Command::Send { to: self.second.clone(), copy, written }
+        Command::Send { to: self.second.clone(), copy, form: Form::Whole, written }
+    }
+
+    /// A copy that the second holder moves here.
+    fn incoming(&self, copy: LocalCopy) -> IncomingCopy {
+        let LocalCopy { stamp, size, .. } = copy;
+        let from = Some(self.second.clone());
+        IncomingCopy { stamp, form: Form::Whole, size, from, written: false }
     }
 
     fn look(&self) -> Command {
