@@ -144,8 +144,11 @@ pub enum LookMode {
     Final,
     /// The same; objects on disks that are not in use count as missing.
     FinalInPart,
-    /// At once, without waiting for changes in progress.
+    /// At once, without waiting for changes in progress. An object that may be on a disk which is not
+    /// in use is an error.
     Immediate,
+    /// The same; objects on disks that are not in use count as missing.
+    ImmediateInPart,
 }
 
 /// A request to remove the copies of an object that are older than a stamp.

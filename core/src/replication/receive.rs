@@ -44,9 +44,10 @@ impl Steps {
     pub(super) async fn look_here(&self, mode: LookMode) -> Result<CopyLook> {
         let _guard = match mode {
             LookMode::Final | LookMode::FinalInPart => Some(self.lock().await?),
-            LookMode::Immediate => None,
+            LookMode::Immediate | LookMode::ImmediateInPart => None,
         };
-        self.forms_here(mode == LookMode::FinalInPart).await
+        let in_part = matches!(mode, LookMode::FinalInPart | LookMode::ImmediateInPart);
+        self.forms_here(in_part).await
     }
 
     /// Handles a notice that copies older than the stamp were superseded or removed.

@@ -14,7 +14,7 @@ use forebay_node::reply::{Failure, json};
 use futures::{StreamExt, TryStreamExt};
 
 use super::Shared;
-use crate::object::{OLDER, Which, headers_of};
+use crate::object::{OLDER, headers_of};
 
 pub(super) async fn look(
     State(context): State<Shared>,
@@ -45,7 +45,7 @@ pub(super) async fn send(
     Json(request): Json<CopyRequest>,
 ) -> Result<Response, Failure> {
     let info = context.maps.load().bucket(&request.bucket)?.clone();
-    context.objects.replication().hand_over(&info, &request).await?;
+    context.objects.replication().send_on_request(&info, &request).await?;
     Ok(json(&serde_json::Value::Null))
 }
 
@@ -63,7 +63,7 @@ pub(super) async fn remove(
     Json(request): Json<CopyRequest>,
 ) -> Result<Response, Failure> {
     let info = context.maps.load().bucket(&request.bucket)?.clone();
-    context.objects.replication().overtaken(&info, &request).await?;
+    context.objects.replication().remove_older(&info, &request).await?;
     Ok(json(&serde_json::Value::Null))
 }
 
@@ -104,15 +104,7 @@ pub(super) async fn take(
         .into_data_stream()
         .map_err(|e| Error::invalid(format!("the other target stopped sending: {e}")))
         .boxed();
-    if let Some(slice) = head.slice {
-        context
-            .objects
-            .replication()
-            .accept_slice((&info, name.as_str()), head, slice, body)
-            .await?;
-        return Ok(json(&serde_json::Value::Null));
-    }
-    let which = Which { info: &info, name: name.as_str(), older: query.flag(OLDER) };
-    context.objects.replication().accept_copy(which, head, body).await?;
+    let what = (&*info, name.as_str(), query.flag(OLDER));
+    context.objects.replication().receive(what, head, body).await?;
     Ok(json(&serde_json::Value::Null))
 }

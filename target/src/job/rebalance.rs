@@ -8,7 +8,6 @@ use forebay_core::{Error, ErrorCode, Result, history};
 use futures::StreamExt;
 
 use super::{Job, Jobs};
-use crate::object::Which;
 use crate::pace::Pace;
 
 /// Objects that are moved at once.
@@ -63,7 +62,7 @@ impl Moving<'_> {
             let Some(last) = page.last() else { return Ok(()) };
             after.clone_from(last);
             for name in &page {
-                if let Err(e) = objects.replication().spread_tombstone(info, name).await {
+                if let Err(e) = objects.replication().relocate_tombstone(info, name).await {
                     self.job.failed(&e);
                 }
             }
@@ -95,9 +94,9 @@ impl Moving<'_> {
             let Some(last) = page.last() else { return Ok(()) };
             after.clone_from(last);
             let page = match part {
-                Part::Objects => objects.replication().still_to_spread(info, page).await,
+                Part::Objects => objects.replication().objects_to_relocate(info, page).await,
                 Part::Versions => page,
-                Part::Slices(_) => objects.replication().fragments_to_repair(info, id, page).await,
+                Part::Slices(_) => objects.replication().slices_to_relocate(info, id, page).await,
             };
             futures::stream::iter(page)
                 .for_each_concurrent(PARALLEL, |name| async move {
@@ -115,15 +114,18 @@ impl Moving<'_> {
     }
 
     async fn one(&self, info: &BucketInfo, part: Part, name: &str) -> Result<Option<u64>> {
-        let (objects, older) = (&self.jobs.0.objects, part == Part::Versions);
+        let objects = &self.jobs.0.objects;
         let mut tries = 0;
         loop {
             tries += 1;
             let done = match part {
-                Part::Slices(id) => {
-                    objects.replication().repair_fragment(info, id, name, &self.pace).await
+                Part::Objects => objects.replication().relocate(info, name, &self.pace).await,
+                Part::Versions => {
+                    objects.replication().relocate_version(info, name, &self.pace).await
                 }
-                _ => objects.replication().spread(Which { info, name, older }, &self.pace).await,
+                Part::Slices(_) => {
+                    objects.replication().relocate_slices(info, name, &self.pace).await
+                }
             };
             match done {
                 Err(e) if tries < TRIES && may_pass(&e) => {

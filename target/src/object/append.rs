@@ -8,12 +8,15 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
+use async_trait::async_trait;
 use bytes::Bytes;
 use forebay_core::bucket::BucketInfo;
 use forebay_core::bucket_access::BucketChange;
 use forebay_core::checksum::Checksum;
+use forebay_core::copies::Stamp;
 use forebay_core::locks::MutexExt;
 use forebay_core::object::ObjectMeta;
+use forebay_core::replication::WriteOptions;
 use forebay_core::size::ByteRange;
 use forebay_core::{Error, ErrorCode, Result};
 use futures::stream::BoxStream;
@@ -21,8 +24,9 @@ use futures::{StreamExt, TryStreamExt};
 
 use super::lock::{KeyGuard, KeyLocks};
 use super::put::{AtEndMeta, Hashes, Making, OnlyIf, PutRequest, reread};
+use super::replication::NewVersion;
 use super::{Key, ObjectService};
-use crate::store::{Record, WorkFile};
+use crate::store::{Record, RecordMeta, WorkFile};
 
 /// A handle that was idle for this time is dropped.
 const IDLE: Duration = Duration::from_secs(3600);
@@ -190,7 +194,7 @@ impl ObjectService {
         self.0.appends.table().remove(handle);
         let work = session.work.lock().await.take().ok_or_else(|| unknown(handle))??;
         work.in_use()()?;
-        self.replication().take_over(info, name).await?;
+        self.replication().fetch_newest(info, name).await?;
         let before = self.store().get(info.id, name).await?;
         if before.is_some_and(|r| stays(info, &r)) {
             return self.append_behind(info, name, work, announced).await;
@@ -206,28 +210,24 @@ impl ObjectService {
         work: WorkFile,
         announced: Option<Checksum>,
     ) -> Result<ObjectMeta> {
-        let key = Key::new(info, name);
-        let guard = self.local().locks.lock(&key).await;
-        let Some(record) = self.store().get(info.id, name).await?.filter(|r| stays(info, r)) else {
-            drop(guard);
-            return self.append_anew(info, name, &work, announced).await;
+        let mut version = LongerVersion {
+            service: self,
+            info,
+            name,
+            announced,
+            work: Some(work),
+            grown: None,
+            meta: None,
         };
-        let mut hashes = Hashes::new(info.checksum, announced, false);
-        let reader = self.store().reader(&record).await?;
-        let mut old = std::pin::pin!(reader.stream(ByteRange::whole(record.size)));
-        while let Some(bytes) = old.try_next().await? {
-            hashes.update(&bytes);
+        // The condition: the object is still one whose bytes can stay where they are.
+        let options = WriteOptions { fetch_first: false, conditional: true };
+        match self.replication().write(info, name, &mut version, options).await {
+            Ok(record) => Ok(record.object_meta()),
+            Err(e) => match version.work.filter(|_| version.grown.is_none()) {
+                Some(work) => self.append_anew(info, name, &work, version.announced).await,
+                None => Err(e),
+            },
         }
-        let mut new = reread(work.file())(ByteRange::whole(work.written()));
-        while let Some(bytes) = new.try_next().await? {
-            hashes.update(&bytes);
-        }
-        let checksum = hashes.finish(&info.bucket.object_uri(name))?.checksum;
-        let making = Making { checksum, ..Making::default() };
-        let meta = self.native_meta(info, name, making).await?;
-        let commit = self.store().append_work(&record, work, meta);
-        let (record, _guard) = self.replication().commit(info, name, guard, commit).await?;
-        Ok(record.object_meta())
     }
 
     /// Rewrites the object with the new bytes at its end.
@@ -298,6 +298,69 @@ impl ObjectService {
     /// Drops the handles that were idle for [`IDLE`].
     pub(super) fn drop_idle_appends(&self) {
         self.0.appends.table().retain(|_, session| session.used().elapsed() < IDLE);
+    }
+}
+
+/// An object with bytes at its end.
+struct LongerVersion<'a> {
+    service: &'a ObjectService,
+    info: &'a BucketInfo,
+    name: &'a str,
+    announced: Option<Checksum>,
+    /// The bytes; `None` once they are at the end of the object.
+    work: Option<WorkFile>,
+    /// The object that they are appended to.
+    grown: Option<Record>,
+    meta: Option<RecordMeta>,
+}
+
+impl LongerVersion<'_> {
+    /// The checksum of the object with the new bytes at its end.
+    async fn checksum(&self, record: &Record, work: &WorkFile) -> Result<Option<Checksum>> {
+        let mut hashes = Hashes::new(self.info.checksum, self.announced.clone(), false);
+        let reader = self.service.store().reader(record).await?;
+        let mut old = std::pin::pin!(reader.stream(ByteRange::whole(record.size)));
+        while let Some(bytes) = old.try_next().await? {
+            hashes.update(&bytes);
+        }
+        let mut new = reread(work.file())(ByteRange::whole(work.written()));
+        while let Some(bytes) = new.try_next().await? {
+            hashes.update(&bytes);
+        }
+        Ok(hashes.finish(&self.info.bucket.object_uri(self.name))?.checksum)
+    }
+}
+
+#[async_trait]
+impl NewVersion for LongerVersion<'_> {
+    async fn check(&mut self, current: Option<&Record>) -> Result<()> {
+        match current.filter(|record| stays(self.info, record)) {
+            Some(record) => {
+                self.grown = Some(record.clone());
+                Ok(())
+            }
+            None => Err(Error::new(ErrorCode::Conflict, "the object has to be rewritten")),
+        }
+    }
+
+    async fn prepare(&mut self, replaced: Option<Record>, stamp: Stamp) -> Result<()> {
+        let (Some(record), Some(work)) = (&self.grown, &self.work) else {
+            return Err(Error::internal("an append is prepared before it is checked"));
+        };
+        let checksum = self.checksum(record, work).await?;
+        let making = Making { checksum, ..Making::default() };
+        let (service, info, name) = (self.service, self.info, self.name);
+        self.meta = Some(service.native_meta(info, name, making, (replaced, stamp)).await?);
+        Ok(())
+    }
+
+    async fn commit(&mut self) -> Result<Record> {
+        match (&self.grown, self.work.take(), self.meta.take()) {
+            (Some(record), Some(work), Some(meta)) => {
+                self.service.store().append_work(record, work, meta).await
+            }
+            _ => Err(Error::internal("an append is committed before it is prepared")),
+        }
     }
 }
 

@@ -139,7 +139,7 @@ impl ObjectService {
             (now.generation, &now.meta.custom) == (before.generation, &before.meta.custom)
         };
         if now.as_ref().is_some_and(same) {
-            let (_, _guard) = self.replication().erase(info, name, guard).await?;
+            let (_, _guard) = self.replication().remove(info, name, guard).await?;
             self.local().lost.forget(&key);
         }
         Ok(())

@@ -194,7 +194,7 @@ impl ObjectService {
                 }
             }
             if !info.has_backend() {
-                return match self.replication().adopt_from_neighbor(info, name).await? {
+                return match self.replication().newest(info, name).await? {
                     Some(record) => self.open(info, &record).await,
                     None => Err(info.bucket.object_not_found(name)),
                 };
@@ -233,7 +233,13 @@ impl ObjectService {
         self.store().touch(record, unix_ns());
         let name = record.name.as_str();
         let reader = if record.size <= SMALL {
+            // A later commit may be one that other targets do not have yet.
+            let may_serve =
+                |now: &Record| now.generation == record.generation || self.is_fresh(info, now);
             match self.store().read_small(info.id, name, SMALL).await {
+                Ok(Some((reader, _))) if !may_serve(reader.record()) => {
+                    return Err(info.bucket.object_not_found(name));
+                }
                 Ok(Some((reader, Some(bytes)))) => {
                     let size = reader.record().size;
                     self.count_checked(CheckPath::Read, size, ByteRange::whole(size));
@@ -271,8 +277,8 @@ impl ObjectService {
         Ok(Found::Passing { meta, stream })
     }
 
-    /// The copy here, if it is current; of a cached object compared with the backend when that is
-    /// due. `None`: there is no copy to serve.
+    /// The copy here if it is current, compared with the backend or other targets when that is due.
+    /// `None`: there is no copy to serve.
     pub(super) async fn fresh_record(
         &self,
         info: &BucketInfo,
@@ -282,7 +288,8 @@ impl ObjectService {
             return self.cold_cache().current_copy(info, name).await;
         }
         match self.store().get(info.id, name).await? {
-            Some(record) => self.replication().current_copy(info, record).await,
+            Some(record) if self.is_fresh(info, &record) => Ok(Some(record)),
+            Some(_) => self.replication().newest(info, name).await,
             None => Ok(None),
         }
     }
@@ -301,7 +308,7 @@ impl ObjectService {
     ) -> bool {
         match info.has_backend() {
             true => self.cold_cache().is_fresh(info, validated),
-            false => self.replication().knows_all(info, name),
+            false => self.replication().is_authoritative(info, name),
         }
     }
 }

@@ -285,7 +285,7 @@ impl ObjectService {
     /// Handles a slice that was found damaged.
     async fn damaged_slice(&self, info: &BucketInfo, record: &Record, damage: Error) -> Verdict {
         self.metrics().damaged(CheckPath::Scrub);
-        match self.replication().repair_damaged_fragment(info, record).await {
+        match self.replication().repair_damaged_slice(info, record).await {
             Ok(true) => {
                 self.metrics().healed(CheckPath::Scrub);
                 Verdict::Healed

@@ -52,9 +52,10 @@ use forebay_node::metrics::Metrics;
 
 use self::cold_cache::ColdCacheParts;
 use self::local::Local;
+use self::replication::MetadataChange;
 use crate::backend::Backends;
 use crate::cache::{CacheWatch, Gate};
-use crate::store::{Record, Store, Usage};
+use crate::store::{Record, RecordMeta, Store, Usage};
 
 pub(crate) use append::Spool;
 pub(crate) use cold_cache::{BlobOptions, CheckedParts, ColdCache, PrefetchResult, not_remote};
@@ -65,7 +66,7 @@ pub(crate) use heal::{Turns, Verdict, read_first_chunk};
 pub(crate) use listing::Listing;
 pub(crate) use many::DiskOrder;
 pub(crate) use put::{AtEnd, AtEndMeta, OnlyIf, PutRequest};
-pub(crate) use replication::{OLDER, Replication, VersionLooks, Which, headers_of};
+pub(crate) use replication::{OLDER, Replication, VersionLooks, headers_of};
 pub(crate) use scratch::Scratch;
 pub(crate) use stored::Stored;
 pub(crate) use upload::{ChosenPart, CompleteMeta, Completion, PartRequest, UploadOptions};
@@ -224,7 +225,7 @@ impl ObjectService {
             return Ok(record.object_meta());
         }
         if !info.has_backend() {
-            return match self.replication().adopt_from_neighbor(info, name).await? {
+            return match self.replication().newest(info, name).await? {
                 Some(record) => Ok(record.object_meta()),
                 None => Err(info.bucket.object_not_found(name)),
             };
@@ -285,7 +286,7 @@ impl ObjectService {
         if info.has_backend() {
             return self.cold_cache().delete_through(info, &key).await;
         }
-        let (erased, _guard) = self.replication().erase(info, name, guard).await?;
+        let (erased, _guard) = self.replication().remove(info, name, guard).await?;
         self.local().lost.forget(&key);
         if erased { Ok(()) } else { Err(deleted_missing(info, name)) }
     }
@@ -314,32 +315,32 @@ impl ObjectService {
         replace: bool,
     ) -> Result<()> {
         info.check_access(BucketChange::Put)?;
-        self.replication().take_over(info, name).await?;
-        let guard = self.local().locks.lock(&Key::new(info, name)).await;
-        self.replication().may_write(info, name).await?;
-        let record: Option<Record> = self.store().get(info.id, name).await?;
-        let record = record.ok_or_else(|| self.local().missing(info, name))?;
         let is_user = |key: &str| !is_system_key(key);
-        if pairs.keys().any(|key| is_user(key)) {
+        let added = pairs.clone();
+        let check = move |record: &Record| {
+            if !added.keys().any(|key| is_user(key)) {
+                return Ok(());
+            }
             let kept = record.meta.custom.iter().filter(|_| !replace);
-            let all = kept.chain(&pairs).filter(|(key, _)| is_user(key));
-            check_custom(&all.map(|(key, value)| (key.clone(), value.clone())).collect())?;
-        }
-        // Copies are compared by their stamps, so a change of metadata needs a new version, too.
-        let stamp = info.has_copies().then(|| record.stamp().next(self.state().version));
-        let changed = self.store().update(&record, move |meta| {
+            let all = kept.chain(&added).filter(|(key, _)| is_user(key));
+            check_custom(&all.map(|(key, value)| (key.clone(), value.clone())).collect())
+        };
+        let change = move |meta: &mut RecordMeta| {
             if replace {
                 meta.custom.retain(|key, _| is_system_key(key));
             }
             meta.custom.extend(pairs);
-            if let Some(stamp) = stamp {
-                (meta.epoch, meta.version) = (stamp.epoch, stamp.version.to_string());
-            }
-        });
-        match info.has_copies() {
-            true => self.replication().commit(info, name, guard, changed).await.map(drop),
-            false => changed.await.map(drop),
+        };
+        if info.has_backend() {
+            let _guard = self.local().locks.lock(&Key::new(info, name)).await;
+            let record = self.store().get(info.id, name).await?;
+            let record = record.ok_or_else(|| self.local().missing(info, name))?;
+            check(&record)?;
+            return self.store().update(&record, change).await.map(drop);
         }
+        let change = MetadataChange { check: Box::new(check), change: Box::new(change) };
+        let updated = self.replication().update(info, name, change).await?;
+        updated.map(drop).ok_or_else(|| self.local().missing(info, name))
     }
 
     /// Drops all records of a bucket that was destroyed or evicted.

@@ -4,23 +4,27 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use async_trait::async_trait;
 use bytes::Bytes;
 use forebay_core::bucket::BucketInfo;
 use forebay_core::bucket_access::BucketChange;
 use forebay_core::cache_rules::Admission;
 use forebay_core::checksum::{Checksum, ChecksumKind, Hasher};
+use forebay_core::copies::Stamp;
 use forebay_core::object::{ObjectMeta, PartSizes, is_system_key};
+use forebay_core::replication::WriteOptions;
 use forebay_core::{Error, ErrorCode, Result};
 use forebay_node::clock::unix_ns;
 use futures::StreamExt;
+use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 
 use super::cold_cache::{object_meta, read_at};
 use super::learn::Learner;
-use super::replication::NextVersion;
+use super::replication::NewVersion;
 use super::{Key, ObjectService};
 use crate::backend::OpenBody;
-use crate::store::{DiskFile, RecordMeta};
+use crate::store::{DiskFile, Record, RecordMeta, WorkFile};
 
 /// Bytes per read of a work file that is sent to the backend.
 const REREAD: u64 = 1 << 20;
@@ -150,46 +154,66 @@ impl ObjectService {
             making.add(at_end()?);
         }
 
-        let key = Key::new(info, name);
-        self.fetch_replaced(info, name, request.only_if.is_some()).await?;
-        let mut guard = self.local().locks.lock(&key).await;
-        if let Some(only_if) = request.only_if {
-            only_if(self.current(info, name).await?.as_ref())?;
-        }
         let record = if info.has_backend() {
-            let open = reread(work.file());
-            let meta =
-                self.cold_cache().write_through(info, &key, work.written(), open, making).await?;
-            let record = self.store().commit(work, meta).await?;
-            if info.cache.admission == Admission::Never {
-                self.store().discard(&record).await?;
-                return Ok(Some(record.object_meta()));
-            }
-            record
+            self.put_through(info, name, work, making, request.only_if).await?
         } else {
-            let meta = self.native_meta(info, name, making).await?;
-            let commit = self.store().commit(work, meta);
-            let (record, held) = self.replication().commit(info, name, guard, commit).await?;
-            guard = held;
-            record
+            let commit = |meta| self.store().commit(work, meta);
+            self.write_native(info, name, (making, request.only_if), commit).await?
         };
         self.local().keep_learned(learner, &record);
-        drop(guard);
         Ok(Some(record.object_meta()))
     }
 
-    /// Fetches what a write needs here of the object that it replaces: all of it for a condition,
-    /// and what becomes an older version of it.
-    pub(super) async fn fetch_replaced(
+    /// Puts the bytes of a work file to the backend, and keeps them here if the bucket does.
+    async fn put_through(
         &self,
         info: &BucketInfo,
         name: &str,
-        conditional: bool,
-    ) -> Result<()> {
-        match conditional {
-            true => self.replication().take_over(info, name).await,
-            false => self.replication().take_over_version(info, name).await,
+        work: WorkFile,
+        making: Making,
+        only_if: Option<OnlyIf>,
+    ) -> Result<Record> {
+        let key = Key::new(info, name);
+        let _guard = self.local().locks.lock(&key).await;
+        if let Some(only_if) = only_if {
+            only_if(self.current(info, name).await?.as_ref())?;
         }
+        let (size, open) = (work.written(), reread(work.file()));
+        let meta = self.cold_cache().write_through(info, &key, size, open, making).await?;
+        let record = self.store().commit(work, meta).await?;
+        if info.cache.admission == Admission::Never {
+            self.store().discard(&record).await?;
+        }
+        Ok(record)
+    }
+
+    /// Writes the next version of a native object, which `commit` commits with its metadata. Returns
+    /// when all living holders have it.
+    pub(super) async fn write_native<'a, F>(
+        &'a self,
+        info: &BucketInfo,
+        name: &str,
+        (making, only_if): (Making, Option<OnlyIf>),
+        commit: impl FnOnce(RecordMeta) -> F + Send + 'a,
+    ) -> Result<Record>
+    where
+        F: Future<Output = Result<Record>> + Send + 'a,
+    {
+        let conditional = only_if.is_some();
+        let options = WriteOptions {
+            fetch_first: conditional || self.replication().may_lack_replaced(info),
+            conditional,
+        };
+        let mut version = NativeVersion {
+            service: self,
+            info,
+            name,
+            making,
+            only_if,
+            meta: None,
+            commit: Some(Box::new(move |meta| Box::pin(commit(meta)))),
+        };
+        self.replication().write(info, name, &mut version, options).await
     }
 
     /// The object's current state; the caller holds its lock.
@@ -208,15 +232,14 @@ impl ObjectService {
         }
     }
 
-    /// The record of a new native object, with the next version after that of the one it replaces.
-    /// An error if the object belongs to another target by now.
+    /// The record of a new native object, with this stamp.
     pub(super) async fn native_meta(
         &self,
         info: &BucketInfo,
         name: &str,
         making: Making,
+        (replaced, stamp): (Option<Record>, Stamp),
     ) -> Result<RecordMeta> {
-        let NextVersion { stamp, replaced } = self.replication().next_version(info, name).await?;
         // A protocol's metadata of the old bytes are not valid for the new ones.
         let kept = || {
             let custom = replaced.map(|record| record.meta.custom).unwrap_or_default();
@@ -245,10 +268,47 @@ impl ObjectService {
         name: &str,
         announced: Option<&Checksum>,
     ) -> Result<bool> {
-        let knows = !info.has_backend() && self.replication().knows_all(info, name);
+        let knows = !info.has_backend() && self.replication().is_authoritative(info, name);
         let Some(announced) = announced.filter(|_| knows) else { return Ok(false) };
         let record = self.store().get(info.id, name).await?;
         Ok(record.is_some_and(|r| r.meta.checksum.as_ref() == Some(announced)))
+    }
+}
+
+/// Commits a version with this metadata.
+type Commit<'a> = Box<dyn FnOnce(RecordMeta) -> BoxFuture<'a, Result<Record>> + Send + 'a>;
+
+/// A write of a native object.
+struct NativeVersion<'a, 'b> {
+    service: &'a ObjectService,
+    info: &'b BucketInfo,
+    name: &'b str,
+    making: Making,
+    only_if: Option<OnlyIf>,
+    meta: Option<RecordMeta>,
+    commit: Option<Commit<'a>>,
+}
+
+#[async_trait]
+impl NewVersion for NativeVersion<'_, '_> {
+    async fn check(&mut self, current: Option<&Record>) -> Result<()> {
+        let current = current.map(Record::object_meta);
+        self.only_if.take().map_or(Ok(()), |only_if| only_if(current.as_ref()))
+    }
+
+    async fn prepare(&mut self, replaced: Option<Record>, stamp: Stamp) -> Result<()> {
+        let making = std::mem::take(&mut self.making);
+        let Self { service, info, name, .. } = *self;
+        let meta = service.native_meta(info, name, making, (replaced, stamp)).await?;
+        self.meta = Some(meta);
+        Ok(())
+    }
+
+    async fn commit(&mut self) -> Result<Record> {
+        match (self.commit.take(), self.meta.take()) {
+            (Some(commit), Some(meta)) => commit(meta).await,
+            _ => Err(Error::internal("a write is committed before it is prepared")),
+        }
     }
 }
 

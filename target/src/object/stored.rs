@@ -194,7 +194,7 @@ impl ObjectService {
                 }
                 None => self
                     .replication()
-                    .adopt_from_neighbor(info, name)
+                    .newest(info, name)
                     .await?
                     .ok_or_else(|| info.bucket.object_not_found(name))?,
             };

@@ -167,7 +167,7 @@ impl ObjectService {
             return Ok(found);
         }
         // The newest version is the object itself.
-        self.replication().take_over(info, name).await?;
+        self.replication().fetch_newest(info, name).await?;
         self.replication().gather_versions(info, name).await?;
         self.version_here(info, name, version).await
     }
@@ -202,7 +202,7 @@ impl ObjectService {
         only_if: Option<OnlyIf>,
     ) -> Result<Removed> {
         info.check_access(BucketChange::Delete)?;
-        self.replication().take_over(info, name).await?;
+        self.replication().fetch_newest(info, name).await?;
         let guard = self.local().locks.lock(&Key::new(info, name)).await;
         if let Some(only_if) = only_if {
             let there = self.deletable(info, name).await?;
@@ -222,7 +222,7 @@ impl ObjectService {
         let new = new_version(info);
         self.keep_replaced(info, name, &new).await?;
         self.put_marker(info, name, &new).await?;
-        drop(self.replication().erase(info, name, guard).await?);
+        drop(self.replication().remove(info, name, guard).await?);
         Ok(Removed { version: Some(new), marker: true })
     }
 
@@ -250,7 +250,7 @@ impl ObjectService {
         only_if: Option<OnlyIf>,
     ) -> Result<Removed> {
         info.check_access(BucketChange::Delete)?;
-        self.replication().take_over(info, name).await?;
+        self.replication().fetch_newest(info, name).await?;
         let gathered = self.replication().gather_versions(info, name).await;
         let mut guard = self.local().locks.lock(&Key::new(info, name)).await;
         self.replication().may_write(info, name).await?;
@@ -272,7 +272,7 @@ impl ObjectService {
         };
         self.replication().forget_version(info, name, &older, &found).await?;
         if is_now {
-            (_, guard) = self.replication().erase(info, name, guard).await?;
+            (_, guard) = self.replication().remove(info, name, guard).await?;
         }
         if is_now || now.is_none() {
             self.promote(info, name).await?;

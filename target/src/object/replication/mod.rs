@@ -2,37 +2,46 @@
 //! tombstones and older versions, and what happens to them when targets join, leave, die or lose a
 //! disk.
 //!
-//! [`Replication`] is the one entrance. Its dependencies are this target ([`Local`]) and the client
-//! for other nodes. A change is committed in the store first and then replicated
-//! ([`former_owner`], [`neighbor`]); until all holders have it, it is pending ([`unsettled`]).
-//! Copies travel by [`transfer`], slices by [`slices`].
+//! [`Replication`] is the one entrance. The steps are those of the engine
+//! ([`forebay_core::replication`]), which the simulator runs, too; this module drives it. Clients and
+//! jobs start [`operations`], other targets send [`requests`]; [`driver`] executes the commands that
+//! come out, on this target's disks ([`disk_commands`]) or as requests to other nodes
+//! ([`peer_commands`]). The bytes of copies travel by [`transfer`], those of slices by [`slices`].
+//! [`older_versions`] are moved here without the engine.
 
-mod former_owner;
-mod mend;
-mod missed;
-mod neighbor;
-mod refill;
+mod content;
+mod damaged_copies;
+mod disk_commands;
+mod driver;
+#[cfg(test)]
+mod forwarding_tests;
+mod lost_copies;
+mod missed_removals;
+mod older_versions;
+mod operations;
+mod peer_commands;
+mod requests;
 mod slices;
 mod survey;
 mod tombstone;
 mod transfer;
 #[cfg(test)]
 mod transfer_tests;
-mod unsettled;
-mod version_moves;
-mod write;
+mod view;
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use forebay_client::PeerClient;
 use forebay_core::NodeId;
+use forebay_core::replication::Replication as Engine;
 use forebay_core::state::ClusterState;
 use tokio::sync::Notify;
 
-pub(crate) use self::transfer::{OLDER, Which, headers_of};
-pub(crate) use self::version_moves::VersionLooks;
-pub(super) use self::write::NextVersion;
+pub(super) use self::content::{MetadataChange, NewVersion};
+pub(crate) use self::older_versions::VersionLooks;
+pub(crate) use self::transfer::{OLDER, headers_of};
+use self::view::TargetView;
 use super::local::Local;
 use super::lock::KeyLocks;
 use crate::pace::Pace;
@@ -48,33 +57,39 @@ pub(crate) struct Replication(Arc<Inner>);
 struct Inner {
     local: Arc<Local>,
     peer: PeerClient,
-    unsettled: unsettled::Unsettled,
+    engine: Engine,
     /// Notified when a tombstone is not needed any more when it is written.
     late_tombstones: Notify,
-    mending: mend::Mending,
-    /// The locks of tasks that rebuild an object from slices or repair its placement.
-    rebuilding: KeyLocks,
+    damaged: damaged_copies::DamagedCopies,
+    /// The locks of tasks that assemble an object from slices, or bring its forms to their places.
+    assembling: KeyLocks,
     ensuring: KeyLocks,
     repair_pace: Pace,
     slice_ids: slices::SliceIds,
     /// The loss of the store up to which all copies were restored.
-    refilled: AtomicU64,
+    restored: Arc<AtomicU64>,
 }
 
 impl Replication {
     pub(super) fn new(local: Arc<Local>, peer: PeerClient) -> Self {
+        let restored = Arc::new(AtomicU64::new(0));
+        let view = TargetView::new(local.clone(), restored.clone());
         Self(Arc::new(Inner {
+            engine: Engine::new(local.id.clone(), Arc::new(view)),
             local,
             peer,
-            unsettled: unsettled::Unsettled::default(),
             late_tombstones: Notify::new(),
-            mending: mend::Mending::default(),
-            rebuilding: KeyLocks::default(),
+            damaged: damaged_copies::DamagedCopies::default(),
+            assembling: KeyLocks::default(),
             ensuring: KeyLocks::default(),
             repair_pace: Pace::new(REPAIR_BYTES_PER_SECOND, 1),
             slice_ids: slices::SliceIds::default(),
-            refilled: AtomicU64::new(0),
+            restored,
         }))
+    }
+
+    fn engine(&self) -> &Engine {
+        &self.0.engine
     }
 
     fn local(&self) -> &Arc<Local> {
@@ -91,5 +106,16 @@ impl Replication {
 
     fn state(&self) -> Arc<ClusterState> {
         self.0.local.state()
+    }
+
+    /// Whether no target can have an older version of an object without the owner's knowledge.
+    fn is_quiescent(&self, state: &ClusterState) -> bool {
+        state.is_quiescent() && self.store().check_whole().is_ok()
+    }
+
+    /// Returns when all changes in progress have ended: later ones use the state that this target
+    /// has now.
+    pub(crate) async fn changes_under_way(&self) {
+        self.local().locks.drained().await;
     }
 }

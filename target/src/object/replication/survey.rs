@@ -4,12 +4,14 @@
 use std::collections::BTreeMap;
 
 use forebay_core::bucket::BucketInfo;
-use forebay_core::copies::{CopyLook, CopyRequest, Stamp, SurveyRequest};
-use forebay_core::erasure::Form;
+use forebay_core::copies::{CopyLook, Stamp, SurveyRequest};
+use forebay_core::erasure::{Form, Slice};
+use forebay_core::replication::LookMode;
 use forebay_core::state::Node;
 use forebay_core::{NodeId, Result, rebalance};
 
 use super::Replication;
+use super::slices::object_of;
 
 /// Path of this request.
 pub(super) const SURVEY_PATH: &str = "/internal/v1/copy/survey";
@@ -26,15 +28,14 @@ impl Replication {
     ) -> Result<Vec<CopyLook>> {
         let mut looks = Vec::with_capacity(request.names.len());
         for name in &request.names {
-            let look = CopyRequest { in_part: true, ..CopyRequest::new(&info.bucket, name) };
-            looks.push(self.peek(info, &look).await?);
+            looks.push(self.look_here(info, name, LookMode::ImmediateInPart).await?);
         }
         Ok(looks)
     }
 
     /// The objects that need a transfer or a removal, by a look at all of them; the caller then
     /// checks each by itself. Later writes are replicated to all holders anyway.
-    pub(crate) async fn still_to_spread(
+    pub(crate) async fn objects_to_relocate(
         &self,
         info: &BucketInfo,
         names: Vec<String>,
@@ -75,5 +76,46 @@ impl Replication {
         }
         let left = names.into_iter().zip(lacking).filter(|(_, lacking)| *lacking > 0);
         left.map(|(name, _)| name).collect()
+    }
+
+    /// The names whose slice under an id needs repair, by a look at all of them: if the slice
+    /// belongs here, and the whole is where it belongs, there is nothing to do.
+    pub(crate) async fn slices_to_relocate(
+        &self,
+        info: &BucketInfo,
+        id: u64,
+        names: Vec<String>,
+    ) -> Vec<String> {
+        let state = self.state();
+        let mut asked: BTreeMap<&NodeId, (&Node, Vec<(usize, Stamp)>)> = BTreeMap::new();
+        let mut fine = vec![false; names.len()];
+        for (at, name) in names.iter().enumerate() {
+            let Ok(Some(record)) = self.store().get(id, name).await else { continue };
+            let Some((size, slice)) = object_of(&record).map(|m| m.size).zip(Slice::of_id(id))
+            else {
+                continue;
+            };
+            let forms = rebalance::forms(&state, info, name, size);
+            let due = |(n, f): &(&Node, Form)| n.id == *self.me() && *f == Form::Slice(slice.0);
+            let Some((main, _)) = forms.first().filter(|_| forms.iter().any(due)) else { continue };
+            match main.alive {
+                true => {
+                    let (_, rows) = asked.entry(&main.id).or_insert((main, Vec::new()));
+                    rows.push((at, record.stamp()));
+                }
+                // That target is only unavailable, not gone.
+                false => fine[at] = true,
+            }
+        }
+        for (node, rows) in asked.into_values() {
+            let of: Vec<String> = rows.iter().map(|(at, _)| names[*at].clone()).collect();
+            let request = SurveyRequest { bucket: info.bucket.clone(), names: of };
+            let answer = self.0.peer.post_json(&node.url, SURVEY_PATH, &request).await;
+            let looks: Vec<CopyLook> = answer.unwrap_or_default();
+            for ((at, stamp), look) in rows.into_iter().zip(looks) {
+                fine[at] = look.there == Some(stamp) && look.has(stamp);
+            }
+        }
+        names.into_iter().zip(fine).filter(|(_, fine)| !fine).map(|(name, _)| name).collect()
     }
 }

@@ -10,7 +10,8 @@ use forebay_core::{Result, history, native};
 use tokio_util::sync::CancellationToken;
 
 use super::Replication;
-use crate::store::RecordMeta;
+use super::driver::Work;
+use crate::store::{Record, RecordMeta};
 
 /// Custom metadata of a tombstone of an older version.
 const OLDER: &str = "older";
@@ -48,13 +49,9 @@ impl Replication {
     }
 
     /// Writes a tombstone; the caller holds the object's lock. If no target can have an older copy
-    /// any more by then, the tombstone is dropped again.
-    pub(super) async fn bury(&self, info: &BucketInfo, name: &str, stamp: Stamp) -> Result<()> {
-        self.note_removal(info, name, stamp, false).await
-    }
-
-    /// `older`: of an older version, by its name in the history.
-    pub(super) async fn note_removal(
+    /// any more by then, the tombstone is dropped again. `older`: of an older version, by its name in
+    /// the history.
+    pub(super) async fn write_tombstone(
         &self,
         info: &BucketInfo,
         name: &str,
@@ -76,6 +73,29 @@ impl Replication {
             self.0.late_tombstones.notify_one();
         }
         Ok(())
+    }
+
+    /// Drops the tombstone with this stamp; another one stays. The caller holds the object's lock.
+    pub(super) async fn discard_tombstone(
+        &self,
+        info: &BucketInfo,
+        name: &str,
+        stamp: Stamp,
+    ) -> Result<()> {
+        let found = self.store().get(history::tombstones(info.id), name).await?;
+        match found.filter(|record| record.stamp() == stamp) {
+            Some(record) => self.store().discard(&record).await.map(drop),
+            None => Ok(()),
+        }
+    }
+
+    /// Sends a removal that was recorded here to the holders of the object.
+    pub(crate) async fn relocate_tombstone(&self, info: &BucketInfo, name: &str) -> Result<()> {
+        if let Some(stamp) = self.version_tombstone(info, name).await? {
+            return self.relocate_version_tombstone(info, name, stamp).await;
+        }
+        let work = Work::new(info, name);
+        self.drive(&work, self.engine().relocate_tombstone(work.object.clone())).await
     }
 
     /// Drops tombstones whenever no target has an older copy any more.
@@ -111,9 +131,7 @@ impl Replication {
                 let Some(last) = page.last() else { break };
                 after.clone_from(&last.name);
                 for old in page.iter().filter(|t| native::may_forget(t.stamp(), version)) {
-                    let _guard = self.local().lock_key(history::bucket_id(id), &old.name).await;
-                    // A newer one of the same name is another commit, and stays.
-                    self.store().discard(old).await?;
+                    self.drop_tombstone(history::bucket_id(id), old, version).await?;
                 }
                 if !more {
                     break;
@@ -121,5 +139,23 @@ impl Replication {
             }
         }
         Ok(())
+    }
+
+    async fn drop_tombstone(&self, bucket_id: u64, old: &Record, version: u64) -> Result<()> {
+        let state = self.state();
+        let info = state.buckets.values().find(|info| info.id == bucket_id);
+        match info.filter(|_| !old.meta.custom.contains_key(OLDER)) {
+            Some(info) => {
+                let work = Work::new(info, &old.name);
+                let dropping = self.engine().drop_tombstone(work.object.clone(), version);
+                self.drive(&work, dropping).await
+            }
+            // Of an older version, or of a bucket that was destroyed. A newer tombstone of the same
+            // name is another commit, and stays.
+            None => {
+                let _guard = self.local().lock_key(bucket_id, &old.name).await;
+                self.store().discard(old).await.map(drop)
+            }
+        }
     }
 }

@@ -13,7 +13,6 @@ use forebay_core::{Bucket, ErrorCode, NodeId, Provider, Result, rebalance};
 use futures::StreamExt;
 use tokio_util::sync::CancellationToken;
 
-use super::transfer::Which;
 use crate::object::PutRequest;
 use crate::object::tests::Bench;
 
@@ -55,7 +54,13 @@ async fn arrives(
     bytes: &'static str,
 ) -> Result<()> {
     let body = futures::stream::iter([Ok(Bytes::from_static(bytes.as_bytes()))]).boxed();
-    bench.service.replication().accept_copy(Which { info, name, older: false }, head, body).await
+    bench.service.replication().receive((info, name, false), head, body).await
+}
+
+/// Another target reports that the object was removed.
+async fn is_removed(bench: &Bench, (info, name): (&BucketInfo, &str), stamp: Stamp) {
+    let request = CopyRequest { stamp, ..CopyRequest::new(&info.bucket, name) };
+    bench.service.replication().remove_older(info, &request).await.unwrap();
 }
 
 async fn read(bench: &Bench, info: &BucketInfo, name: &str) -> Option<String> {
@@ -79,12 +84,7 @@ async fn a_copy_that_is_older_than_a_removal_stays_away() {
     let (bench, info, name) = moving().await;
     let object = (&info, name.as_str());
     arrives(&bench, object, head("old", 2, 4), "old").await.unwrap();
-    bench
-        .service
-        .replication()
-        .remove_older(&info, &name, Stamp { epoch: 3, version: 5 })
-        .await
-        .unwrap();
+    is_removed(&bench, (&info, &name), Stamp { epoch: 3, version: 5 }).await;
     assert_eq!(read(&bench, &info, &name).await, None);
     arrives(&bench, object, head("old", 2, 4), "old").await.unwrap();
     assert_eq!(read(&bench, &info, &name).await, None);
@@ -98,7 +98,7 @@ async fn a_write_that_ends_elsewhere_after_its_object_belongs_here_is_taken_when
     let object = (&info, name.as_str());
     let stamp = Stamp { epoch: 2, version: 5 };
     let written = CopyRequest { stamp, written: true, ..CopyRequest::new(&info.bucket, &name) };
-    bench.service.replication().overtaken(&info, &written).await.unwrap();
+    bench.service.replication().remove_older(&info, &written).await.unwrap();
     arrives(&bench, object, head("older", 2, 4), "older").await.unwrap();
     assert_eq!(read(&bench, &info, &name).await, None);
     arrives(&bench, object, head("written", 2, 5), "written").await.unwrap();
@@ -110,13 +110,10 @@ async fn an_old_tombstone_does_not_hide_what_another_target_may_have() {
     let (bench, info, name) = moving().await;
     let before = bench.service.state().targets_changed;
     let gone = |epoch| Stamp { epoch, version: 5 };
-    bench.service.replication().remove_older(&info, &name, gone(before - 1)).await.unwrap();
-    assert!(
-        bench.service.replication().adopt_from_neighbor(&info, &name).await.is_err(),
-        "it may be there"
-    );
-    bench.service.replication().remove_older(&info, &name, gone(before)).await.unwrap();
-    assert!(bench.service.replication().adopt_from_neighbor(&info, &name).await.unwrap().is_none());
+    is_removed(&bench, (&info, &name), gone(before - 1)).await;
+    assert!(bench.service.replication().newest(&info, &name).await.is_err(), "it may be there");
+    is_removed(&bench, (&info, &name), gone(before)).await;
+    assert!(bench.service.replication().newest(&info, &name).await.unwrap().is_none());
 }
 
 #[tokio::test]
@@ -149,12 +146,7 @@ async fn a_removal_that_is_noted_when_all_has_come_to_its_place_leaves_no_note()
     let stop = CancellationToken::new();
     let watching = tokio::spawn(bench.service.replication().clone().watch_tombstones(stop.clone()));
     let noted = || bench.service.replication().tombstone(&info, &name);
-    bench
-        .service
-        .replication()
-        .remove_older(&info, &name, Stamp { epoch: 2, version: 5 })
-        .await
-        .unwrap();
+    is_removed(&bench, (&info, &name), Stamp { epoch: 2, version: 5 }).await;
     assert!(noted().await.unwrap().is_some());
     let placed = bench.service.state().targets_changed;
     let gone = async || {
@@ -167,7 +159,8 @@ async fn a_removal_that_is_noted_when_all_has_come_to_its_place_leaves_no_note()
     bench.change(Command::RebalanceComplete { placed, repaired: vec![] });
     gone().await;
     // A removal that was decided before the state changed is recorded a moment after it.
-    bench.service.replication().bury(&info, &name, Stamp { epoch: 2, version: 6 }).await.unwrap();
+    let late = Stamp { epoch: 2, version: 6 };
+    bench.service.replication().write_tombstone(&info, &name, late, false).await.unwrap();
     gone().await;
     stop.cancel();
     watching.await.unwrap();
@@ -182,7 +175,7 @@ async fn what_is_written_after_a_removal_that_stayed_noted_is_there_to_be_remove
     let info = BucketInfo::clone(state.bucket(&bucket).unwrap());
     // As while a disk of this target is out of use, in an otherwise quiescent cluster.
     let removed = Stamp { epoch: state.version, version: 7 };
-    bench.service.replication().bury(&info, "o", removed).await.unwrap();
+    bench.service.replication().write_tombstone(&info, "o", removed, false).await.unwrap();
     let put = PutRequest::whole(Bytes::from_static(b"later"));
     bench.service.put(&info, "o", put).await.unwrap();
     let record = bench.service.store().get(info.id, "o").await.unwrap().unwrap();

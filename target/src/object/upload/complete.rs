@@ -19,7 +19,7 @@ use crate::backend::{BodyStream, OpenBody};
 use crate::object::learn::Learner;
 use crate::object::put::{Hashes, Making};
 use crate::object::{Key, ObjectService};
-use crate::store::{Piece, Store, UploadDir, WorkFile, is_corrupt};
+use crate::store::{Piece, Record, RecordMeta, Store, UploadDir, WorkFile, is_corrupt};
 
 /// Smaller parts are merged: one file each would make reads slow.
 const SMALL_PART: u64 = 1 << 20;
@@ -90,47 +90,48 @@ impl ObjectService {
             making.add(at_end(&parts)?);
         }
 
-        self.fetch_replaced(info, name, completion.only_if.is_some()).await?;
-        let mut guard = self.local().locks.lock(&key).await;
-        if let Some(only_if) = completion.only_if {
-            only_if(self.current(info, name).await?.as_ref())?;
-        }
-        let size = parts.iter().map(|p| p.size).sum();
-        let meta = if info.has_backend() {
-            let open = reopen(self.store().clone(), live.dir.clone(), chosen);
-            self.cold_cache().write_through(info, &key, size, open, making).await?
-        } else {
-            self.native_meta(info, name, making).await?
-        };
-        let commit = async {
-            let record = match whole {
-                Whole::Memory(bytes) => self.store().put(info.id, name, bytes, meta).await,
-                Whole::Pieces(pieces) => {
-                    // From here on the parts belong to the object.
-                    live.end();
-                    self.store().commit_upload(&live.dir, info.id, name, pieces, meta).await
-                }
-            };
-            if record.is_ok() || !live.is_open() {
-                self.end_upload(live).await;
-            }
-            record
-        };
+        let commit = |meta| self.commit_parts(live, info, whole, meta);
         let record = if info.has_backend() {
-            let record = commit.await?;
+            let _guard = self.local().locks.lock(&key).await;
+            if let Some(only_if) = completion.only_if {
+                only_if(self.current(info, name).await?.as_ref())?;
+            }
+            let size = parts.iter().map(|p| p.size).sum();
+            let open = reopen(self.store().clone(), live.dir.clone(), chosen);
+            let meta = self.cold_cache().write_through(info, &key, size, open, making).await?;
+            let record = commit(meta).await?;
             if info.cache.admission == Admission::Never {
                 self.store().discard(&record).await?;
-                return Ok(record.object_meta());
             }
             record
         } else {
-            let (record, held) = self.replication().commit(info, name, guard, commit).await?;
-            guard = held;
-            record
+            self.write_native(info, name, (making, completion.only_if), commit).await?
         };
         self.local().keep_learned(learner, &record);
-        drop(guard);
         Ok(record.object_meta())
+    }
+
+    /// Commits the object, and ends the upload unless nothing of it was changed.
+    async fn commit_parts(
+        &self,
+        live: &Arc<Live>,
+        info: &BucketInfo,
+        whole: Whole,
+        meta: RecordMeta,
+    ) -> Result<Record> {
+        let name = live.upload.name.as_str();
+        let record = match whole {
+            Whole::Memory(bytes) => self.store().put(info.id, name, bytes, meta).await,
+            Whole::Pieces(pieces) => {
+                // From here on the parts belong to the object.
+                live.end();
+                self.store().commit_upload(&live.dir, info.id, name, pieces, meta).await
+            }
+        };
+        if record.is_ok() || !live.is_open() {
+            self.end_upload(live).await;
+        }
+        record
     }
 
     /// Reads all bytes once, in order, and decides which of them are rewritten: those of small

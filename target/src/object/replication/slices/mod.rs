@@ -2,18 +2,13 @@
 //! in the store, under an id that encodes the slice, with the metadata of its object. Code that
 //! uses a bucket's id does not find it, and slices of different versions of an object never mix.
 //!
-//! [`send`] makes slices of an object and [`take`] accepts them. [`rebuild`] decodes the object
-//! from them, in the version that [`newest`] chooses from what [`seek`] found. [`repair`] restores
-//! missing forms of an object.
+//! [`encode`] makes slices of an object and [`decode`] makes the object of slices. When that happens
+//! is decided by the replication engine.
 
 mod coder;
+mod decode;
+mod encode;
 mod list;
-mod newest;
-mod rebuild;
-mod repair;
-mod seek;
-mod send;
-mod take;
 #[cfg(test)]
 mod tests;
 
@@ -22,21 +17,28 @@ use std::sync::{Mutex, MutexGuard};
 
 use forebay_core::bucket::BucketInfo;
 use forebay_core::checksum::{Checksum, ChecksumKind};
-use forebay_core::copies::{CopyHead, SliceLook, Stamp};
-use forebay_core::erasure::Slice;
+use forebay_core::copies::{CopyHead, CopyRequest, SliceLook};
+use forebay_core::erasure::{PLACES, Slice};
 use forebay_core::locks::MutexExt;
 use forebay_core::object::ObjectMeta;
-use forebay_core::{Error, Result, history};
+use forebay_core::size::ByteRange;
+use forebay_core::{Error, ErrorCode, Result, history};
+use futures::StreamExt;
 
 use super::Replication;
-use crate::store::{Record, RecordMeta};
+use crate::backend::BodyStream;
+use crate::store::{Record, RecordMeta, WorkFile};
 
-pub(crate) use take::READ_PATH;
+pub(super) use coder::Layout;
+pub(super) use encode::SliceSend;
+
+/// Path of reads of slices.
+const READ_PATH: &str = "/internal/v1/copy/slice";
 
 /// The checksum of slices, whatever the bucket's checksum is.
-const SUM: ChecksumKind = ChecksumKind::Xxhash2;
+pub(super) const SLICE_CHECKSUM: ChecksumKind = ChecksumKind::Xxhash2;
 /// Bytes of this checksum, which follows a slice in its transfer.
-const SUM_LEN: u64 = 16;
+pub(super) const SLICE_CHECKSUM_LEN: u64 = 16;
 /// Key of the custom metadata with the metadata of a slice's object.
 const OBJECT: &str = "object";
 
@@ -102,20 +104,6 @@ impl Replication {
         Ok(here)
     }
 
-    /// The newest version of an object of which a slice is stored here, as a record of the object.
-    pub(super) async fn told_by_slices(
-        &self,
-        info: &BucketInfo,
-        name: &str,
-    ) -> Result<Option<Record>> {
-        if !self.may_have_slices(info) {
-            return Ok(None);
-        }
-        let here = self.slices_here(info.id, name).await?;
-        let newest = here.iter().max_by_key(|here| here.record.stamp());
-        Ok(newest.and_then(|here| as_object(&here.record)))
-    }
-
     /// The slices here, in the form for other targets.
     pub(super) async fn look_at_slices(
         &self,
@@ -130,19 +118,60 @@ impl Replication {
         Ok(here.iter().map(look).collect())
     }
 
-    /// Drops the slices here whose stamp is chosen. The caller holds the object's lock.
-    pub(super) async fn drop_slices(
-        &self,
-        info: &BucketInfo,
-        name: &str,
-        which: impl Fn(Stamp) -> bool,
-    ) -> Result<()> {
-        for here in self.slices_here(info.id, name).await? {
-            if which(here.record.stamp()) {
-                self.store().discard(&here.record).await?;
+    /// The place for one more version of a slice. The oldest one stays: a newer one may not be on
+    /// all holders yet.
+    pub(super) async fn free_place(&self, bucket_id: u64, name: &str, slice: Slice) -> Result<u8> {
+        let mut oldest = None;
+        for place in 0..PLACES {
+            let stamp =
+                self.store().get(slice.id(bucket_id, place), name).await?.map(|r| r.stamp());
+            if let Some(stamp) = stamp
+                && oldest.is_none_or(|(old, _)| stamp < old)
+            {
+                oldest = Some((stamp, place));
             }
         }
-        Ok(())
+        Ok(oldest.map_or(0, |(_, place)| (place + 1) % PLACES))
+    }
+
+    /// Commits a slice, with its checksum and the id under which it is stored.
+    pub(super) async fn store_slice(
+        &self,
+        info: &BucketInfo,
+        head: &CopyHead,
+        (sum, id): (Checksum, u64),
+        file: WorkFile,
+    ) -> Result<()> {
+        let meta = slice_meta(info, head, sum)?;
+        self.0.slice_ids.note(id);
+        self.store().commit(file, meta).await.map(drop)
+    }
+
+    /// A slice that is stored here, of the version in the request, and its metadata.
+    pub(crate) async fn read_slice(
+        &self,
+        info: &BucketInfo,
+        request: &CopyRequest,
+    ) -> Result<(CopyHead, u64, BodyStream)> {
+        let uri = info.bucket.object_uri(&request.name);
+        let none =
+            || Error::new(ErrorCode::ObjectNotFound, format!("there is no such slice of {uri}"));
+        let slice = request.slice.ok_or_else(|| Error::invalid("which slice?"))?;
+        let here = self.slices_here(info.id, &request.name).await?;
+        let here = here
+            .into_iter()
+            .find(|here| here.slice == slice && here.record.stamp() == request.stamp);
+        let record = here.ok_or_else(none)?.record;
+        let head = CopyHead {
+            meta: object_of(&record).ok_or_else(none)?,
+            epoch: record.meta.epoch,
+            from: Some(self.me().clone()),
+            slice: Some(slice),
+            slice_sum: record.meta.checksum.clone(),
+            ..CopyHead::default()
+        };
+        let reader = self.store().reader(&record).await?;
+        Ok((head, record.size, reader.stream(ByteRange::whole(record.size)).boxed()))
     }
 }
 
@@ -163,12 +192,12 @@ fn slice_meta(info: &BucketInfo, head: &CopyHead, sum: Checksum) -> Result<Recor
 }
 
 /// Metadata of the object that a slice belongs to. `None`: it is not a valid slice.
-fn object_of(record: &Record) -> Option<ObjectMeta> {
+pub(super) fn object_of(record: &Record) -> Option<ObjectMeta> {
     serde_json::from_str(record.meta.custom.get(OBJECT)?).ok()
 }
 
 /// The object of a slice as a record, by the slice's metadata. Its bytes cannot be read.
-fn as_object(record: &Record) -> Option<Record> {
+pub(super) fn as_object(record: &Record) -> Option<Record> {
     let meta = object_of(record)?;
     let mut object = record.clone();
     object.bucket_id = history::bucket_id(record.bucket_id);

@@ -12,7 +12,7 @@ use forebay_core::state::{Command, Role};
 use forebay_core::{ErrorCode, NodeId, Result, rebalance};
 use futures::StreamExt;
 
-use super::SUM;
+use super::SLICE_CHECKSUM;
 use crate::object::replication::survey::SURVEY_PATH;
 use crate::object::tests::Bench;
 use crate::store::RecordMeta;
@@ -58,7 +58,7 @@ async fn arrives(
     version: u64,
     (bytes, summed): (&'static str, &'static str),
 ) -> Result<()> {
-    let mut hasher = SUM.hasher();
+    let mut hasher = SLICE_CHECKSUM.hasher();
     hasher.update(summed.as_bytes());
     let sum = Bytes::from(hasher.finish().unwrap().value);
     let body = [Ok(Bytes::from_static(bytes.as_bytes())), Ok(sum)];
@@ -67,7 +67,7 @@ async fn arrives(
     bench
         .service
         .replication()
-        .accept_slice((info, name), head, SLICE, futures::stream::iter(body).boxed())
+        .receive((info, name, false), head, futures::stream::iter(body).boxed())
         .await
 }
 
@@ -90,10 +90,10 @@ async fn an_older_slice_stays_until_all_have_the_newer_one() {
     assert_eq!(versions(&bench, &info, &name).await, [2, 4], "of the third nobody was told");
     let stamp = Stamp { epoch: 9, version: 4 };
     let all = CopyRequest { stamp, replaced: true, ..CopyRequest::new(&info.bucket, &name) };
-    bench.service.replication().overtaken(&info, &all).await.unwrap();
+    bench.service.replication().remove_older(&info, &all).await.unwrap();
     assert_eq!(versions(&bench, &info, &name).await, [4]);
     let undone = CopyRequest { undone: true, replaced: false, ..all };
-    bench.service.replication().overtaken(&info, &undone).await.unwrap();
+    bench.service.replication().remove_older(&info, &undone).await.unwrap();
     assert_eq!(versions(&bench, &info, &name).await, [0u64; 0]);
 }
 
@@ -130,7 +130,7 @@ async fn a_copy_of_what_was_small_beside_a_slice_of_what_it_became_is_looked_aft
         let meta = RecordMeta::of_object(meta, stamp.epoch, info.class);
         bench.service.store().commit(work, meta).await.unwrap();
         assert_eq!(
-            bench.service.replication().still_to_spread(&info, vec![name]).await.len(),
+            bench.service.replication().objects_to_relocate(&info, vec![name]).await.len(),
             left
         );
     }

@@ -7,13 +7,11 @@ use std::sync::Arc;
 use forebay_core::bucket::BucketInfo;
 use forebay_core::intra::{LIST_PATH, ListPage, ListRequest};
 use forebay_core::state::Node;
-use forebay_core::{Error, Result, history};
+use forebay_core::{Error, Result, history, native};
 use futures::future::try_join_all;
 
 use super::Replication;
-use super::neighbor::Elsewhere;
 use crate::object::listing::entries;
-use crate::store::Record;
 
 /// Number of tombstones per request.
 const STEP: usize = 1000;
@@ -28,7 +26,7 @@ impl Replication {
     /// The bucket of an id, if this target may have missed removals of its objects.
     pub(in crate::object) fn may_have_missed(&self, bucket_id: u64) -> Option<Arc<BucketInfo>> {
         let state = self.state();
-        if !self.lags(&state) {
+        if !native::lags(&state, self.me()) {
             return None;
         }
         state.buckets.values().find(|info| info.id == bucket_id && info.has_copies()).cloned()
@@ -49,7 +47,9 @@ impl Replication {
             let removed = self.removals_elsewhere(info, request, &after, &last).await?;
             let mut rest = Vec::with_capacity(page.len());
             for record in page {
-                if !removed.contains(&record.name) || !self.is_removed(info, &record).await? {
+                if !removed.contains(&record.name)
+                    || !self.is_removed_elsewhere(info, &record.name, record.stamp()).await?
+                {
                     rest.push(record);
                 }
             }
@@ -59,14 +59,6 @@ impl Replication {
             }
             after = last;
         }
-    }
-
-    /// Whether the newest change that other targets know of an object is its removal, after this
-    /// copy.
-    async fn is_removed(&self, info: &BucketInfo, record: &Record) -> Result<bool> {
-        let Elsewhere { there, removed, .. } = self.newest_elsewhere(info, &record.name).await?;
-        let there = there.map(|(_, stamp)| stamp);
-        Ok(removed > there.max(Some(record.stamp())))
     }
 
     /// Names between `after` and `last` for which other targets have tombstones.

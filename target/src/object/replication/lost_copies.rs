@@ -5,18 +5,16 @@
 use std::sync::atomic::Ordering;
 
 use forebay_core::bucket::BucketInfo;
-use forebay_core::copies::{CopyRequest, Stamp};
 use forebay_core::erasure::Form;
 use forebay_core::intra::ListRequest;
 use forebay_core::list_page::Detail;
-use forebay_core::state::{ClusterState, Node};
-use forebay_core::{Error, ErrorCode, Result, rebalance};
+use forebay_core::state::Node;
+use forebay_core::{ErrorCode, Result, rebalance};
 use futures::StreamExt;
 use tokio::sync::watch;
 
 use super::Replication;
-use super::neighbor::Elsewhere;
-use super::transfer::COST_OF_ONE;
+use super::transfer::OBJECT_COST_BYTES;
 use crate::pace::Pace;
 
 /// Names per page of a listing.
@@ -36,43 +34,7 @@ impl Replication {
     /// Whether copies that belong here may be missing, because they were lost since this target
     /// joined.
     pub(crate) fn may_have_lost(&self) -> bool {
-        self.store().lost_so_far() != self.0.refilled.load(Ordering::SeqCst)
-    }
-
-    /// Whether a copy that belongs here may be only on another target.
-    pub(super) fn may_lack(&self) -> bool {
-        self.store().check_whole().is_err() || self.may_have_lost()
-    }
-
-    /// An error for a missing object, if its copy may have been lost and no other target can answer
-    /// for it.
-    pub(super) fn check_never_lost(&self, info: &BucketInfo, name: &str) -> Result<()> {
-        if !info.has_copies() || !self.may_have_lost() {
-            return Ok(());
-        }
-        let uri = info.bucket.object_uri(name);
-        let text =
-            format!("{uri} may have been on a disk that was lost, and no other target can answer");
-        Err(Error::unavailable(text).retry_after(1))
-    }
-
-    /// The last change of a missing object, from the other holders: a write that counted as the
-    /// first one would be older than theirs. The caller holds its lock.
-    pub(super) async fn last_elsewhere(
-        &self,
-        state: &ClusterState,
-        info: &BucketInfo,
-        name: &str,
-    ) -> Result<Option<Stamp>> {
-        if !info.has_copies() || !self.may_have_lost() {
-            return Ok(None);
-        }
-        let others = rebalance::metadata_holders(state, info, name, self.me());
-        let others = others.into_iter().filter(|n| n.alive).cloned().collect();
-        // A copy on an unused disk of another holder is found to be older when that disk is back.
-        let request = CopyRequest { in_part: true, ..CopyRequest::new(&info.bucket, name) };
-        let Elsewhere { there, removed, .. } = self.elsewhere(info, &request, others).await?;
-        Ok(there.map(|(_, stamp)| stamp).max(removed))
+        self.store().lost_so_far() != self.0.restored.load(Ordering::SeqCst)
     }
 
     /// Fetches the missing copies that belong here. False: some target could not report all that it
@@ -87,7 +49,7 @@ impl Replication {
             }
         }
         if all {
-            self.0.refilled.fetch_max(losses, Ordering::SeqCst);
+            self.0.restored.fetch_max(losses, Ordering::SeqCst);
         }
         Ok(all)
     }
@@ -136,24 +98,18 @@ impl Replication {
                 }
             }
             let came = futures::stream::iter(missing)
-                .map(async |(name, size, form)| {
-                    let cost = size.saturating_add(COST_OF_ONE);
+                .map(async |(name, size, form): (String, u64, Form)| -> Result<Option<u64>> {
+                    let cost = size.saturating_add(OBJECT_COST_BYTES);
                     pace.pass(usize::try_from(cost).unwrap_or(usize::MAX)).await;
-                    match form {
-                        Form::Whole => self.adopt_from_neighbor(info, &name).await,
-                        Form::Slice(_) => {
-                            // The owner rebuilds the object, and sends it here.
-                            self.have_ensured(info, &name, Stamp::default()).await?;
-                            self.told_by_slices(info, &name).await
-                        }
-                    }
+                    self.restore(info, &name).await?;
+                    Ok(self.has_form(info, &name, form).await?.then_some(size))
                 })
                 .buffer_unordered(PARALLEL);
             let mut came = std::pin::pin!(came);
             while let Some(came) = came.next().await {
                 all &= came.is_ok();
                 match came {
-                    Ok(Some(record)) => note(Ok(record.size)),
+                    Ok(Some(bytes)) => note(Ok(bytes)),
                     // Removed meanwhile.
                     Ok(None) => {}
                     Err(e) => note(Err(e)),

@@ -1,0 +1,130 @@
+//! The requests of other targets about objects here. Each starts an operation of the engine; those
+//! about older versions are in [`older_versions`](super::older_versions).
+
+use forebay_core::bucket::BucketInfo;
+use forebay_core::copies::{CopyHead, CopyLook, CopyRequest, Ensured};
+use forebay_core::erasure::Form;
+use forebay_core::replication::{IncomingCopy, LookMode, ObsoleteForms, ReceiveOutcome, Removal};
+use forebay_core::{Error, Result};
+
+use super::Replication;
+use super::content::Content;
+use super::driver::Work;
+use super::transfer::{IncomingTransfer, stored_id};
+use crate::backend::BodyStream;
+use crate::object::Key;
+
+impl Replication {
+    /// The state of an object here, after writes in progress have ended.
+    pub(crate) async fn look(&self, info: &BucketInfo, request: &CopyRequest) -> Result<CopyLook> {
+        if request.older {
+            return self.look_at_version(info, request, true).await;
+        }
+        let mode = if request.in_part { LookMode::FinalInPart } else { LookMode::Final };
+        self.look_here(info, &request.name, mode).await
+    }
+
+    /// The state of an object here at this moment.
+    pub(crate) async fn peek(&self, info: &BucketInfo, request: &CopyRequest) -> Result<CopyLook> {
+        if request.older {
+            return self.look_at_version(info, request, false).await;
+        }
+        let mode = match request.in_part {
+            true => LookMode::ImmediateInPart,
+            false => LookMode::Immediate,
+        };
+        self.look_here(info, &request.name, mode).await
+    }
+
+    pub(super) async fn look_here(
+        &self,
+        info: &BucketInfo,
+        name: &str,
+        mode: LookMode,
+    ) -> Result<CopyLook> {
+        let work = Work::new(info, name);
+        self.drive(&work, self.engine().look(work.object.clone(), mode)).await
+    }
+
+    /// Handles another target's notice that copies older than the request's stamp were superseded
+    /// or removed, by the node in the request.
+    pub(crate) async fn remove_older(
+        &self,
+        info: &BucketInfo,
+        request: &CopyRequest,
+    ) -> Result<()> {
+        if request.older {
+            return self.version_removed(info, request).await;
+        }
+        let work = Work::new(info, &request.name);
+        let (object, stamp, by) = (work.object.clone(), request.stamp, request.by.clone());
+        let forms = match (request.replaced, request.undone) {
+            (_, true) => ObsoleteForms::Unacknowledged(stamp),
+            (true, false) => ObsoleteForms::Before(stamp),
+            (false, false) => {
+                let removal = Removal::from_request(request);
+                return self.drive(&work, self.engine().remove_older(object, removal)).await;
+            }
+        };
+        self.drive(&work, self.engine().drop_forms(object, forms, by)).await
+    }
+
+    /// Sends the copy of an object here to a target that requested it and where it belongs.
+    pub(crate) async fn send_on_request(
+        &self,
+        info: &BucketInfo,
+        request: &CopyRequest,
+    ) -> Result<()> {
+        let to = request.by.clone();
+        let to = to.ok_or_else(|| Error::invalid("no target for the copy is given"))?;
+        let work = Work::new(info, &request.name);
+        let sending = self.engine().send_on_request(work.object.clone(), to, request.anew);
+        self.drive(&work, sending).await
+    }
+
+    /// Brings all forms of an object that this target owns to their places.
+    pub(crate) async fn ensure(&self, info: &BucketInfo, request: &CopyRequest) -> Result<Ensured> {
+        let _turn = self.0.ensuring.lock(&Key::new(info, &request.name)).await;
+        let work = Work::new(info, &request.name);
+        let ensuring = self.engine().ensure(work.object.clone(), request.stamp);
+        self.drive(&work, ensuring).await
+    }
+
+    /// Accepts a copy or slice that belongs here, unless the state here is as new. `older`: it is an
+    /// older version of its object.
+    pub(crate) async fn receive(
+        &self,
+        (info, name, older): (&BucketInfo, &str, bool),
+        head: CopyHead,
+        body: BodyStream,
+    ) -> Result<()> {
+        let transfer = IncomingTransfer {
+            bucket_id: stored_id(info, older),
+            name: name.to_owned(),
+            uri: info.bucket.object_uri(name),
+            head,
+            body,
+            received: None,
+        };
+        if older {
+            return self.receive_version(info, transfer).await;
+        }
+        let head = &transfer.head;
+        let copy = IncomingCopy {
+            stamp: head.stamp(),
+            form: head.slice.map_or(Form::Whole, Form::Slice),
+            size: head.meta.size,
+            from: head.from.clone(),
+            written: head.written,
+        };
+        let work = Work::with_content(info, name, Content::Transfer(Box::new(transfer)));
+        let receiving = self.engine().receive(work.object.clone(), copy);
+        if self.drive(&work, receiving).await? == ReceiveOutcome::Known
+            && let Content::Transfer(mut transfer) = work.content.into_inner()
+            && transfer.received.is_none()
+        {
+            transfer.drain().await?;
+        }
+        Ok(())
+    }
+}
