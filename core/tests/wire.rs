@@ -31,6 +31,9 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
+#[path = "wire/buckets.rs"]
+mod buckets;
+
 /// A moment in 2026.
 const NOW_S: u64 = 1_795_000_000;
 
