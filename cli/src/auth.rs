@@ -8,7 +8,7 @@ use forebay_client::Method;
 use forebay_core::access::{
     KeyInfo, KeyReply, KeyRequest, RevokeRequest, TokenReply, TokenRequest, UserInfo, UserRequest,
 };
-use forebay_core::v1::query::encode_query;
+use forebay_core::url::encode_query;
 use serde_json::{Value, json};
 
 use crate::failure::Failure;

@@ -8,8 +8,8 @@ use forebay_core::checksum::Checksum;
 use forebay_core::date::parse_http_ns;
 use forebay_core::object::ObjectMeta;
 use forebay_core::size::RangeSpec;
+use forebay_core::url::encode_query;
 use forebay_core::v1::headers;
-use forebay_core::v1::query::encode_query;
 use forebay_core::{Bucket, ErrorCode};
 
 use crate::body::Body;

@@ -10,7 +10,7 @@ use tokio::task::AbortHandle;
 
 use forebay_core::archive::{SHARD_STATS, ShardIndexReply};
 use forebay_core::size::RangeSpec;
-use forebay_core::v1::query::encode_query;
+use forebay_core::url::encode_query;
 use forebay_core::{Bucket, Error as CoreError, ErrorCode, ObjectName};
 
 use crate::client::{Client, ObjectCall, Route, parse};

@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 use crate::name::{Bucket, NodeId, ObjectName};
 use crate::shown_url;
 use crate::template::{Ranges, Template};
-use crate::v1::query::decode_path;
+use crate::url::decode_path;
 
 /// Default timeout of one try at one object, in milliseconds.
 pub const DEFAULT_TIMEOUT_MS: u64 = 3_600_000;

@@ -62,6 +62,7 @@ pub mod size;
 pub mod state;
 pub mod template;
 pub mod upload;
+pub mod url;
 pub mod v1;
 
 pub use error::{Error, ErrorCode, Result};

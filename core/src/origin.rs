@@ -6,7 +6,7 @@ use xxhash_rust::xxh64::xxh64;
 use crate::bucket::{BackendKind, BackendSpec};
 use crate::error::{Error, Result};
 use crate::name::{Bucket, Provider};
-use crate::v1::query::encode_path;
+use crate::url::encode_path;
 
 /// Seed of the hash that names buckets; AIStore uses it for its other hashes.
 const SEED: u64 = 1_103_515_245;

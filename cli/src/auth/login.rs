@@ -8,7 +8,7 @@ use clap::Args;
 use forebay_client::Method;
 use forebay_core::access::{CanIReply, LoginRequest, RevokeRequest, Right, TokenReply, WhoAmI};
 use forebay_core::size::parse_duration;
-use forebay_core::v1::query::encode_query;
+use forebay_core::url::encode_query;
 use forebay_core::{Bucket, Error};
 use serde_json::json;
 

@@ -5,7 +5,7 @@ use subtle::ConstantTimeEq;
 
 use super::{REDIRECT_EXPIRY, REDIRECT_PROOF};
 use crate::error::Result;
-use crate::v1::query::{Query, decode_path, encode_path, encode_query};
+use crate::url::{decode_path, encode_path, encode_query, query_pairs};
 
 /// Prefix of a proof of this format; proofs of the first format begin with their expiry.
 pub const FORMAT: &str = "2";
@@ -240,18 +240,17 @@ impl BodyHasher {
 /// Path and query of a redirect for [`Claims::target`]: decoded and written again in key order, so
 /// that a client may encode them differently. The proof itself is omitted.
 pub fn redirect_target(path: &str, query: &str) -> Result<String> {
-    let parsed = Query::parse(Some(query));
-    let mut pairs: Vec<_> =
-        parsed.all().filter(|(key, _)| !matches!(*key, REDIRECT_PROOF | REDIRECT_EXPIRY)).collect();
+    let mut pairs = query_pairs(Some(query));
+    pairs.retain(|(key, _)| !matches!(key.as_str(), REDIRECT_PROOF | REDIRECT_EXPIRY));
     // Stable: of several values of one key the first one counts. A client may repeat a pair.
-    pairs.sort_by_key(|(key, _)| *key);
+    pairs.sort_by(|(one, _), (other, _)| one.cmp(other));
     pairs.dedup();
     let mut target = encode_path(&decode_path(path)?);
     for (key, value) in pairs {
         target.push('&');
-        target.push_str(&encode_query(key));
+        target.push_str(&encode_query(&key));
         target.push('=');
-        target.push_str(&encode_query(value));
+        target.push_str(&encode_query(&value));
     }
     Ok(target)
 }

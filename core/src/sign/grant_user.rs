@@ -75,7 +75,7 @@ mod tests {
     use super::*;
     use crate::name::NodeId;
     use crate::sign::{ClusterSecret, GRANT_TTL_S, Held, Signer, Trust};
-    use crate::v1::query::encode_query;
+    use crate::url::encode_query;
 
     #[test]
     fn the_user_of_a_redirect_is_read_as_it_was_written_and_nothing_else_is() {

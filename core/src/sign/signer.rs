@@ -14,7 +14,7 @@ use crate::error::Result;
 use crate::locks::RwLockExt;
 use crate::name::NodeId;
 use crate::state::ClusterState;
-use crate::v1::query::decode_path;
+use crate::url::decode_path;
 
 /// A node that reads only the first format is asked again after this time: it may have been
 /// upgraded.

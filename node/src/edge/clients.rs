@@ -8,7 +8,8 @@ use forebay_core::request::{Caller, Principal, Refusal};
 use forebay_core::sign::{
     GRANT_TTL_S, GrantUser, Held, REDIRECT_EXPIRY, REDIRECT_PROOF, REDIRECT_TTL_S,
 };
-use forebay_core::v1::query::{Query, decode_path};
+use forebay_core::url::decode_path;
+use forebay_core::v1::query::Query;
 use forebay_core::{Error, Result};
 
 use super::Edge;

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use forebay_core::locks::MutexExt;
-use forebay_core::v1::query::encode_path;
+use forebay_core::url::encode_path;
 use forebay_core::{Bucket, Error, ErrorCode, Result};
 use futures::{StreamExt, TryStreamExt};
 use reqwest::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderValue};

@@ -7,8 +7,9 @@ use crate::error::{Error, Result};
 use crate::etl::EtlCall;
 use crate::job::Transform;
 use crate::name::{Bucket, ObjectName};
+use crate::url::decode_path;
 use crate::v1::action::lower_keys;
-use crate::v1::query::{Query, decode_path};
+use crate::v1::query::Query;
 
 impl EtlCall {
     /// The transform in the query of an object request: `etl_name`, `etl_args`, `etl_pipeline`.
