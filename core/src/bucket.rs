@@ -1,4 +1,11 @@
 //! Properties of a bucket: its guarantees, and the backend of its objects.
+//!
+//! The state of the cluster and the log of commands store [`BucketInfo`] and everything in it. These
+//! types belong to no protocol: the fronts of v1 and S3 convert theirs to them.
+
+mod acl;
+mod s3_settings;
+mod sections;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -6,6 +13,8 @@ use std::sync::Arc;
 use http::HeaderMap;
 use serde::{Deserialize, Serialize};
 
+pub use self::acl::{Acl, Grant, Grantee, Permission};
+pub use self::s3_settings::{CorsRule, S3Settings, Tag, Versioning};
 use crate::cache_rules::CacheRules;
 use crate::checksum::ChecksumKind;
 use crate::cloud_rules::CloudRules;
@@ -13,8 +22,6 @@ use crate::egress::EndpointTrust;
 use crate::erasure::Erasure;
 use crate::error::{Error, Result};
 use crate::name::{Bucket, Provider};
-use crate::s3::acl::Acl;
-use crate::s3::bodies::{CorsRule, Tag, Versioning};
 
 /// Kinds of backend that exist in this version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -77,33 +84,6 @@ impl Default for Freshness {
     }
 }
 
-/// Settings of a bucket that only S3 has.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct S3Settings {
-    #[serde(skip_serializing_if = "is_default")]
-    pub versioning: Versioning,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub tags: Vec<Tag>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub cors: Vec<CorsRule>,
-    /// The user that created the bucket by S3; absent: it belongs to all key holders.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub owner: Option<String>,
-    /// The access granted to users other than the owner.
-    #[serde(skip_serializing_if = "is_default")]
-    pub acl: Acl,
-    /// The bucket's policy, as sent.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub policy: Option<String>,
-}
-
-impl S3Settings {
-    pub fn is_default(&self) -> bool {
-        is_default(self)
-    }
-}
-
 fn one() -> u32 {
     1
 }
@@ -151,7 +131,8 @@ pub struct BucketInfo {
     /// Settings that only S3 has.
     #[serde(default, skip_serializing_if = "S3Settings::is_default")]
     pub s3: S3Settings,
-    /// Properties that other clients set and read back, without meaning for Forebay.
+    /// Sections of properties that clients set and read back; [`Self::set_section`] changes one.
+    /// Values with a meaning for Forebay are in the other fields.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub extra: BTreeMap<String, serde_json::Value>,
 }

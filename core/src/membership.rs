@@ -1,11 +1,10 @@
 //! Decisions when a node joins or reports: pure functions of the state and of the node's message.
 
-use crate::bucket::BucketInfo;
+use crate::bucket::{BucketInfo, Versioning};
 use crate::error::{Error, ErrorCode, Result};
 use crate::intra::{JoinRequest, LeaveRequest};
 use crate::lease::{DEAD_AFTER_MS, REFUSED_AFTER_MS};
 use crate::name::NodeId;
-use crate::s3::bodies::Versioning;
 use crate::state::{ClusterState, Command, Node, Role};
 
 /// The result of probing the URL of a process that a new process of the same node would replace.

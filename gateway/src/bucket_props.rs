@@ -6,7 +6,7 @@ use forebay_core::bucket_access::{ACCESS, check_mask};
 use forebay_core::settings;
 use forebay_core::state::ClusterState;
 use forebay_core::v1::action::lower_keys;
-use forebay_core::v1::bucket::{apply_patch, props_json};
+use forebay_core::v1::bucket::props_json;
 use forebay_core::{Error, Result};
 use serde_json::Value;
 
@@ -78,8 +78,7 @@ pub(crate) fn apply(info: &mut BucketInfo, value: &Value) -> Result<()> {
                 }
                 settings::refuse_clouds(key, &value)?;
                 if !value.is_null() {
-                    merge(info.extra.entry(key.to_owned()).or_insert(Value::Null), value);
-                    apply_patch(info, key);
+                    info.set_section(key, value);
                 }
             }
         }
@@ -101,17 +100,6 @@ fn no_backend_bucket(value: &Value) -> Result<()> {
             Err(Error::unsupported(format!("cannot put bucket \"{name}\" behind one that exists"))
                 .hint("use the remote bucket itself, such as s3://NAME"))
         }
-    }
-}
-
-fn merge(into: &mut Value, from: Value) {
-    match (into, from) {
-        (Value::Object(into), Value::Object(from)) => {
-            for (key, value) in from {
-                merge(into.entry(key).or_insert(Value::Null), value);
-            }
-        }
-        (into, from) => *into = from,
     }
 }
 

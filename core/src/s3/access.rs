@@ -4,11 +4,11 @@
 //! Most requests are decided by the bucket alone. If the object's own list or tags decide,
 //! [`Access::check`] returns that, and is called again with the object.
 
-use super::acl::{Acl, Permission};
 use super::bucket_policy::{Asked, BucketPolicy, Decision};
 use super::error::S3Result;
 use super::error_code::S3Code;
 use super::operation::Operation;
+use crate::bucket::{Acl, Permission};
 
 /// Prefix of the condition keys of an object's tags, lower case.
 pub const EXISTING_TAG: &str = "s3:existingobjecttag/";

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 use super::*;
+use crate::s3::acl::canned;
 use crate::s3::operation::{GetObject, ObjectVersion};
 
 const PRIVATE: &Acl = &Acl::private();
@@ -65,8 +66,7 @@ fn what_nobody_owns_belongs_to_all_who_hold_a_key() {
 
 #[test]
 fn a_bucket_gives_lists_and_writes_an_object_gives_itself() {
-    let (read, write) =
-        (Acl::canned("public-read").unwrap(), Acl::canned("public-read-write").unwrap());
+    let (read, write) = (canned("public-read").unwrap(), canned("public-read-write").unwrap());
     let bucket = |bucket_acl| Access { bucket_acl, ..of(None) };
     assert_eq!(may(bucket(&read), &Operation::HeadBucket), Some(Verdict::Allowed));
     assert_eq!(may(bucket(&read), &Operation::PutObject), None);

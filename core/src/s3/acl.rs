@@ -1,13 +1,12 @@
-//! Access control lists: what users other than its owner may do with a bucket or an object.
-//!
-//! The owner may always do everything, so a list contains only the grants to others.
+//! Access control lists in headers and XML documents; the lists themselves are
+//! [`Acl`](crate::bucket::Acl).
 
 use http::HeaderMap;
-use serde::{Deserialize, Serialize};
 
 use super::error::{S3Error, S3Result};
 use super::error_code::S3Code;
 use super::xml::Element;
+use crate::bucket::{Acl, Grant, Grantee, Permission};
 
 /// Everybody, with a key or without.
 pub const EVERYBODY: &str = "http://acs.amazonaws.com/groups/global/AllUsers";
@@ -16,178 +15,109 @@ pub const HOLDERS: &str = "http://acs.amazonaws.com/groups/global/AuthenticatedU
 /// Maximum grants of one list, as on AWS.
 pub const MAX_GRANTS: usize = 100;
 
-/// The receiver of a grant.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Grantee {
-    User(String),
-    Everybody,
-    /// Everybody with an access key.
-    Holders,
-}
+const PERMISSIONS: [Permission; 5] = [
+    Permission::FullControl,
+    Permission::Read,
+    Permission::Write,
+    Permission::ReadAcp,
+    Permission::WriteAcp,
+];
 
-/// The permission granted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Permission {
-    #[serde(rename = "FULL_CONTROL")]
-    FullControl,
-    #[serde(rename = "READ")]
-    Read,
-    #[serde(rename = "WRITE")]
-    Write,
-    #[serde(rename = "READ_ACP")]
-    ReadAcp,
-    #[serde(rename = "WRITE_ACP")]
-    WriteAcp,
-}
-
-impl Permission {
-    const ALL: [Self; 5] =
-        [Self::FullControl, Self::Read, Self::Write, Self::ReadAcp, Self::WriteAcp];
-
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::FullControl => "FULL_CONTROL",
-            Self::Read => "READ",
-            Self::Write => "WRITE",
-            Self::ReadAcp => "READ_ACP",
-            Self::WriteAcp => "WRITE_ACP",
-        }
-    }
-
-    fn header(self) -> &'static str {
-        match self {
-            Self::FullControl => "x-amz-grant-full-control",
-            Self::Read => "x-amz-grant-read",
-            Self::Write => "x-amz-grant-write",
-            Self::ReadAcp => "x-amz-grant-read-acp",
-            Self::WriteAcp => "x-amz-grant-write-acp",
-        }
+/// A permission as documents name it.
+pub fn permission_name(permission: Permission) -> &'static str {
+    match permission {
+        Permission::FullControl => "FULL_CONTROL",
+        Permission::Read => "READ",
+        Permission::Write => "WRITE",
+        Permission::ReadAcp => "READ_ACP",
+        Permission::WriteAcp => "WRITE_ACP",
     }
 }
 
-/// One permission for one grantee.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Grant {
-    pub to: Grantee,
-    pub may: Permission,
+/// The header that grants a permission.
+fn grant_header(permission: Permission) -> &'static str {
+    match permission {
+        Permission::FullControl => "x-amz-grant-full-control",
+        Permission::Read => "x-amz-grant-read",
+        Permission::Write => "x-amz-grant-write",
+        Permission::ReadAcp => "x-amz-grant-read-acp",
+        Permission::WriteAcp => "x-amz-grant-write-acp",
+    }
 }
 
-/// The grants to users other than the owner; empty by default.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct Acl(Vec<Grant>);
-
-impl Acl {
-    /// No grants.
-    pub const fn private() -> Self {
-        Self(Vec::new())
-    }
-
-    pub fn grants(&self) -> &[Grant] {
-        &self.0
-    }
-
-    /// Whether only the owner has access.
-    pub fn is_private(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    /// Whether a user (`None`: a sender without a key) has this permission.
-    pub fn gives(&self, user: Option<&str>, wanted: Permission) -> bool {
-        self.0.iter().any(|grant| {
-            let to = match &grant.to {
-                Grantee::User(id) => user == Some(id.as_str()),
-                Grantee::Everybody => true,
-                Grantee::Holders => user.is_some(),
-            };
-            to && (grant.may == wanted || grant.may == Permission::FullControl)
-        })
-    }
-
-    /// The list for a word of `x-amz-acl`; unknown words are refused. The bucket's owner has its
-    /// permissions anyway, and AWS-only groups do not exist here.
-    pub fn canned(word: &str) -> S3Result<Self> {
-        let of = |grants: &[(Grantee, Permission)]| {
-            Self(grants.iter().map(|(to, may)| Grant { to: to.clone(), may: *may }).collect())
-        };
-        Ok(match word {
-            "public-read" => of(&[(Grantee::Everybody, Permission::Read)]),
-            "public-read-write" => of(&[
-                (Grantee::Everybody, Permission::Read),
-                (Grantee::Everybody, Permission::Write),
-            ]),
-            "authenticated-read" => of(&[(Grantee::Holders, Permission::Read)]),
-            "private"
-            | "aws-exec-read"
-            | "bucket-owner-read"
-            | "bucket-owner-full-control"
-            | "log-delivery-write" => Self::default(),
-            _ => return Err(S3Error::argument("x-amz-acl", word, "")),
-        })
-    }
-
-    /// The list in the headers of a request: `x-amz-acl`, or `x-amz-grant-…`; `None` if there are
-    /// none. `known` returns whether a user exists.
-    pub fn of_headers(headers: &HeaderMap, known: &dyn Fn(&str) -> bool) -> S3Result<Option<Self>> {
-        let text =
-            |name: &str| headers.get(name).and_then(|v| std::str::from_utf8(v.as_bytes()).ok());
-        let mut grants = Vec::new();
-        let mut named = false;
-        for may in Permission::ALL {
-            let Some(list) = text(may.header()) else { continue };
-            named = true;
-            for grantee in list.split(',').map(str::trim).filter(|g| !g.is_empty()) {
-                let (kind, value) = grantee.split_once('=').unwrap_or((grantee, ""));
-                let value = value.trim().trim_matches('"');
-                let to = grantee_of(kind.trim(), value, known)?;
-                grants.push(Grant { to, may });
-            }
+/// The list for a word of `x-amz-acl`; unknown words are refused. The bucket's owner has its
+/// permissions anyway, and AWS-only groups do not exist here.
+pub fn canned(word: &str) -> S3Result<Acl> {
+    let of = |grants: &[(Grantee, Permission)]| {
+        Acl::new(grants.iter().map(|(to, may)| Grant { to: to.clone(), may: *may }).collect())
+    };
+    Ok(match word {
+        "public-read" => of(&[(Grantee::Everybody, Permission::Read)]),
+        "public-read-write" => {
+            of(&[(Grantee::Everybody, Permission::Read), (Grantee::Everybody, Permission::Write)])
         }
-        match (text("x-amz-acl"), named) {
-            (Some(_), true) => Err(S3Error::new(
-                S3Code::InvalidRequest,
-                "Specifying both Canned ACLs and Header Grants is not allowed",
-            )),
-            (Some(word), false) => Self::canned(word).map(Some),
-            (None, true) => Self::checked(grants).map(Some),
-            (None, false) => Ok(None),
+        "authenticated-read" => of(&[(Grantee::Holders, Permission::Read)]),
+        "private"
+        | "aws-exec-read"
+        | "bucket-owner-read"
+        | "bucket-owner-full-control"
+        | "log-delivery-write" => Acl::private(),
+        _ => return Err(S3Error::argument("x-amz-acl", word, "")),
+    })
+}
+
+/// The list in the headers of a request: `x-amz-acl`, or `x-amz-grant-…`; `None` if there are
+/// none. `known` returns whether a user exists.
+pub fn of_headers(headers: &HeaderMap, known: &dyn Fn(&str) -> bool) -> S3Result<Option<Acl>> {
+    let text = |name: &str| headers.get(name).and_then(|v| std::str::from_utf8(v.as_bytes()).ok());
+    let mut grants = Vec::new();
+    let mut named = false;
+    for may in PERMISSIONS {
+        let Some(list) = text(grant_header(may)) else { continue };
+        named = true;
+        for grantee in list.split(',').map(str::trim).filter(|g| !g.is_empty()) {
+            let (kind, value) = grantee.split_once('=').unwrap_or((grantee, ""));
+            let value = value.trim().trim_matches('"');
+            let to = grantee_of(kind.trim(), value, known)?;
+            grants.push(Grant { to, may });
         }
     }
-
-    /// Body of `PutBucketAcl` and `PutObjectAcl`.
-    pub fn of_xml(body: &[u8], known: &dyn Fn(&str) -> bool) -> S3Result<Self> {
-        let malformed = || S3Error::from(S3Code::MalformedACLError);
-        let root = Element::parse(body, "AccessControlPolicy").map_err(|_| malformed())?;
-        let list = root.child("AccessControlList").ok_or_else(malformed)?;
-        let mut grants = Vec::new();
-        for grant in list.all("Grant") {
-            let grantee = grant.child("Grantee").ok_or_else(malformed)?;
-            let word = grant.text_of("Permission").ok_or_else(malformed)?.trim();
-            let may = Permission::ALL.into_iter().find(|p| p.as_str() == word);
-            let may = may.ok_or_else(malformed)?;
-            let named = [("ID", "id"), ("URI", "uri"), ("EmailAddress", "emailAddress")]
-                .into_iter()
-                .find_map(|(element, kind)| Some((kind, grantee.text_of(element)?.trim())));
-            let (kind, value) = named.ok_or_else(malformed)?;
-            grants.push(Grant { to: grantee_of(kind, value, known)?, may });
-        }
-        Self::checked(grants)
+    match (text("x-amz-acl"), named) {
+        (Some(_), true) => Err(S3Error::new(
+            S3Code::InvalidRequest,
+            "Specifying both Canned ACLs and Header Grants is not allowed",
+        )),
+        (Some(word), false) => canned(word).map(Some),
+        (None, true) => checked(grants).map(Some),
+        (None, false) => Ok(None),
     }
+}
 
-    fn checked(grants: Vec<Grant>) -> S3Result<Self> {
-        if grants.len() > MAX_GRANTS {
-            return Err(S3Code::MalformedACLError.into());
-        }
-        Ok(Self(grants))
+/// Body of `PutBucketAcl` and `PutObjectAcl`.
+pub fn of_xml(body: &[u8], known: &dyn Fn(&str) -> bool) -> S3Result<Acl> {
+    let malformed = || S3Error::from(S3Code::MalformedACLError);
+    let root = Element::parse(body, "AccessControlPolicy").map_err(|_| malformed())?;
+    let list = root.child("AccessControlList").ok_or_else(malformed)?;
+    let mut grants = Vec::new();
+    for grant in list.all("Grant") {
+        let grantee = grant.child("Grantee").ok_or_else(malformed)?;
+        let word = grant.text_of("Permission").ok_or_else(malformed)?.trim();
+        let may = PERMISSIONS.into_iter().find(|p| permission_name(*p) == word);
+        let may = may.ok_or_else(malformed)?;
+        let named = [("ID", "id"), ("URI", "uri"), ("EmailAddress", "emailAddress")]
+            .into_iter()
+            .find_map(|(element, kind)| Some((kind, grantee.text_of(element)?.trim())));
+        let (kind, value) = named.ok_or_else(malformed)?;
+        grants.push(Grant { to: grantee_of(kind, value, known)?, may });
     }
+    checked(grants)
+}
 
-    /// The list without grants to the owner, who has them anyway.
-    #[must_use]
-    pub fn without(mut self, owner: &str) -> Self {
-        self.0.retain(|grant| !matches!(&grant.to, Grantee::User(id) if id == owner));
-        self
+fn checked(grants: Vec<Grant>) -> S3Result<Acl> {
+    if grants.len() > MAX_GRANTS {
+        return Err(S3Code::MalformedACLError.into());
     }
+    Ok(Acl::new(grants))
 }
 
 fn grantee_of(kind: &str, value: &str, known: &dyn Fn(&str) -> bool) -> S3Result<Grantee> {
@@ -220,19 +150,19 @@ mod tests {
 
     #[test]
     fn a_word_gives_what_its_name_says() {
-        let gives = |word: &str, user, may| Acl::canned(word).unwrap().gives(user, may);
+        let gives = |word: &str, user, may| canned(word).unwrap().gives(user, may);
         assert!(gives("public-read", None, Permission::Read));
         assert!(!gives("public-read", None, Permission::Write));
         assert!(gives("public-read-write", None, Permission::Write));
         assert!(!gives("authenticated-read", None, Permission::Read));
         assert!(gives("authenticated-read", Some("bob"), Permission::Read));
         assert!(!gives("private", Some("bob"), Permission::Read));
-        assert!(Acl::canned("public-ready").is_err());
+        assert!(canned("public-ready").is_err());
     }
 
     #[test]
     fn headers_give_by_word_or_by_grantee_but_not_both() {
-        let of = |pairs: &[(&'static str, &'static str)]| Acl::of_headers(&headers(pairs), &known);
+        let of = |pairs: &[(&'static str, &'static str)]| of_headers(&headers(pairs), &known);
         assert_eq!(of(&[]).unwrap(), None);
         let acl = of(&[("x-amz-grant-read", "id=\"bob\", id=ann")]).unwrap().unwrap();
         assert!(
@@ -257,7 +187,7 @@ mod tests {
                 "<AccessControlPolicy><Owner><ID>ann</ID></Owner><AccessControlList>{grants}\
                  </AccessControlList></AccessControlPolicy>"
             );
-            Acl::of_xml(body.as_bytes(), &known)
+            of_xml(body.as_bytes(), &known)
         };
         let grant = |to: &str, may: &str| {
             format!("<Grant><Grantee>{to}</Grantee><Permission>{may}</Permission></Grant>")

@@ -1,13 +1,12 @@
 //! Parses and checks the XML bodies of requests.
 
-use serde::{Deserialize, Serialize};
-
 use super::checksum::{ChecksumAlgorithm, ChecksumType, S3Checksum};
 use super::error::{S3Error, S3Result};
 use super::error_code::S3Code;
 use super::etag::unquote;
 use super::request::MAX_PART_NUMBER;
 use super::xml::Element;
+use crate::bucket::{CorsRule, Tag, Versioning};
 use crate::date::{parse_http, parse_iso};
 
 /// Maximum bytes of any of these bodies; `CompleteMultipartUpload` with 10,000 parts needs the
@@ -119,13 +118,6 @@ pub fn delete_objects(body: &[u8]) -> S3Result<DeleteObjects> {
     Ok(DeleteObjects { objects, quiet })
 }
 
-/// A tag of a bucket or an object.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Tag {
-    pub key: String,
-    pub value: String,
-}
-
 /// Maximum tags of an object.
 pub const MAX_OBJECT_TAGS: usize = 10;
 /// Maximum tags of a bucket.
@@ -190,27 +182,6 @@ pub fn check_tags(tags: &[Tag], most: usize) -> S3Result<()> {
     Ok(())
 }
 
-/// Whether a bucket keeps versions.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Versioning {
-    /// It never did.
-    #[default]
-    Unset,
-    Enabled,
-    Suspended,
-}
-
-impl Versioning {
-    pub fn as_str(self) -> Option<&'static str> {
-        match self {
-            Self::Unset => None,
-            Self::Enabled => Some("Enabled"),
-            Self::Suspended => Some("Suspended"),
-        }
-    }
-}
-
 /// Body of `PutBucketVersioning`.
 pub fn versioning(body: &[u8]) -> S3Result<Versioning> {
     let root = Element::parse(body, "VersioningConfiguration")?;
@@ -231,22 +202,6 @@ pub fn create_bucket(body: &[u8]) -> S3Result<Option<String>> {
     }
     let root = Element::parse(body, "CreateBucketConfiguration")?;
     Ok(root.text_of("LocationConstraint").filter(|r| !r.is_empty()).map(str::to_owned))
-}
-
-/// One CORS rule: which browser requests may access a bucket.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct CorsRule {
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub id: Option<String>,
-    pub allowed_methods: Vec<String>,
-    pub allowed_origins: Vec<String>,
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub allowed_headers: Vec<String>,
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub expose_headers: Vec<String>,
-    /// Seconds that a browser may cache an answer.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub max_age_s: Option<u32>,
 }
 
 /// Body of `PutBucketCors`: 1 to 100 rules.

@@ -2,9 +2,9 @@
 
 use http::HeaderMap;
 
-use super::bodies::CorsRule;
 use super::error::{S3Error, S3Result};
 use super::error_code::S3Code;
+use crate::bucket::CorsRule;
 
 /// Headers to add to an answer.
 pub type CorsHeaders = Vec<(&'static str, String)>;

@@ -4,9 +4,10 @@ use bytes::{Buf, Bytes, BytesMut};
 use http::{HeaderMap, HeaderName, HeaderValue};
 
 use super::auth::FormFields;
-use super::bodies::{MAX_OBJECT_TAGS, Tag, tagging};
+use super::bodies::{MAX_OBJECT_TAGS, tagging};
 use super::error::{S3Error, S3Result};
 use super::error_code::S3Code;
+use crate::bucket::Tag;
 
 /// Maximum bytes before the file.
 const MAX_FIELDS: usize = 64 * 1024;

@@ -7,11 +7,12 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use http::HeaderMap;
 use serde::{Deserialize, Serialize};
 
-use super::bodies::{Tag, tagging_header};
+use super::bodies::tagging_header;
 use super::checksum::{ChecksumAlgorithm, ChecksumType, S3Checksum};
 use super::condition::WriteConditions;
 use super::error::{S3Error, S3Result};
 use super::error_code::S3Code;
+use crate::bucket::Tag;
 
 /// Maximum bytes of names and values of user metadata.
 pub const MAX_METADATA: usize = 2048;

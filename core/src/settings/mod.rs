@@ -1,5 +1,8 @@
 //! The cluster's settings, which AIStore's clients read and change as its configuration.
 //!
+//! The log of commands and the state store changes by the names of settings and the canonical text of
+//! values, so names are a stored format: one is never renamed or removed.
+//!
 //! Only values that differ from the defaults are stored, so that a default which a later version
 //! changes takes effect. Settings with an effect here are read through the methods of
 //! [`ClusterSettings`]; the others are checked, stored and shown.
@@ -17,7 +20,7 @@ pub use self::effect::{
     NO_EFFECT_HEADER, no_effect_value, refuse_clouds, without_effect, without_effect_of_bucket,
 };
 pub use self::kind::{FEATURES, Kind, read_features};
-pub use self::schema::{OF_BUCKETS, SETTINGS, Setting, find, find_of_buckets};
+pub use self::schema::{SETTINGS, Setting, find, find_of_buckets};
 use self::schema::{is_of_buckets, names_of_buckets};
 use crate::checksum::ChecksumKind;
 use crate::config::nearest;

@@ -214,7 +214,7 @@ static OF_BUCKETS_ONLY: &[Setting] = &[
 
 /// Sections of the configuration that are also properties of buckets; the configuration contains
 /// the defaults of new ones.
-pub const OF_BUCKETS: [&str; 8] =
+const OF_BUCKETS: [&str; 8] =
     ["mirror", "ec", "chunks", "lru", "checksum", "versioning", "write_policy", "rate_limit"];
 
 /// Whether the setting of this name is a default of new buckets.

@@ -22,8 +22,7 @@ use crate::bucket::{BackendSpec, BucketInfo};
 use crate::error::Result;
 use crate::etl::Etl;
 use crate::name::{Bucket, NodeId};
-use crate::settings::{ClusterSettings, OF_BUCKETS};
-use crate::v1::bucket::apply_patch;
+use crate::settings::ClusterSettings;
 
 mod apply;
 pub mod backup;
@@ -131,9 +130,8 @@ impl ClusterState {
         let mut info = BucketInfo::requested(bucket, backend.or(behind));
         info.endpoint_trust = attached.unwrap_or(info.endpoint_trust);
         if let serde_json::Value::Object(defaults) = self.settings.bucket_defaults() {
-            info.extra = defaults.into_iter().collect();
-            for section in OF_BUCKETS {
-                apply_patch(&mut info, section);
+            for (section, values) in defaults {
+                info.set_section(&section, values);
             }
         }
         info

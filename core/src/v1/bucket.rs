@@ -1,4 +1,7 @@
 //! Bucket properties as v1 clients read and write them (§5.6–5.7).
+//!
+//! Clients write sections of properties. Their names are those in which a bucket stores them
+//! ([`BucketInfo::set_section`]); a name that v1 changes would be mapped here.
 
 use serde_json::{Map, Value, json};
 
@@ -51,73 +54,6 @@ pub fn props_json(info: &BucketInfo) -> Value {
 /// The size limit in the clients' form, in which -1 means unlimited.
 fn size_limit(erasure: &Erasure) -> i64 {
     i64::try_from(erasure.limit).unwrap_or(-1)
-}
-
-/// Applies the `ec` section of a native bucket.
-fn apply_erasure_patch(info: &mut BucketInfo, set: &Map<String, Value>) {
-    let mut erasure = info.erasure.unwrap_or_default();
-    let slices = |key: &str| {
-        let n = set.get(key).and_then(Value::as_u64)?;
-        // Too large values are refused together with the bucket.
-        Some(u8::try_from(n).unwrap_or(u8::MAX))
-    };
-    erasure.data = slices("data_slices").unwrap_or(erasure.data);
-    erasure.parity = slices("parity_slices").unwrap_or(erasure.parity);
-    if let Some(limit) = set.get("objsize_limit").and_then(Value::as_i64) {
-        erasure.limit = u64::try_from(limit).unwrap_or(u64::MAX);
-    }
-    match set.get("enabled").and_then(Value::as_bool) {
-        Some(true) => info.erasure = Some(erasure),
-        Some(false) => info.erasure = None,
-        None if info.erasure.is_some() => info.erasure = Some(erasure),
-        None => {}
-    }
-}
-
-/// Moves the supported settings of a section of `extra` to the bucket's own properties.
-pub fn apply_patch(info: &mut BucketInfo, section: &str) {
-    let backed = info.has_backend();
-    let Some(Value::Object(set)) = info.extra.get_mut(section) else { return };
-    match section {
-        "checksum" => {
-            let kind = set.remove("type");
-            if let Some(kind) = kind.and_then(|k| k.as_str()?.parse().ok()) {
-                info.checksum = kind;
-            }
-        }
-        "versioning" if backed => match set.remove("validate_warm_get") {
-            Some(Value::Bool(true)) => info.freshness = Freshness::Always,
-            Some(Value::Bool(false)) if info.freshness == Freshness::Always => {
-                info.freshness = Freshness::default();
-            }
-            _ => {}
-        },
-        // For a bucket with a backend, or while it is off, it is kept as set.
-        "mirror" if !backed => {
-            let enabled = set.get("enabled").and_then(Value::as_bool);
-            let copies = set.get("copies").and_then(Value::as_u64);
-            match (enabled, copies) {
-                (Some(false), _) => info.copies = 1,
-                (Some(true), copies) => info.copies = copies.unwrap_or(2).max(1) as u32,
-                (None, Some(copies)) if info.copies > 1 => info.copies = copies as u32,
-                (None, _) => {}
-            }
-        }
-        "ec" if !backed => {
-            let set = set.clone();
-            apply_erasure_patch(info, &set);
-            return;
-        }
-        "lru" if backed => {
-            if let Some(Value::Bool(enabled)) = set.remove("enabled") {
-                info.cache.pin = !enabled;
-            }
-        }
-        _ => {}
-    }
-    if set.is_empty() {
-        info.extra.remove(section);
-    }
 }
 
 /// The `backend` of a create request: Forebay's own, in addition to the reference's properties.

@@ -175,22 +175,12 @@ fn sections() -> Vec<(&'static str, Value)> {
     ]
 }
 
-/// Sets a section as the gateways do.
-fn set_section(info: &mut BucketInfo, section: &str, value: Value) {
-    let known = info.extra.entry(section.to_owned()).or_insert(Value::Null);
-    match (known, value) {
-        (Value::Object(known), Value::Object(set)) => known.extend(set),
-        (known, value) => *known = value,
-    }
-    forebay_core::v1::bucket::apply_patch(info, section);
-}
-
 #[test]
 fn a_section_of_properties_changes_a_bucket_as_it_always_did() {
     let mut lines = String::new();
     for mut info in [native("native"), cloud("cloud")] {
         for (section, value) in sections() {
-            set_section(&mut info, section, value.clone());
+            info.set_section(section, value.clone());
             let line = json!({"set": section, "to": value, "gives": info});
             lines += &(serde_json::to_string(&line).unwrap() + "\n");
         }

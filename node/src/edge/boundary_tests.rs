@@ -2,10 +2,9 @@
 #![allow(clippy::unwrap_used)]
 
 use axum::body::Body;
-use forebay_core::bucket::BucketInfo;
+use forebay_core::bucket::{BucketInfo, CorsRule};
 use forebay_core::config::S3Key;
 use forebay_core::request::{Principal, RequestId};
-use forebay_core::s3::bodies::CorsRule;
 use forebay_core::state::{Command, Role};
 use forebay_core::{Bucket, NodeId, Provider};
 

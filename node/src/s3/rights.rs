@@ -4,13 +4,13 @@
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
 use forebay_core::access::{self as rights, Right, Scope};
-use forebay_core::bucket::BucketInfo;
+use forebay_core::bucket::{Acl, BucketInfo, Tag};
 use forebay_core::routes;
 use forebay_core::s3::access::{Access, EXISTING_TAG, ObjectAccess, REQUEST_TAG, Verdict};
-use forebay_core::s3::acl::Acl;
+use forebay_core::s3::acl;
 use forebay_core::s3::answers::Owner;
 use forebay_core::s3::auth::Identity;
-use forebay_core::s3::bodies::{Tag, tagging_header};
+use forebay_core::s3::bodies::tagging_header;
 use forebay_core::s3::bucket_policy::{self, Asked, BucketPolicy};
 use forebay_core::s3::query::Query;
 use forebay_core::s3::{Operation, Request as S3Request, S3Code, S3Error, S3Result};
@@ -202,7 +202,7 @@ impl S3Door {
 
     /// The access list in the headers of a request; `None` if they contain none.
     pub fn acl_of_headers(&self, headers: &HeaderMap) -> S3Result<Option<Acl>> {
-        Acl::of_headers(headers, &|user| self.knows(user))
+        acl::of_headers(headers, &|user| self.knows(user))
     }
 
     /// The list that a `PutBucketAcl` or `PutObjectAcl` sets, for something of `owner`.
@@ -210,7 +210,7 @@ impl S3Door {
         let acl = match self.acl_of_headers(headers)? {
             Some(acl) => acl,
             None if body.is_empty() => return Err(S3Code::MissingSecurityHeader.into()),
-            None => Acl::of_xml(body, &|user| self.knows(user))?,
+            None => acl::of_xml(body, &|user| self.knows(user))?,
         };
         Ok(acl.without(owner))
     }

@@ -8,11 +8,10 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use forebay_core::Result;
-use forebay_core::bucket::BucketInfo;
+use forebay_core::bucket::{BucketInfo, Versioning};
 use forebay_core::bucket_access::BucketChange;
 use forebay_core::history::{self, MARKER, NULL, VERSION};
 use forebay_core::object::ObjectMeta;
-use forebay_core::s3::bodies::Versioning;
 use forebay_core::size::ByteRange;
 use forebay_node::clock::unix_ns;
 use futures::StreamExt;

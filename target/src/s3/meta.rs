@@ -4,13 +4,11 @@
 use std::collections::BTreeMap;
 
 use axum::http::HeaderMap;
-use forebay_core::bucket::BucketInfo;
+use forebay_core::bucket::{Acl, BucketInfo, Tag};
 use forebay_core::date;
 use forebay_core::history;
 use forebay_core::object::{ObjectMeta, SYSTEM_PREFIX};
 use forebay_core::s3::access::{ACL, OWNER};
-use forebay_core::s3::acl::Acl;
-use forebay_core::s3::bodies::Tag;
 use forebay_core::s3::checksum::{ChecksumAlgorithm, ChecksumType, S3Checksum};
 use forebay_core::s3::condition::Present;
 use forebay_core::s3::etag;
@@ -162,6 +160,8 @@ pub(super) fn put_checksum(headers: &mut HeaderMap, checksum: &S3Checksum) {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use forebay_core::s3::acl;
+
     use super::*;
 
     #[test]
@@ -181,7 +181,7 @@ mod tests {
         assert_eq!(headers_of(&custom), headers);
         assert_eq!((tags_of(&custom), checksum_of(&custom)), (tags, Some(sum)));
         assert_eq!(part_checksums(&custom), ["AA==", "BB=="]);
-        let acl = Acl::canned("public-read").unwrap();
+        let acl = acl::canned("public-read").unwrap();
         let kept = ObjectRights { owner: Some("ann".into()), acl, ..ObjectRights::default() };
         set_rights(&mut custom, &kept);
         assert_eq!((rights(&custom).owner, rights(&custom).acl), (kept.owner, kept.acl));

@@ -1,9 +1,9 @@
 //! Answers about objects: uploads, copies, deletions, attributes.
 
 use super::{Owner, quoted};
+use crate::bucket::{Acl, Grantee, Permission, Tag};
 use crate::date::format_iso;
-use crate::s3::acl::{Acl, EVERYBODY, Grantee, HOLDERS, Permission};
-use crate::s3::bodies::Tag;
+use crate::s3::acl::{EVERYBODY, HOLDERS, permission_name};
 use crate::s3::checksum::S3Checksum;
 use crate::s3::encode::{encode_if, encode_key};
 use crate::s3::error::S3Error;
@@ -275,7 +275,7 @@ fn write_grant(
         w.text(name, &text);
     }
     w.close("Grantee");
-    w.text("Permission", may.as_str());
+    w.text("Permission", permission_name(may));
     w.close("Grant");
 }
 

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 use super::*;
+use crate::s3::acl::canned;
 use crate::s3::checksum::{ChecksumAlgorithm, ChecksumType};
 use crate::s3::error_code::S3Code;
 
@@ -118,7 +119,7 @@ fn an_acl_says_who_may_do_what() {
     let private = acl(&owner, &Acl::private());
     assert_eq!(private.matches("<Grant>").count(), 1);
     assert!(private.contains("xsi:type=\"CanonicalUser\"><ID>me</ID>"), "{private}");
-    let public = acl(&owner, &Acl::canned("public-read-write").unwrap());
+    let public = acl(&owner, &canned("public-read-write").unwrap());
     assert_eq!(public.matches("groups/global/AllUsers").count(), 2);
     assert!(public.contains("<Permission>WRITE</Permission>"), "{public}");
 }

@@ -1,6 +1,6 @@
 //! Answers about the settings of a bucket.
 
-use crate::s3::bodies::{CorsRule, Versioning};
+use crate::bucket::{CorsRule, Versioning};
 use crate::s3::xml::XmlWriter;
 
 /// Answer to `GetBucketLocation`. The region `us-east-1` is an empty element.
@@ -22,7 +22,12 @@ pub fn location(region: &str) -> String {
 pub fn versioning(state: Versioning) -> String {
     let mut w = XmlWriter::document();
     w.open_root("VersioningConfiguration");
-    w.optional("Status", state.as_str());
+    let status = match state {
+        Versioning::Unset => None,
+        Versioning::Enabled => Some("Enabled"),
+        Versioning::Suspended => Some("Suspended"),
+    };
+    w.optional("Status", status);
     w.close("VersioningConfiguration");
     w.finish()
 }
