@@ -7,9 +7,9 @@
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
+use crate::list_page::MAX_PAGE_ENTRIES;
 use crate::name::{Bucket, ObjectName};
 use crate::object::ListEntry;
-use crate::v1::list::MAX_PAGE;
 
 /// Rows per block, which has one entry in the footer.
 pub const BLOCK_ROWS: u64 = 1_000;
@@ -200,7 +200,7 @@ pub fn select(bytes: &[u8], query: &InventoryQuery) -> Result<(Vec<ListEntry>, b
 
 /// Limits a page like other listings.
 pub fn page_limit(asked: usize) -> usize {
-    asked.clamp(1, MAX_PAGE)
+    asked.clamp(1, MAX_PAGE_ENTRIES)
 }
 
 #[cfg(test)]

@@ -48,6 +48,7 @@ mod node_id;
 pub mod object;
 pub mod origin;
 pub mod placement;
+pub mod promote;
 pub mod rebalance;
 pub mod replication;
 pub mod request;

@@ -4,9 +4,11 @@
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
-use crate::intra::ListPage;
 use crate::list_columns::{self, Columns};
 use crate::object::{ListEntry, ObjectMeta, RowKind};
+
+/// Maximum entries of a page of a listing.
+pub const MAX_PAGE_ENTRIES: usize = 10_000;
 
 /// The properties that a listing returns for each object.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -27,6 +29,14 @@ impl Detail {
             Self::Size => list_columns::MEDIA_TYPE,
         }
     }
+}
+
+/// A page of a listing.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ListPage {
+    pub entries: Vec<ListEntry>,
+    /// Whether names after the last entry exist.
+    pub more: bool,
 }
 
 type FullRow<'a, Meta> = (&'a str, RowKind, Meta);

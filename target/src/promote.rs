@@ -15,7 +15,7 @@ use std::sync::Arc;
 use forebay_core::bucket::BucketInfo;
 use forebay_core::intra::{PromoteRequest, PromoteScan};
 use forebay_core::job::JobKind;
-use forebay_core::v1::object::PromoteArgs;
+use forebay_core::promote::PromoteArgs;
 use forebay_core::{Error, ErrorCode, ObjectName, Result, placement};
 use forebay_node::lifecycle::Lifecycle;
 use futures::{StreamExt, TryStreamExt};

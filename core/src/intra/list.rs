@@ -4,7 +4,6 @@ use serde::{Deserialize, Serialize};
 
 use super::is_zero;
 use crate::list_page::Detail;
-use crate::object::ListEntry;
 
 /// Path at which a target lists its records: [`ListRequest`], answered by a page in the form of its
 /// detail.
@@ -27,7 +26,7 @@ pub struct ListRequest {
     /// Whether the members of shards are listed after each shard.
     #[serde(default)]
     pub archive: bool,
-    /// The encoding of the [`ListPage`] in the answer.
+    /// The encoding of the [`ListPage`](super::ListPage) in the answer.
     #[serde(default)]
     pub detail: Detail,
     /// Whether records on a disk that is not in use may be omitted; otherwise that is an error.
@@ -40,12 +39,4 @@ pub struct ListRequest {
     /// asked.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub chosen_by: u64,
-}
-
-/// A page of a listing.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ListPage {
-    pub entries: Vec<ListEntry>,
-    /// Whether names after the last entry exist.
-    pub more: bool,
 }

@@ -16,10 +16,11 @@ pub use self::cluster::{ClusterInfo, LeaderReply, MapReply, NodeInfo};
 pub use self::disks::{
     DiskAction, DiskCommand, DiskStatus, DiskUsage, FileSystemUsage, NodeDiskCommand,
 };
-pub use self::list::{LIST_PATH, ListPage, ListRequest};
+pub use self::list::{LIST_PATH, ListRequest};
 pub use self::membership::{Heartbeat, HeartbeatReply, JoinRequest, LeaveReply, LeaveRequest};
 pub use self::promote::{PromoteRequest, PromoteScan};
 pub use self::usage::{Machine, NodeUsage};
+pub use crate::list_page::ListPage;
 
 /// Header on every answer of a node: the version of the state it acts by.
 pub const MAP_HEADER: &str = "forebay-map";

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::name::Bucket;
-use crate::v1::object::PromoteArgs;
+use crate::promote::PromoteArgs;
 
 /// The files of a promotion that a target sees. Requested by `POST /internal/v1/promote/scan` with
 /// [`PromoteArgs`].

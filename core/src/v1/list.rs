@@ -6,12 +6,13 @@ use serde_json::Value;
 
 use crate::error::{Error, Result};
 use crate::list_columns::{ColumnRow, Columns};
+use crate::list_page::MAX_PAGE_ENTRIES;
 use crate::name::{MAX_OBJECT_NAME, check_length};
 use crate::object::RowKind;
 use crate::v1::action::{lower_keys, number};
 
 /// Maximum entries of a page, and the default.
-pub const MAX_PAGE: usize = 10_000;
+pub const MAX_PAGE: usize = MAX_PAGE_ENTRIES;
 /// The media type of a MessagePack page, which clients compare as a whole.
 pub const MSGPACK: &str = "application/msgpack";
 

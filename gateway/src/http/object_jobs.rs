@@ -5,11 +5,12 @@ use axum::http::request::Parts;
 use axum::response::Response;
 use forebay_core::access::{Access, Scope};
 use forebay_core::intra::{PromoteRequest, PromoteScan};
+use forebay_core::promote::PromoteArgs;
 use forebay_core::routes::On;
 use forebay_core::routes::v1_objects::POST;
 use forebay_core::state::Node;
 use forebay_core::v1::action::ActionMsg;
-use forebay_core::v1::object::{BlobArgs, PromoteArgs};
+use forebay_core::v1::object::{BlobArgs, promote_args};
 use forebay_core::v1::query::{Query, split_path};
 use forebay_core::{Error, ErrorCode, ObjectName, Result};
 use forebay_node::reply::text;
@@ -40,7 +41,7 @@ pub(super) async fn on_bucket(
     let grant = POST.action(&action.action).ok_or_else(unknown)?.of(&access);
     match action.action.as_str() {
         "promote" => {
-            let args = PromoteArgs::parse(&action.name, &action.value)?;
+            let args = promote_args(&action.name, &action.value)?;
             grant.require(On::Destination, Scope::Prefix(&bucket, &args.object))?;
             let found = state.route.bucket(&bucket).await?;
             Ok(text(promote(state, &found, args).await?))

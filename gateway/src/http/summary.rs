@@ -6,11 +6,10 @@
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use forebay_core::access as rights;
-use forebay_core::list_page::Detail;
+use forebay_core::list_page::{Detail, MAX_PAGE_ENTRIES};
 use forebay_core::routes::{Grant, On};
 use forebay_core::v1::action::lower_keys;
 use forebay_core::v1::headers as v1;
-use forebay_core::v1::list::MAX_PAGE;
 use forebay_core::v1::query::Query;
 use forebay_core::{Error, Provider, Result};
 use forebay_node::reply::json;
@@ -155,7 +154,7 @@ async fn count(targets: &Targets, found: &Found, scope: &Scope) -> Result<Value>
     let (mut smallest, mut largest) = (u64::MAX, 0);
     let mut want = Want {
         prefix: scope.prefix.clone(),
-        limit: MAX_PAGE,
+        limit: MAX_PAGE_ENTRIES,
         cached_only: !scope.remote,
         detail: Detail::Size,
         ..Want::default()

@@ -4,7 +4,7 @@ use axum::Json;
 use axum::extract::State;
 use axum::response::Response;
 use forebay_core::intra::PromoteRequest;
-use forebay_core::v1::object::PromoteArgs;
+use forebay_core::promote::PromoteArgs;
 use forebay_node::reply::{Failure, json};
 
 use super::Shared;

@@ -13,7 +13,7 @@ pub use self::blob::{
 };
 pub use self::copy::CopyArgs;
 pub use self::presence::Presence;
-pub use self::promote::PromoteArgs;
+pub use self::promote::promote_args;
 use super::action::lower_keys;
 use crate::error::{Error, Result};
 

@@ -405,8 +405,8 @@ fn version_request(info: &BucketInfo, name: &str) -> CopyRequest {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use forebay_core::bucket::Versioning;
     use forebay_core::history::VERSION;
-    use forebay_core::s3::bodies::Versioning;
     use forebay_core::{Bucket, Provider};
 
     use super::*;
