@@ -2,7 +2,8 @@
 
 use std::io::{ErrorKind, Read};
 
-use super::format::{ArchiveFormat, decompress, is_behind_end};
+use super::decompress::{decompress, is_behind_end};
+use super::format::ArchiveFormat;
 use super::index::ShardIndex;
 use super::limits::Limits;
 use super::source::{ReadAt, Section, from_io};

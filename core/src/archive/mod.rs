@@ -7,6 +7,8 @@
 //! files.
 
 mod build;
+mod decompress;
+mod detect;
 mod format;
 mod index;
 mod limits;
@@ -19,7 +21,8 @@ pub mod tar;
 pub mod zip;
 
 pub use build::read_index;
-pub use format::{ArchiveFormat, decompress, is_behind_end};
+pub use decompress::{decompress, is_behind_end};
+pub use format::ArchiveFormat;
 pub use index::{INDEX_FORMAT, Member, Packed, SHARD_STATS, ShardIndex, ShardIndexReply};
 pub use limits::Limits;
 pub use matcher::{MemberMatch, MemberMatcher};

@@ -6,9 +6,9 @@ use regex_lite::Regex;
 use xxhash_rust::xxh64::Xxh64;
 
 use super::key::{compile, folder};
-use super::plan::Totals;
 use super::sample::Samples;
 use super::spec::{EkmUnmatched, IshardSpec, ShardSize, Sort};
+use super::totals::Totals;
 use crate::error::{Error, ErrorCode, Result};
 
 /// A shard without a name yet.

@@ -8,7 +8,6 @@ use regex_lite::{Regex, RegexBuilder};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::spec::ExtMode;
 use crate::error::{Error, Result};
 
 /// Maximum length of a pattern, and maximum memory of its compiled program.
@@ -27,6 +26,17 @@ pub enum KeyMode {
     CollapseAllDir,
     /// Group 1 of a pattern; the full name if the pattern does not match.
     Regex(String),
+}
+
+/// Where a file's extension begins.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ExtMode {
+    /// At the first dot of its last path component, as WebDataset reads it: `a` + `seg.png`.
+    #[default]
+    First,
+    /// At the last dot: `a.seg` + `png`.
+    Last,
 }
 
 impl KeyMode {

@@ -4,7 +4,6 @@
 //! A *sample* is all files of one key. [`plan`] groups a [`Listing`] into samples, orders them and
 //! cuts the sequence into shards, so that a sample is never split. The same spec over the same
 //! listing gives the same plan on any node.
-//! listing is the same plan, wherever it is made.
 
 mod cut;
 mod ekm;
@@ -18,14 +17,16 @@ mod sample;
 mod spec;
 #[cfg(test)]
 mod tests;
+mod totals;
 
 pub use ekm::{Ekm, EkmRule};
-pub use key::KeyMode;
 pub(crate) use key::compile;
+pub use key::{ExtMode, KeyMode};
 pub use listing::Listing;
 pub use manifest::ManifestLine;
-pub use plan::{Outputs, Plan, PlannedFile, PlannedShard, Totals, plan};
+pub use plan::{Outputs, Plan, PlannedFile, PlannedShard, plan};
 pub use spec::{
-    DEFAULT_MANIFEST, DEFAULT_SHARD_BYTES, DEFAULT_TEMPLATE, EkmUnmatched, ExtMode, IshardSpec,
+    DEFAULT_MANIFEST, DEFAULT_SHARD_BYTES, DEFAULT_TEMPLATE, EkmUnmatched, IshardSpec,
     MissingAction, OnDuplicate, Overwrite, ShardSize, Sort,
 };
+pub use totals::Totals;

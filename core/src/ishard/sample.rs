@@ -5,8 +5,8 @@ use std::collections::HashMap;
 
 use super::key::{KeyAt, Keys, dotted_ext};
 use super::listing::Listing;
-use super::plan::{Totals, Warnings};
 use super::spec::{IshardSpec, MissingAction, OnDuplicate};
+use super::totals::{Totals, Warnings};
 use crate::error::{Error, ErrorCode, Result};
 
 /// All files that are packed, sample after sample.

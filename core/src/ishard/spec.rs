@@ -7,7 +7,7 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::ekm::Ekm;
-use super::key::{KeyMode, compile};
+use super::key::{ExtMode, KeyMode, compile};
 use crate::error::{Error, Result};
 use crate::name::Bucket;
 use crate::shard_names::{check_extension, with_extension};
@@ -216,17 +216,6 @@ impl<'de> Deserialize<'de> for ShardSize {
             Form::Text(text) => text.parse().map_err(D::Error::custom),
         }
     }
-}
-
-/// Where a file's extension begins.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum ExtMode {
-    /// At the first dot of its last path component, as WebDataset reads it: `a` + `seg.png`.
-    #[default]
-    First,
-    /// At the last dot: `a.seg` + `png`.
-    Last,
 }
 
 /// The reaction to samples that lack an extension, and to files with an unexpected one.
