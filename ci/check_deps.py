@@ -1,17 +1,21 @@
 #!/usr/bin/env python3
-"""Checks which crate may use which, as cargo sees it; part of `make check`.
+"""Checks which crate may use which, as cargo sees it, and the layers within core; part of `make check`.
 
-Dependencies go one way (docs/architecture.md): core knows no other crate of ours and no I/O,
-gateway and target never meet, one TLS stack serves everything. Needs only the standard library.
+Dependencies go one way (docs/architecture.md): core knows no other crate of ours and no I/O, its
+domain knows no protocol, gateway and target never meet, one TLS stack serves everything. Needs only
+the standard library.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 PREFIX = "forebay-"
+CORE = Path(__file__).resolve().parent.parent / "core" / "src"
 
 # Crate -> the crates of ours it may name, in any kind of dependency (tests too).
 ALLOWED: dict[str, set[str]] = {
@@ -34,6 +38,11 @@ NO_IO_IN_CORE = {
     "async-std", "axum", "fjall", "hyper", "hyper-util", "mio", "redb", "reqwest", "smol",
     "socket2", "tokio", "tokio-util", "tower",
 }  # fmt: skip
+
+# Module of core -> the modules of its upper layers that it may name, in code, tests and comments. All
+# other modules are the domain, which names none: the state and the log must not depend on a protocol.
+MAY_NAME = {"v1": {"v1"}, "s3": {"s3"}, "routes": {"routes", "v1", "s3"}}
+UPPER_NAMED = re.compile(r"\b(?:crate|super|forebay_core)::(?:\{[^;]*?\b)?(v1|s3|routes)\b")
 
 # One TLS stack, and none that needs a C library of the system.
 FORBIDDEN_ANYWHERE = {"native-tls", "openssl", "openssl-sys", "ring"}
@@ -63,6 +72,23 @@ def check_layers(metadata: dict) -> list[str]:
         for name in sorted(named - {PREFIX + a for a in ALLOWED[crate]} - {package["name"]}):
             below = ", ".join(sorted(ALLOWED[crate])) or "none of ours"
             problems.append(f"{package['name']} uses {name}; it may use {below}")
+    return problems
+
+
+def check_core_modules(sources: dict[str, str]) -> list[str]:
+    """The domain of core names no protocol, and v1 and S3 do not name each other.
+
+    `sources` maps paths below core/src to their text.
+    """
+    problems = []
+    for path, text in sorted(sources.items()):
+        module = path.split("/")[0].removesuffix(".rs")
+        for found in UPPER_NAMED.finditer(text):
+            if found[1] not in MAY_NAME.get(module, set()):
+                line = text.count("\n", 0, found.start()) + 1
+                problems.append(
+                    f"core/src/{path}:{line}: {module} must not name {found[1]}, which is no layer below it"
+                )
     return problems
 
 
@@ -105,6 +131,9 @@ def check_outside_crates(core: dict[str, str], everything: dict[str, str]) -> li
 
 def main() -> int:
     problems = check_layers(json.loads(cargo("metadata", "--format-version", "1", "--no-deps")))
+    problems += check_core_modules(
+        {str(path.relative_to(CORE)): path.read_text(encoding="utf-8") for path in CORE.rglob("*.rs")}
+    )
     problems += check_outside_crates(shipped_by("-p", PREFIX + "core"), shipped_by("--workspace"))
     for problem in problems:
         print(f"check_deps: {problem}", file=sys.stderr)

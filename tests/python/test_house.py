@@ -128,6 +128,26 @@ def test_a_crate_may_use_only_what_is_below_it() -> None:
     assert found == ["forebay-gateway uses forebay-target; it may use client, core, node"]
 
 
+def test_the_domain_of_core_names_no_protocol() -> None:
+    found = check_deps.check_core_modules(
+        {
+            "bucket.rs": "//! B.\nuse crate::s3::bodies::Tag;\n",
+            "state/mod.rs": "//! S.\nuse crate::{\n    bucket::BucketInfo,\n    v1::bucket::props_json,\n};\n",
+            "sign/claims.rs": "//! C.\n//! As [`Query`](crate::v1::query::Query).\n",
+            "v1/list.rs": "//! L.\nuse crate::s3::listing;\n",
+            "routes/s3.rs": "//! R.\nuse crate::s3::Operation;\nuse crate::v1::query::Query;\n",
+            "s3/acl.rs": "//! A.\nuse crate::bucket::Acl;\nuse crate::s3::xml;\n",
+            "membership.rs": "//! M.\nuse super::bucket::{Tag, s3_settings};\nlet v = info.s3.versioning;\n",
+        }
+    )
+    assert [problem.split(",")[0] for problem in found] == [
+        "core/src/bucket.rs:2: bucket must not name s3",
+        "core/src/sign/claims.rs:2: sign must not name v1",
+        "core/src/state/mod.rs:2: state must not name v1",
+        "core/src/v1/list.rs:2: v1 must not name s3",
+    ]
+
+
 def test_a_second_tls_stack_and_io_in_core_are_noticed() -> None:
     found = check_deps.check_outside_crates(
         core={"tokio 1.0.0": "tokio 1.0.0 <- forebay-core"},
