@@ -1,8 +1,8 @@
 //! Segments of the log and the frames they are made of.
 //!
 //! ```text
-//! header:  magic "FBSEGMNT", format u16, features (6 bytes, 0), segment u64, disk u64, salt u64,
-//!          CRC-32C u32 of all before it, 0 u32, salt and CRC-32C again, 0 u32
+//! header:  magic "FBSEGMNT", format u16, features (6 bytes, segment_state), segment u64, disk u64,
+//!          salt u64, CRC-32C u32 of all before it, 0 u32, salt, CRC-32C and end of the frames again
 //! frame:   magic u32, head u32, payload u32, CRC-32C u32, record, block table, payload,
 //!          zeros to a multiple of 8
 //! ```
@@ -15,6 +15,7 @@ use forebay_core::checksum::crc32c;
 use forebay_core::{Error, Result};
 
 use super::record::{Commit, Entry, commit_of, decode_entry, encode_entry, entry_bound};
+use super::segment_state::{SegmentState, encode_features, knows_features};
 use super::{
     BLOCK, FORMAT, FORMAT_2, MAX_PAYLOAD, MAX_RECORD, TABLE_ENTRY, bad_block, damaged, table_len,
     unknown_features, unknown_format,
@@ -47,10 +48,12 @@ pub(crate) struct SegmentHeader {
 }
 
 impl SegmentHeader {
-    pub(crate) fn encode(&self) -> [u8; SEGMENT_HEADER as usize] {
+    /// The header of a segment in this state. `None`: as it was before headers had a state.
+    pub(crate) fn encode(&self, state: Option<SegmentState>) -> [u8; SEGMENT_HEADER as usize] {
         let mut out = [0; SEGMENT_HEADER as usize];
         out[..8].copy_from_slice(SEGMENT_MAGIC);
         out[8..10].copy_from_slice(&self.format.to_le_bytes());
+        out[10..16].copy_from_slice(&encode_features(state));
         out[16..24].copy_from_slice(&self.segment.to_le_bytes());
         out[24..32].copy_from_slice(&self.disk_id.to_le_bytes());
         out[32..40].copy_from_slice(&self.salt.to_le_bytes());
@@ -58,28 +61,35 @@ impl SegmentHeader {
         out[40..44].copy_from_slice(&crc);
         out[48..56].copy_from_slice(&self.salt.to_le_bytes());
         out[56..60].copy_from_slice(&crc);
+        out[60..].copy_from_slice(&state.map_or(0, SegmentState::end).to_le_bytes());
         out
     }
 
-    /// Reads the header of the segment that should be `segment` of disk `disk_id`.
+    /// Reads the header of the segment that should be `segment` of disk `disk_id`, and the state of
+    /// the segment. No state: the length of the file has it.
     ///
-    /// All but format and salt is known, and the salt is stored twice: one sound salt and one sound
-    /// checksum are enough. `Unsupported`: another version wrote it.
+    /// All but format, state and salt is known, formats and states are few, and the salt and the
+    /// end of the frames are stored twice: one sound copy of these and one sound checksum are
+    /// enough. `Unsupported`: another version wrote it.
     pub(crate) fn decode(
         bytes: &[u8; SEGMENT_HEADER as usize],
         segment: u64,
         disk_id: u64,
-    ) -> Result<Self> {
+    ) -> Result<(Self, Option<SegmentState>)> {
         let number = |at: usize| {
             bytes[at..].first_chunk::<8>().map_or(0, |chunk| u64::from_le_bytes(*chunk))
         };
+        let end = |at: usize| {
+            bytes[at..].first_chunk::<4>().map_or(0, |chunk| u32::from_le_bytes(*chunk))
+        };
         let (first, second) = (&bytes[40..44], &bytes[56..60]);
-        for format in [FORMAT, FORMAT_2] {
+        let stated = SegmentState::candidates([end(12), end(60)]).map(|s| (FORMAT, Some(s)));
+        for (format, state) in stated.into_iter().chain([(FORMAT, None), (FORMAT_2, None)]) {
             for salt in [number(32), number(48)] {
                 let header = Self { format, segment, disk_id, salt };
-                let crc = &header.encode()[40..44];
+                let crc = &header.encode(state)[40..44];
                 if crc == first || crc == second {
-                    return Ok(header);
+                    return Ok((header, state));
                 }
             }
         }
@@ -87,9 +97,14 @@ impl SegmentHeader {
             crc32c(&bytes[..40]).to_le_bytes() == *first && bytes.starts_with(SEGMENT_MAGIC);
         let what = "a segment of the log";
         let format = u16::from_le_bytes([bytes[8], bytes[9]]);
+        let features = bytes[10..].first_chunk().copied().unwrap_or_default();
+        let is_known = match format {
+            FORMAT => knows_features(features),
+            _ => features == encode_features(None),
+        };
         Err(match sound {
             true if !matches!(format, FORMAT_2 | FORMAT) => unknown_format(what, format),
-            true if bytes[10..16] != [0; 6] => unknown_features(what),
+            true if !is_known => unknown_features(what),
             true => damaged("it belongs to another disk or has another segment's name"),
             false => damaged("its header fails its checksum"),
         })

@@ -16,6 +16,9 @@ const SEGMENT_2: &[u8] = include_bytes!("golden/segment-format2.bin");
 const OBJECT_3: &[u8] = include_bytes!("golden/object-format3.bin");
 const OBJECT_3_EXTENDED: &[u8] = include_bytes!("golden/object-format3-extended.bin");
 const SEGMENT_3: &[u8] = include_bytes!("golden/segment-format3.bin");
+const SEGMENT_3_OPEN: &[u8] = include_bytes!("golden/segment-format3-open.bin");
+const SEGMENT_3_RECYCLED: &[u8] = include_bytes!("golden/segment-format3-recycled.bin");
+const SEGMENT_3_SEALED: &[u8] = include_bytes!("golden/segment-format3-sealed.bin");
 const SIDECAR_1: &[u8] = include_bytes!("golden/companion-format1.bin");
 
 const GENERATION: u64 = (3 << 40) | 9;
@@ -129,9 +132,9 @@ fn object(record: &Record) -> Vec<u8> {
     file
 }
 
-/// The segment of these entries as this version writes it.
-fn segment(entries: Vec<(Entry, &[u8])>) -> Vec<u8> {
-    let mut segment = HEADER.encode().to_vec();
+/// The segment of these entries as this version writes it, in this state.
+fn segment(state: Option<SegmentState>, entries: Vec<(Entry, &[u8])>) -> Vec<u8> {
+    let mut segment = HEADER.encode(state).to_vec();
     for (entry, payload) in entries {
         let at = segment.len() as u64;
         encode_head(&mut segment, &HEADER, at, &entry, payload).unwrap();
@@ -169,11 +172,16 @@ fn object_files_of_format_3_are_read_and_written() {
     assert_eq!(object(&extended()), OBJECT_3_EXTENDED);
 }
 
+/// The header and the state of a golden segment.
+fn header_of(bytes: &[u8]) -> (SegmentHeader, Option<SegmentState>) {
+    let header = bytes.first_chunk().unwrap();
+    SegmentHeader::decode(header, HEADER.segment, HEADER.disk_id).unwrap()
+}
+
 /// Checks that a golden segment of this format has these entries.
 fn check_segment(bytes: &[u8], format: u16, entries: Vec<(Entry, &[u8])>) {
-    let found = bytes.first_chunk().unwrap();
-    let header = SegmentHeader { format, ..HEADER };
-    assert_eq!(SegmentHeader::decode(found, HEADER.segment, HEADER.disk_id).unwrap(), header);
+    let (header, _) = header_of(bytes);
+    assert_eq!(header, SegmentHeader { format, ..HEADER });
     let mut at = SEGMENT_HEADER as usize;
     for (mut entry, payload) in entries {
         let fixed = Fixed::decode(&bytes[at..]).unwrap();
@@ -193,12 +201,47 @@ fn check_segment(bytes: &[u8], format: u16, entries: Vec<(Entry, &[u8])>) {
 #[test]
 fn segments_of_format_2_are_read() {
     check_segment(SEGMENT_2, FORMAT_2, entries());
+    assert_eq!(header_of(SEGMENT_2).1, None);
 }
 
 #[test]
 fn segments_of_format_3_are_read_and_written() {
     check_segment(SEGMENT_3, FORMAT, entries_3());
-    assert_eq!(segment(entries_3()), SEGMENT_3);
+    assert_eq!(header_of(SEGMENT_3).1, None);
+    assert_eq!(segment(None, entries_3()), SEGMENT_3);
+}
+
+/// The golden segments whose headers have a state, with this state and the end of the frames.
+fn stated() -> [(&'static [u8], SegmentState); 3] {
+    let end = SEGMENT_3.len() as u32;
+    [
+        (SEGMENT_3_OPEN, SegmentState::Open(TailContent::Zeros)),
+        (SEGMENT_3_RECYCLED, SegmentState::Open(TailContent::Recycled)),
+        (SEGMENT_3_SEALED, SegmentState::Sealed { end }),
+    ]
+}
+
+#[test]
+fn segments_with_a_state_in_their_header_are_read_and_written() {
+    for (bytes, state) in stated() {
+        assert_eq!(header_of(bytes), (HEADER, Some(state)));
+        let (frames, behind) = bytes.split_at(SEGMENT_3.len());
+        check_segment(frames, FORMAT, entries_3());
+        assert_eq!(segment(Some(state), entries_3()), frames);
+        assert!(!behind.is_empty(), "the file does not end with the frames");
+    }
+}
+
+#[test]
+fn programs_that_know_no_states_refuse_segments_with_one() {
+    for (bytes, state) in stated() {
+        // They accept a header whose checksum is that without features, and otherwise refuse one
+        // with a sound checksum and any feature.
+        let unknown = HEADER.encode(None)[40..44].to_vec();
+        assert!(bytes[40..44] != unknown && bytes[56..60] != unknown, "{state:?}");
+        assert_eq!(bytes[40..44], crc32c(&bytes[..40]).to_le_bytes());
+        assert_ne!(bytes[10..16], [0; 6]);
+    }
 }
 
 #[test]

@@ -3,7 +3,7 @@
 //! `docs/format.md` describes them in full. Numbers are little-endian.
 //!
 //! ```text
-//! segment:      header | frame | frame ...                           (frame)
+//! segment:      header | frame | frame ...                           (frame, segment_state)
 //! frame:        fixed part | record | block table | payload | zeros  (frame, record, extensions)
 //! object file:  payload | block table | record | footer              (trailer)
 //! sidecar:      header | payload                                     (sidecar)
@@ -14,6 +14,7 @@
 mod extensions;
 mod frame;
 mod record;
+mod segment_state;
 mod sidecar;
 mod trailer;
 mod v1;
@@ -34,6 +35,7 @@ pub(crate) use self::frame::{
     frame_bound, may_begin_frame, open_frame, split_table,
 };
 pub(crate) use self::record::{Commit, Entry, check_entry};
+pub(crate) use self::segment_state::{SegmentState, TailContent};
 pub(crate) use self::sidecar::{decode_sidecar, encode_sidecar, sidecar_space};
 pub(crate) use self::trailer::{decode_tail, encode_trailer};
 pub(crate) use self::value::{Glance, decode_value, encode_value, glance_value};

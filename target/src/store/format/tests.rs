@@ -105,6 +105,23 @@ fn in_files() -> impl Strategy<Value = Record> {
     })
 }
 
+/// States of segments of this format, or none.
+fn states() -> impl Strategy<Value = Option<SegmentState>> {
+    prop_oneof![
+        Just(None),
+        Just(Some(SegmentState::Open(TailContent::Zeros))),
+        Just(Some(SegmentState::Open(TailContent::Recycled))),
+        any::<u32>().prop_map(|end| Some(SegmentState::Sealed { end })),
+    ]
+}
+
+fn headers() -> impl Strategy<Value = SegmentHeader> {
+    any::<[u64; 3]>().prop_map(|[segment, disk_id, salt]| {
+        let format = FORMAT;
+        SegmentHeader { format, segment, disk_id, salt }
+    })
+}
+
 proptest! {
     #[test]
     fn records_survive_the_round_trip(record in records()) {
@@ -178,6 +195,58 @@ proptest! {
             let _ = v1::decode_record(&tail);
             super::trailer::push_footer(&mut tail, format);
             let _ = decode_tail(&tail);
+        }
+    }
+
+    #[test]
+    fn states_of_segments_survive_the_round_trip(state in states(), header in headers()) {
+        let found = SegmentHeader::decode(&header.encode(state), header.segment, header.disk_id);
+        prop_assert_eq!(found.unwrap(), (header, state));
+    }
+
+    #[test]
+    fn a_header_that_was_half_rewritten_has_the_state_before_or_after(
+        before in states().prop_filter("it has a state", Option::is_some),
+        after in states().prop_filter("it has a state", Option::is_some),
+        header in headers(),
+        written in 0..=SEGMENT_HEADER as usize,
+    ) {
+        let mut torn = header.encode(before);
+        torn[..written].copy_from_slice(&header.encode(after)[..written]);
+        let found = SegmentHeader::decode(&torn, header.segment, header.disk_id);
+        let (found, state) = found.unwrap();
+        prop_assert_eq!(found, header);
+        prop_assert!(state == before || state == after, "{:?}", state);
+    }
+
+    #[test]
+    fn a_flipped_bit_never_changes_the_state_of_a_segment(
+        state in states(),
+        header in headers(),
+        bit in 0..SEGMENT_HEADER as usize * 8,
+    ) {
+        let mut bytes = header.encode(state);
+        bytes[bit / 8] ^= 1 << (bit % 8);
+        let found = SegmentHeader::decode(&bytes, header.segment, header.disk_id);
+        prop_assert_eq!(found.unwrap(), (header, state));
+    }
+
+    #[test]
+    fn features_that_are_no_state_are_refused(features in any::<[u8; 6]>(), header in headers()) {
+        let mut bytes = header.encode(None);
+        bytes[10..16].copy_from_slice(&features);
+        let crc = crc32c(&bytes[..40]).to_le_bytes();
+        bytes[40..44].copy_from_slice(&crc);
+        let found = SegmentHeader::decode(&bytes, header.segment, header.disk_id);
+        match found {
+            // The second checksum of the header may be that without features.
+            Ok((found, _)) => prop_assert_eq!(found, header),
+            Err(e) => prop_assert_eq!(e.code, ErrorCode::Unsupported),
+        }
+        bytes[44..64].fill(0x55);
+        match SegmentHeader::decode(&bytes, header.segment, header.disk_id) {
+            Ok((_, state)) => prop_assert!(header.encode(state)[10..16] == features),
+            Err(e) => prop_assert_eq!(e.code, ErrorCode::Unsupported),
         }
     }
 

@@ -29,6 +29,8 @@ pub(super) struct Head {
     is_mixed: bool,
     /// The segment before was filled by synced groups alone.
     follows_synced: bool,
+    /// Segments that get no more frames, and whose headers do not say yet where these end.
+    left: Vec<Active>,
     buffer: Vec<u8>,
 }
 
@@ -55,8 +57,15 @@ struct Written {
 
 impl Head {
     pub(super) fn new(next: u64) -> Self {
-        let (room, buffer) = (Room::default(), Vec::new());
-        Self { next, active: None, room, is_mixed: false, follows_synced: false, buffer }
+        Self {
+            next,
+            active: None,
+            room: Room::default(),
+            is_mixed: false,
+            follows_synced: false,
+            left: Vec::new(),
+            buffer: Vec::new(),
+        }
     }
 
     pub(super) fn begin_after(&mut self, segment: u64) {
@@ -76,9 +85,16 @@ impl Head {
         }
     }
 
-    pub(super) fn seal(&mut self) {
+    /// Ends the active segment: the next append begins a new one.
+    pub(super) fn leave(&mut self) {
         self.end_room();
-        self.active = None;
+        self.left.extend(self.active.take());
+    }
+
+    /// Seals the segments that were left. Those of their frames that have to survive a power cut
+    /// must be synced.
+    fn seal_left(&mut self) {
+        seal(self.left.drain(..));
     }
 
     /// Whether the next segment may overwrite a recycled one: only if all groups are synced at
@@ -89,9 +105,15 @@ impl Head {
 
     /// Notes that a segment was removed.
     pub(super) fn forget(&mut self, segment: u64) {
-        if self.active.take_if(|active| active.segment.id() == segment).is_some() {
-            self.room = Room::default();
-        }
+        self.take_active(segment);
+        self.left.retain(|left| left.segment.id() != segment);
+    }
+
+    /// The active segment, if it is this one. It is not active then.
+    fn take_active(&mut self, segment: u64) -> Option<Active> {
+        let active = self.active.take_if(|active| active.segment.id() == segment)?;
+        self.room = Room::default();
+        Some(active)
     }
 
     /// Preallocates for a small group, if that is worth it; otherwise the next append lets the file
@@ -115,7 +137,7 @@ impl Head {
         let Some(Active { segment, file }) = &self.active else { return };
         if was_in_use && let Err(e) = file.set_len(segment.len()) {
             tracing::warn!(path = %segment.path.display(), "it is left for a new segment: {e}");
-            self.active = None;
+            self.left.extend(self.active.take());
         }
     }
 }
@@ -133,6 +155,8 @@ impl Log {
             return Ok(Vec::new());
         }
         let mut head = locked(&self.head);
+        // Groups before this one are synced, if a power cut must not take them.
+        head.seal_left();
         head.end_room();
         head.room = Room::default();
         head.is_mixed = true;
@@ -169,12 +193,16 @@ impl Log {
     pub(crate) fn sync(&self) -> Result<()> {
         let _syncing = locked(&self.syncing);
         self.check_sound()?;
+        let left = std::mem::take(&mut locked(&self.head).left);
         let Unsynced { files, folder } = std::mem::take(&mut *locked(&self.unsynced));
         let synced = files
             .values()
             .try_for_each(|(segment, file)| file.sync().map_err(failed("sync", &segment.path)));
         let synced = synced.and_then(|()| if folder { self.sync_folder() } else { Ok(()) });
-        synced.inspect_err(|_| self.broken.store(true, Ordering::Release))
+        synced.inspect_err(|_| self.broken.store(true, Ordering::Release))?;
+        // Only now: a sealed segment has all of its frames.
+        seal(left);
+        Ok(())
     }
 
     /// Closes the log when no more appends can arrive. The closed log shows that the process did
@@ -182,8 +210,12 @@ impl Log {
     pub(crate) fn close(&self) {
         self.give_up_spares();
         let is_synced = locked(&self.unsynced).files.is_empty();
-        if is_synced && self.check_sound().is_ok() {
-            locked(&self.head).end_room();
+        let mut head = locked(&self.head);
+        // A group in preallocated space is never sealed before it is synced.
+        let may_seal = is_synced || !head.room.is_in_use();
+        if may_seal && self.check_sound().is_ok() {
+            head.leave();
+            head.seal_left();
         }
     }
 
@@ -196,11 +228,11 @@ impl Log {
     pub(super) fn begin_next(&self, head: &mut Head) -> Result<()> {
         let active = self.create(head)?;
         let path = &active.segment.path;
-        let header = active.segment.header.encode();
+        let header = active.segment.first_header();
         active.file.write_at(&header, 0).map_err(failed("write", path))?;
         active.file.sync().map_err(failed("sync", path))?;
         self.publish(&Written { active: active.clone(), from: 0, to: SEGMENT_HEADER });
-        head.seal();
+        head.leave();
         head.active = Some(active);
         Ok(())
     }
@@ -285,7 +317,7 @@ impl Log {
             if full {
                 // Preallocated space is not used: a group that does not fit the segment does not
                 // fit that space either.
-                head.active = None;
+                head.left.extend(head.active.take());
                 head.follows_synced = !std::mem::replace(&mut head.is_mixed, !synced);
             }
         }
@@ -312,12 +344,18 @@ fn bound(items: &[Item]) -> u64 {
     items.iter().map(|i| format::frame_bound(&i.entry, i.payload.len() as u64)).sum()
 }
 
+/// Writes into the headers of these segments where their frames end.
+fn seal(segments: impl IntoIterator<Item = Active>) {
+    segments.into_iter().for_each(|Active { segment, file }| segment.seal(&*file));
+}
+
 fn cut_back(head: &mut Head, written: &Written) {
     let Written { active, from, .. } = written;
     head.room.end();
     if let Err(e) = active.file.set_len(*from) {
         let path = active.segment.path.display();
         tracing::warn!("what a failed write left in {path} stays there: {e}");
-        head.forget(active.segment.id());
+        let left = head.take_active(active.segment.id());
+        head.left.extend(left);
     }
 }

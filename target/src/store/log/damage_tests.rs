@@ -8,10 +8,12 @@ use forebay_core::ErrorCode;
 use proptest::prelude::*;
 use tempfile::TempDir;
 
-use super::room::Behind;
+use super::room::tail_by_length;
 use super::tests::{frame, open, placed, put, remove};
 use super::*;
-use crate::store::format::{self, FORMAT, FORMAT_2, SEGMENT_HEADER, SegmentHeader};
+use crate::store::format::{
+    self, FORMAT, FORMAT_2, SEGMENT_HEADER, SegmentHeader, SegmentState, TailContent,
+};
 use crate::store::record::{Place, Record};
 
 /// A log of one segment, and the items in it.
@@ -63,8 +65,10 @@ impl Written {
             assert_eq!(at.offset, end);
             end += len;
         }
-        // A truncated file looks as if it had preallocated space.
-        let may_be_old = Behind::in_file_of(bytes.len() as u64) == Behind::Old;
+        // Without a state in the header a truncated file looks as if it had preallocated space.
+        let has_state = header_of(bytes).1.is_some();
+        let tail = tail_by_length(bytes.len() as u64).filter(|_| !has_state);
+        let may_be_old = tail == Some(TailContent::Recycled);
         assert!(may_be_old || bytes.iter().skip(end as usize).all(|byte| *byte == 0));
         for (i, item) in self.items.iter().enumerate() {
             let (start, payload, end) = self.frame(i);
@@ -153,6 +157,11 @@ fn now(log: &Log, spot: &Spot, record: &Record) -> Result<Option<(Record, Bytes)
     }
 }
 
+/// The header of the one segment, and its state.
+fn header_of(bytes: &[u8]) -> (SegmentHeader, Option<SegmentState>) {
+    SegmentHeader::decode(bytes.first_chunk().unwrap(), 1, super::tests::DISK).unwrap()
+}
+
 fn segment(dir: &Path, id: u64) -> PathBuf {
     dir.join("log").join(format!("{id:016x}"))
 }
@@ -190,6 +199,20 @@ proptest! {
     #[test]
     fn a_cut_takes_the_frames_behind_it(items in items(), at in any::<[prop::sample::Index; 8]>()) {
         let written = Written::new(items);
+        for at in at {
+            let len = at.index(written.bytes.len());
+            written.check(&written.bytes[..len], |_, to| to > len);
+        }
+    }
+
+    #[test]
+    fn a_cut_of_a_segment_without_a_state_takes_the_frames_behind_it(
+        items in items(),
+        at in any::<[prop::sample::Index; 8]>(),
+    ) {
+        let mut written = Written::new(items);
+        let (header, _) = header_of(&written.bytes);
+        written.bytes[..SEGMENT_HEADER as usize].copy_from_slice(&header.encode(None));
         for at in at {
             let len = at.index(written.bytes.len());
             written.check(&written.bytes[..len], |_, to| to > len);
@@ -253,8 +276,7 @@ fn frames_in_a_payload_are_not_found_when_their_carrier_is_damaged() {
     let mut carrier = put("carrier", 3, payload.len());
     carrier.payload = payload.into();
     fs::write(segment(log_dir, 1), &inner.bytes).unwrap();
-    let header = inner.bytes[..SEGMENT_HEADER as usize].try_into().unwrap();
-    let header = SegmentHeader::decode(&header, 1, super::tests::DISK).unwrap();
+    let (header, _) = header_of(&inner.bytes);
     let mut bytes = inner.bytes.clone();
     let mut ends = Vec::new();
     for item in [&carrier, &put("after", 4, 50)] {
@@ -371,12 +393,11 @@ fn a_segment_of_a_later_format_or_with_unknown_features_is_refused() {
 #[test]
 fn a_segment_of_format_2_is_read_on_one_of_its_two_salts() {
     let written = Written::new(vec![put("a", 1, 10)]);
-    let header = written.bytes[..SEGMENT_HEADER as usize].try_into().unwrap();
-    let header = SegmentHeader::decode(&header, 1, super::tests::DISK).unwrap();
+    let (header, _) = header_of(&written.bytes);
     assert_eq!(header.format, FORMAT);
     let mut bytes = written.bytes.clone();
     let header = SegmentHeader { format: FORMAT_2, ..header };
-    bytes[..SEGMENT_HEADER as usize].copy_from_slice(&header.encode());
+    bytes[..SEGMENT_HEADER as usize].copy_from_slice(&header.encode(None));
     for range in [0..0, 0..48, 44..64, 32..40, 40..44, 48..56, 56..60] {
         let mut bytes = bytes.clone();
         bytes[range].fill(0xaa);

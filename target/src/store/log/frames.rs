@@ -36,7 +36,7 @@ impl<'a> Frames<'a> {
         buffer.clear();
         let header = segment.header;
         if len == 0 {
-            buffer.extend_from_slice(&header.encode());
+            buffer.extend_from_slice(&segment.first_header());
         }
         let offset = len.max(SEGMENT_HEADER);
         Self { buffer, parts: Vec::new(), pending: 0, segment: header, offset }

@@ -19,6 +19,8 @@ mod spare;
 #[cfg(test)]
 mod spare_tests;
 #[cfg(test)]
+mod state_tests;
+#[cfg(test)]
 mod tests;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -170,7 +172,7 @@ impl Log {
     /// Ends the segment: the next append begins a new one.
     #[cfg(test)]
     pub(crate) fn seal(&self) {
-        locked(&self.head).seal();
+        locked(&self.head).leave();
     }
 
     /// Removes a segment, readable or not, for good: it does not come back after a power cut.
@@ -233,22 +235,21 @@ impl Log {
         self.spares.give_up(&*self.io, false)
     }
 
-    /// Truncates a segment that was read to `end` after a crash: preallocated space is removed.
+    /// Ends a segment that was in use when its process ended, and was read to `end`: preallocated
+    /// space is removed.
     pub(crate) fn cut(&self, segment: u64, end: u64) -> Result<()> {
-        let Some(segment) = self.segment(segment).filter(|s| room::is_with_room(s.len())) else {
-            return Ok(());
-        };
+        let is_open = |segment: &Arc<Segment>| segment.tail().is_some() && end >= SEGMENT_HEADER;
+        let Some(segment) = self.segment(segment).filter(is_open) else { return Ok(()) };
         let file = self.io.open_write(&segment.path).map_err(failed("open", &segment.path))?;
-        file.set_len(end).map_err(failed("cut", &segment.path))?;
-        segment.set_len(end);
-        Ok(())
+        segment.cut(&*file, end.min(segment.len())).map_err(failed("cut", &segment.path))
     }
 
-    /// Segments from `first` on that have preallocated space, and the offset of their first frame.
-    pub(crate) fn segments_with_room(&self, first: u64) -> BTreeMap<u64, u64> {
+    /// Segments from `first` on that were in use when their process ended, and the offset of their
+    /// first frame.
+    pub(crate) fn open_segments(&self, first: u64) -> BTreeMap<u64, u64> {
         let segments = self.segments.load();
-        let with_room = segments.range(first..).filter(|(_, s)| room::is_with_room(s.len()));
-        with_room.map(|(id, _)| (*id, SEGMENT_HEADER)).collect()
+        let open = segments.range(first..).filter(|(_, segment)| segment.tail().is_some());
+        open.map(|(id, _)| (*id, SEGMENT_HEADER)).collect()
     }
 
     /// Invalidates a frame for ever.

@@ -11,14 +11,14 @@
 //!
 //! Overwritten pages may reach the disk in any order; a file that grows does not have its new
 //! length before the data. So only groups that are synced next go into preallocated space: at most
-//! one of them, the last, is not synced, and has [`Behind::unsynced`] bytes at most. A file with
-//! preallocated space has a length that no file has that ends with a frame. By that a scan detects
-//! that it may hold half a group.
+//! one of them, the last, is not synced, and has [`unsynced_bytes`] bytes at most. A scan takes the
+//! last bytes of a segment for such a group until the segment is sealed: until its header says where
+//! the frames end.
 
 use std::io::{self, IoSlice};
 
 use crate::store::disk::DiskFile;
-use crate::store::format::ALIGN;
+use crate::store::format::{ALIGN, TailContent};
 use crate::store::page_cache::PAGE;
 
 /// Most bytes of a small group. For a larger one syncing the data dominates.
@@ -30,48 +30,25 @@ const STREAK: u32 = if cfg!(test) { 1 } else { 8 };
 /// Most bytes of a group that overwrites a recycled segment; [`super::super::committer`] makes none
 /// that are nearly as large.
 pub(super) const MAX_REUSE_GROUP_BYTES: u64 = 4 << 20;
-/// A file over a recycled segment ends this many bytes behind a multiple of [`ALIGN`]; one with
-/// zeros ends half as many behind.
-const OLD_MARK: u64 = 2;
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
-/// The bytes behind the last frame of a segment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Behind {
-    Nothing,
-    Zeros,
-    /// Bytes of a removed segment.
-    Old,
-}
-
-impl Behind {
-    /// Derived from the length of the file: frames begin and end at multiples of [`ALIGN`].
-    pub(super) fn in_file_of(len: u64) -> Self {
-        match len % ALIGN {
-            0 => Self::Nothing,
-            OLD_MARK => Self::Old,
-            _ => Self::Zeros,
-        }
-    }
-
-    /// Bytes at the end of the frames of which a crash may have kept any part.
-    pub(super) fn unsynced(self) -> u64 {
-        match self {
-            Self::Nothing => 0,
-            Self::Zeros => INLINE_MAX_BYTES,
-            Self::Old => MAX_REUSE_GROUP_BYTES,
-        }
+/// Bytes at the end of the frames of which a crash may have kept any part.
+pub(super) fn unsynced_bytes(tail: TailContent) -> u64 {
+    match tail {
+        TailContent::Zeros => INLINE_MAX_BYTES,
+        TailContent::Recycled => MAX_REUSE_GROUP_BYTES,
     }
 }
 
-/// Whether a segment of this length has preallocated space.
-pub(super) fn is_with_room(len: u64) -> bool {
-    Behind::in_file_of(len) != Behind::Nothing
-}
-
-/// The length of a file of `len` bytes after it became a segment over a recycled one.
-pub(super) fn len_over_old(len: u64) -> u64 {
-    (len / ALIGN * ALIGN).saturating_sub(ALIGN) + OLD_MARK
+/// The bytes behind the last frame of a file of this length, for segments from before headers had a
+/// state. Frames begin and end at multiples of [`ALIGN`]; such a file ends 2 bytes behind one if it
+/// is recycled, and half of [`ALIGN`] behind one if it has zeros.
+pub(super) fn tail_by_length(len: u64) -> Option<TailContent> {
+    match len % ALIGN {
+        0 => None,
+        2 => Some(TailContent::Recycled),
+        _ => Some(TailContent::Zeros),
+    }
 }
 
 /// The preallocated space behind the last frame of the active segment.
@@ -118,7 +95,7 @@ impl Room {
             return Ok(true);
         }
         let from = self.end.max(at);
-        let end = needed.max((at + ROOM).min(segment_bytes)).next_multiple_of(ALIGN) + ALIGN / 2;
+        let end = needed.max((at + ROOM).min(segment_bytes)).next_multiple_of(ALIGN);
         // So that the caller truncates it again.
         self.end = end;
         let (whole, rest) =
@@ -129,9 +106,13 @@ impl Room {
         Ok(true)
     }
 
+    pub(super) fn is_in_use(&self) -> bool {
+        self.end > 0
+    }
+
     /// Ends its use. Returns whether it was in use: the file then has to be truncated.
     pub(super) fn end(&mut self) -> bool {
-        let was_in_use = self.end > 0;
+        let was_in_use = self.is_in_use();
         *self = Self { streak: if was_in_use { 0 } else { self.streak }, ..Self::default() };
         was_in_use
     }
@@ -142,6 +123,15 @@ impl Room {
 mod tests {
     use super::*;
     use crate::store::disk::{Disk, RealDisk};
+
+    #[test]
+    fn older_segments_have_their_state_in_their_length() {
+        for len in [64, 72, 99_992] {
+            assert_eq!(tail_by_length(len), None);
+            assert_eq!(tail_by_length(len + 2), Some(TailContent::Recycled));
+            assert_eq!(tail_by_length(len + 4), Some(TailContent::Zeros));
+        }
+    }
 
     #[test]
     fn a_large_group_ends_a_row_of_small_ones() {

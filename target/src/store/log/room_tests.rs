@@ -6,10 +6,10 @@ use std::os::unix::fs::FileExt;
 
 use tempfile::TempDir;
 
-use super::room::is_with_room;
-use super::tests::{DISK, entries, open, placed, put};
+use super::tests::{DISK, entries, open, placed, put, state};
 use super::*;
 use crate::store::faulty::{Fault, FaultyDisk};
+use crate::store::format::SegmentState;
 
 const SEGMENT: u64 = 1 << 24;
 
@@ -26,6 +26,11 @@ fn killed(dir: &TempDir) -> (Log, TempDir) {
 
 fn file_len(log: &Log, segment: u64) -> u64 {
     std::fs::metadata(&log.segment(segment).unwrap().path).unwrap().len()
+}
+
+/// Whether the file is longer than its frames.
+fn has_room(log: &Log, segment: u64) -> bool {
+    file_len(log, segment) > log.segment(segment).unwrap().len()
 }
 
 /// A synced group of one object each.
@@ -61,7 +66,7 @@ fn what_is_written_to_a_room_is_there_after_a_crash() {
     let mut expected = Vec::new();
     for i in 0..40 {
         expected.extend(write(&log, 10 * i + 1..10 * i + 11, 10_000).into_iter().map(|(_, e)| e));
-        assert!(is_with_room(file_len(&log, 1)));
+        assert!(has_room(&log, 1));
         assert!(file_len(&log, 1) - log.segment(1).unwrap().len() <= 1 << 20);
         let (after, _twin) = killed(&dir);
         assert_eq!(entries(&after), expected, "no damage, and nothing else");
@@ -75,7 +80,8 @@ fn a_log_that_was_closed_ends_with_its_last_frame() {
     let written = write(&log, 1..10, 5_000);
     log.close();
     assert_eq!(file_len(&log, 1), log.segment(1).unwrap().len());
-    assert!(!is_with_room(file_len(&log, 1)));
+    let end = file_len(&log, 1) as u32;
+    assert_eq!(state(&log, 1), Some(SegmentState::Sealed { end }));
     assert_eq!(entries(&log).len(), written.len());
 }
 
@@ -85,7 +91,7 @@ fn a_group_that_is_not_synced_or_not_small_lets_the_file_grow() {
         let dir = TempDir::new().unwrap();
         let log = open(dir.path(), SEGMENT);
         write(&log, 1..5, 5_000);
-        assert!(is_with_room(file_len(&log, 1)));
+        assert!(has_room(&log, 1));
         match size {
             100 => drop(log.append(&[put("a", 5, size)]).unwrap()),
             _ => drop(write(&log, 5..6, size)),
@@ -126,6 +132,7 @@ fn half_a_group_counts_for_nothing_and_its_neighbours_stay() {
         after.wipe(Position { segment: 1, offset: start }).unwrap();
         after.cut(1, end).unwrap();
         assert_eq!((file_len(&after, 1), after.segment(1).unwrap().len()), (end, end));
+        assert_eq!(state(&after, 1), Some(SegmentState::Sealed { end: end as u32 }));
         let again = open(twin.path(), SEGMENT);
         assert_eq!(sounds(&again), [sound, sound, sound, None, sound]);
     }

@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use forebay_core::Result;
 
-use super::room::Behind;
+use super::room::unsynced_bytes;
 use super::segment::Segment;
 use super::{Log, Position};
 use crate::store::disk::DiskFile;
-use crate::store::format::{self, ALIGN, Entry, FIXED, Fixed, SEGMENT_HEADER};
+use crate::store::format::{self, ALIGN, Entry, FIXED, Fixed, SEGMENT_HEADER, TailContent};
 use crate::store::identity::failed;
 
 /// Bytes of one read.
@@ -71,9 +71,12 @@ impl Log {
             Ok(file) => {
                 let (len, at) = (segment.len(), from.max(SEGMENT_HEADER));
                 let mut window = Window::new(file, len);
-                if Behind::in_file_of(len) == Behind::Old {
-                    let end = frames_end(&segment, &mut window, at);
-                    window.end_at(end, Behind::Old);
+                if let Some(tail) = segment.tail() {
+                    let end = match tail {
+                        TailContent::Zeros => blank_from(&*window.file, len),
+                        TailContent::Recycled => frames_end(&segment, &mut window, at),
+                    };
+                    window.end_at(end, tail);
                 }
                 SegmentScan::Running { segment, window, at, check_payload }
             }
@@ -205,18 +208,13 @@ struct Window {
 impl Window {
     fn new(file: Arc<dyn DiskFile>, len: u64) -> Self {
         let (blank, torn, bytes) = (len, u64::MAX, Vec::new());
-        let mut window =
-            Self { file, len, blank, torn, start: 0, bytes, careful: 0, unreadable: 0 };
-        if Behind::in_file_of(len) == Behind::Zeros {
-            window.end_at(blank_from(&*window.file, len), Behind::Zeros);
-        }
-        window
+        Self { file, len, blank, torn, start: 0, bytes, careful: 0, unreadable: 0 }
     }
 
     /// Sets the end of the frames.
-    fn end_at(&mut self, end: u64, behind: Behind) {
+    fn end_at(&mut self, end: u64, tail: TailContent) {
         self.blank = end;
-        self.torn = end.saturating_sub(behind.unsynced());
+        self.torn = end.saturating_sub(unsynced_bytes(tail));
     }
 
     /// The next offset behind `at` where a frame may begin; `blank` or more if there is none.

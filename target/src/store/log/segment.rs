@@ -3,13 +3,14 @@
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use arc_swap::ArcSwapOption;
 use forebay_core::Result;
 
+use super::room;
 use crate::store::disk::{Disk, DiskFile};
-use crate::store::format::{SEGMENT_HEADER, SegmentHeader};
+use crate::store::format::{SEGMENT_HEADER, SegmentHeader, SegmentState, TailContent};
 use crate::store::identity::failed;
 use crate::store::page_cache::PAGE;
 
@@ -17,10 +18,15 @@ use crate::store::page_cache::PAGE;
 pub(super) struct Segment {
     pub(super) header: SegmentHeader,
     pub(super) path: PathBuf,
-    /// Bytes of header and frames.
+    /// Bytes of header and frames; of the whole file while there is a [`Self::tail`].
     len: AtomicU64,
     /// Open while it is read; closed again when too many are.
     file: ArcSwapOption<OpenFile>,
+    /// False: it was written before headers had a state.
+    has_state: bool,
+    /// The bytes behind the frames when the log was opened.
+    found_tail: Option<TailContent>,
+    is_cut: AtomicBool,
 }
 
 /// A sized wrapper, so that a trait object fits an atomic pointer.
@@ -35,6 +41,19 @@ pub(super) enum Header {
 }
 
 impl Segment {
+    /// A segment of this process.
+    fn new(header: SegmentHeader, path: PathBuf, len: u64, file: &Arc<dyn DiskFile>) -> Self {
+        Self {
+            header,
+            path,
+            len: AtomicU64::new(len),
+            file: ArcSwapOption::from_pointee(OpenFile(file.clone())),
+            has_state: true,
+            found_tail: None,
+            is_cut: AtomicBool::new(false),
+        }
+    }
+
     /// Makes a new segment; its header is written with the first frames.
     pub(super) fn create(
         io: &dyn Disk,
@@ -43,30 +62,27 @@ impl Segment {
     ) -> Result<(Self, Arc<dyn DiskFile>)> {
         let path = segment_path(folder, header.segment);
         let file = io.create(&path).map_err(failed("create", &path))?;
-        let open = ArcSwapOption::from_pointee(OpenFile(file.clone()));
-        Ok((Self { header, path, len: AtomicU64::new(0), file: open }, file))
+        Ok((Self::new(header, path, 0, &file), file))
     }
 
-    /// Makes a segment of a recycled file whose name is `spare`. Header and `len` are durable
-    /// before it gets its new name.
+    /// Makes a segment of a recycled file whose name is `spare`. Its header is durable before it
+    /// gets its new name, so no frame is ever behind the header of another segment.
     pub(super) fn over(
         io: &dyn Disk,
         folder: &Path,
         header: SegmentHeader,
         spare: &Path,
-        len: u64,
     ) -> Result<(Self, Arc<dyn DiskFile>)> {
         let path = segment_path(folder, header.segment);
         let file = io.open_write(spare).map_err(failed("open", spare))?;
         // All of the page, so that no part of it has to be read.
         let mut page = [0; PAGE as usize];
-        page[..SEGMENT_HEADER as usize].copy_from_slice(&header.encode());
+        let state = SegmentState::Open(TailContent::Recycled);
+        page[..SEGMENT_HEADER as usize].copy_from_slice(&header.encode(Some(state)));
         file.write_at(&page, 0).map_err(failed("write", spare))?;
-        file.set_len(len).map_err(failed("cut", spare))?;
         file.sync().map_err(failed("sync", spare))?;
         io.rename(spare, &path).map_err(failed("rename", spare))?;
-        let open = ArcSwapOption::from_pointee(OpenFile(file.clone()));
-        Ok((Self { header, path, len: AtomicU64::new(SEGMENT_HEADER), file: open }, file))
+        Ok((Self::new(header, path, SEGMENT_HEADER, &file), file))
     }
 
     /// Reads the header of an existing segment.
@@ -87,9 +103,21 @@ impl Segment {
             return Ok(Header::Damaged(format!("its header cannot be read: {e}")));
         }
         match SegmentHeader::decode(&bytes, segment, disk_id) {
-            Ok(header) => {
-                let file = ArcSwapOption::empty();
-                Ok(Header::Sound(Self { header, path, len: AtomicU64::new(len), file }))
+            Ok((header, state)) => {
+                let (len, found_tail) = match state {
+                    Some(SegmentState::Sealed { end }) => (len.min(u64::from(end)), None),
+                    Some(SegmentState::Open(tail)) => (len, Some(tail)),
+                    None => (len, room::tail_by_length(len)),
+                };
+                Ok(Header::Sound(Self {
+                    header,
+                    path,
+                    len: AtomicU64::new(len),
+                    file: ArcSwapOption::empty(),
+                    has_state: state.is_some(),
+                    found_tail,
+                    is_cut: AtomicBool::new(false),
+                }))
             }
             Err(e) if e.code == forebay_core::ErrorCode::Unsupported => Err(e),
             Err(e) => Ok(Header::Damaged(e.message)),
@@ -106,6 +134,46 @@ impl Segment {
 
     pub(super) fn set_len(&self, len: u64) {
         self.len.store(len, Ordering::Release);
+    }
+
+    /// The bytes that may be behind the last frame, if the process that wrote the segment did not
+    /// seal it. `None`: the frames end at [`Self::len`].
+    pub(super) fn tail(&self) -> Option<TailContent> {
+        self.found_tail.filter(|_| !self.is_cut.load(Ordering::Acquire))
+    }
+
+    /// The header that a new segment begins with.
+    pub(super) fn first_header(&self) -> [u8; SEGMENT_HEADER as usize] {
+        self.header.encode(Some(SegmentState::Open(TailContent::Zeros)))
+    }
+
+    /// Ends the frames of a segment that has a [`Self::tail`] at `end`. The frames are synced before
+    /// the header says that they are there.
+    pub(super) fn cut(&self, file: &dyn DiskFile, end: u64) -> io::Result<()> {
+        file.set_len(end)?;
+        self.set_len(end);
+        self.is_cut.store(true, Ordering::Release);
+        if !self.has_state {
+            return Ok(());
+        }
+        file.sync()?;
+        self.write_sealed(file)
+    }
+
+    /// Writes into the header where the frames end. They have to be synced, if that matters.
+    ///
+    /// The header is not synced. A power cut may leave the old one: then the segment is read as one
+    /// that was in use.
+    pub(super) fn seal(&self, file: &dyn DiskFile) {
+        let is_written = self.len() >= SEGMENT_HEADER;
+        if is_written && let Err(e) = self.write_sealed(file) {
+            tracing::debug!(path = %self.path.display(), "the header is not sealed: {e}");
+        }
+    }
+
+    fn write_sealed(&self, file: &dyn DiskFile) -> io::Result<()> {
+        let end = u32::try_from(self.len()).map_err(io::Error::other)?;
+        file.write_at(&self.header.encode(Some(SegmentState::Sealed { end })), 0)
     }
 
     /// The file if it is open. The caller has to hold the segment while it uses the file: a segment

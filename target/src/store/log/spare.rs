@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use forebay_core::Result;
 
+use super::locked;
 use super::segment::Segment;
-use super::{locked, room};
 use crate::store::disk::{Disk, DiskFile};
 use crate::store::format::{FORMAT, SEGMENT_HEADER, SegmentHeader};
 
@@ -77,7 +77,7 @@ impl Spares {
     pub(super) fn take(&self, bytes: u64) -> Option<Spare> {
         let mut kept = locked(&self.kept);
         let is_free = |spare: &mut Spare| {
-            let fits = SEGMENT_HEADER + bytes <= room::len_over_old(spare.bytes);
+            let fits = SEGMENT_HEADER + bytes <= spare.bytes;
             fits && Arc::get_mut(&mut spare.segment).is_some()
         };
         let found = kept.spares.iter_mut().position(is_free)?;
@@ -120,9 +120,8 @@ impl Spare {
         while header.takes_frames_of(&old) {
             header = salted();
         }
-        let len = room::len_over_old(self.bytes);
-        let (segment, file) = Segment::over(io, folder, header, &self.path, len)?;
-        Ok((segment, file, len))
+        let (segment, file) = Segment::over(io, folder, header, &self.path)?;
+        Ok((segment, file, self.bytes))
     }
 
     /// Removes its file. Returns whether it is gone.

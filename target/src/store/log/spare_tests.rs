@@ -5,25 +5,27 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 
 use tempfile::TempDir;
 
-use super::room::{Behind, MAX_REUSE_GROUP_BYTES};
-use super::tests::{DISK, entries, open, placed, put};
+use super::room::MAX_REUSE_GROUP_BYTES;
+use super::tests::{DISK, entries, open, placed, put, state};
 use super::*;
 use crate::store::faulty::FaultyDisk;
-use crate::store::format::{FORMAT, FORMAT_2, SegmentHeader};
+use crate::store::format::{FORMAT, FORMAT_2, SegmentHeader, SegmentState, TailContent};
 
-const SEGMENT: u64 = 100_000;
+pub(super) const SEGMENT: u64 = 100_000;
+const OVER_OLD: Option<SegmentState> = Some(SegmentState::Open(TailContent::Recycled));
+const NEW: Option<SegmentState> = Some(SegmentState::Open(TailContent::Zeros));
 
 /// A log in a folder of its own, with what is written to it.
-struct Written {
-    dir: TempDir,
+pub(super) struct Written {
+    pub(super) dir: TempDir,
     disk: FaultyDisk,
-    log: Log,
-    entries: Vec<Entry>,
+    pub(super) log: Log,
+    pub(super) entries: Vec<Entry>,
     next: u64,
 }
 
 impl Written {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         let dir = TempDir::new().unwrap();
         std::fs::create_dir(dir.path().join("work")).unwrap();
         let disk = FaultyDisk::new();
@@ -33,7 +35,7 @@ impl Written {
     }
 
     /// Segments that were filled by synced groups, the first `released` of which are released.
-    fn filled(released: u64) -> Self {
+    pub(super) fn filled(released: u64) -> Self {
         let mut written = Self::new();
         while written.log.end().segment < 6 {
             written.group(3, 4_000);
@@ -44,14 +46,14 @@ impl Written {
         written
     }
 
-    fn release(&mut self, segment: u64) -> bool {
+    pub(super) fn release(&mut self, segment: u64) -> bool {
         let removed = self.log.remove(segment, true).unwrap();
         self.entries.retain(|entry| spot(entry).segment != segment);
         removed.is_none()
     }
 
     /// A synced group of objects of this size.
-    fn group(&mut self, count: u64, size: usize) {
+    pub(super) fn group(&mut self, count: u64, size: usize) {
         let items: Vec<_> = (self.next..self.next + count).map(|i| put("a", i, size)).collect();
         let locations = self.log.append_to_sync(&items).unwrap();
         self.log.sync().unwrap();
@@ -60,7 +62,7 @@ impl Written {
     }
 
     /// Begins the next segment.
-    fn next_segment(&mut self) -> u64 {
+    pub(super) fn next_segment(&mut self) -> u64 {
         let segment = self.log.end().segment;
         while self.log.end().segment == segment {
             self.group(1, 9_000);
@@ -69,7 +71,7 @@ impl Written {
     }
 
     /// The log as it would be after the process was killed now.
-    fn killed(&self) -> (Log, TempDir) {
+    pub(super) fn killed(&self) -> (Log, TempDir) {
         let twin = TempDir::new().unwrap();
         std::fs::create_dir(twin.path().join("log")).unwrap();
         for entry in std::fs::read_dir(self.dir.path().join("log")).unwrap() {
@@ -88,7 +90,7 @@ impl Written {
     }
 }
 
-fn spot(entry: &Entry) -> Spot {
+pub(super) fn spot(entry: &Entry) -> Spot {
     let Entry::Put(record) = entry else { panic!("{entry:?}") };
     record.spot()
 }
@@ -114,7 +116,7 @@ fn a_released_segment_of_format_2_becomes_one_of_this_format() {
     let old = written.log.segment(2).unwrap();
     let mut bytes = std::fs::read(&old.path).unwrap();
     let header = SegmentHeader { format: FORMAT_2, ..old.header };
-    bytes[..SEGMENT_HEADER as usize].copy_from_slice(&header.encode());
+    bytes[..SEGMENT_HEADER as usize].copy_from_slice(&header.encode(None));
     std::fs::write(&old.path, bytes).unwrap();
     written.log = open(written.dir.path(), SEGMENT);
     assert_eq!(written.log.segment(2).unwrap().header, header);
@@ -193,9 +195,9 @@ fn a_segment_with_room_and_no_frame_has_none_after_a_crash() {
     file.write_all_at(&vec![7; bytes.len() - 64], 64).unwrap();
     let (after, _twin) = written.killed();
     assert_eq!(after.scan_segment(segment, true).count(), 0);
-    assert_eq!(after.segments_with_room(0), [(segment, 64)].into());
+    assert_eq!(after.open_segments(0), [(segment, 64)].into());
     after.cut(segment, 64).unwrap();
-    assert_eq!(after.segments_with_room(0), BTreeMap::new());
+    assert_eq!(after.open_segments(0), BTreeMap::new());
 }
 
 #[test]
@@ -209,7 +211,8 @@ fn a_segment_that_is_still_read_is_not_written_over() {
     assert_ne!(written.meta(segment).ino(), inode);
     let mut bytes = vec![0; 64];
     file.read_exact_at(&mut bytes, 0).unwrap();
-    assert_eq!(bytes, held.header.encode(), "readers have what they had");
+    let sealed = SegmentState::Sealed { end: held.len() as u32 };
+    assert_eq!(bytes, held.header.encode(Some(sealed)), "readers have what they had");
     drop((file, held));
     let segment = written.next_segment();
     assert_eq!(written.meta(segment).ino(), inode);
@@ -219,14 +222,15 @@ fn a_segment_that_is_still_read_is_not_written_over() {
 fn an_unsynced_group_ends_the_room_and_the_row() {
     let mut written = Written::filled(2);
     let segment = written.next_segment();
-    assert_eq!(Behind::in_file_of(written.meta(segment).len()), Behind::Old);
+    assert_eq!(state(&written.log, segment), OVER_OLD);
+    assert!(written.meta(segment).len() > written.log.segment(segment).unwrap().len());
     let item = put("unsynced", 5_000, 100);
     let spot = written.log.append(std::slice::from_ref(&item)).unwrap()[0];
     written.entries.push(placed(&item, spot));
     assert_eq!(written.meta(segment).len(), written.log.segment(segment).unwrap().len());
     assert!(!written.release(3), "there is no use for one now");
     let next = written.next_segment();
-    assert_eq!(Behind::in_file_of(written.meta(next).len()), Behind::Nothing);
+    assert_eq!(state(&written.log, next), NEW);
     assert_eq!(written.spare_files(), 1, "kept for when there is");
     assert_eq!(entries(&written.log), written.entries);
 }
@@ -237,7 +241,8 @@ fn an_append_of_nothing_leaves_the_room() {
     let segment = written.next_segment();
     written.log.append(&[]).unwrap();
     written.log.append_to_sync(&[]).unwrap();
-    assert_eq!(Behind::in_file_of(written.meta(segment).len()), Behind::Old);
+    assert_eq!(state(&written.log, segment), OVER_OLD);
+    assert!(written.meta(segment).len() > written.log.segment(segment).unwrap().len());
 }
 
 #[test]
@@ -258,7 +263,8 @@ fn a_group_that_is_too_large_lets_the_file_grow() {
         write(1_000, 1);
     }
     let file_len = || std::fs::metadata(&log.segment(3).unwrap().path).unwrap().len();
-    assert_eq!(Behind::in_file_of(file_len()), Behind::Old);
+    assert_eq!(state(&log, 3), OVER_OLD);
+    assert!(file_len() > log.segment(3).unwrap().len());
     write(2_000, 10);
     assert_eq!(file_len(), log.segment(3).unwrap().len());
 }

@@ -10,6 +10,7 @@ use tempfile::TempDir;
 use super::*;
 use crate::skip;
 use crate::store::disk::RealDisk;
+use crate::store::format::{SegmentHeader, SegmentState};
 use crate::store::record::{Place, Record, RecordMeta};
 
 pub(super) const DISK: u64 = 0xd15c;
@@ -36,6 +37,12 @@ pub(super) fn frame(name: &str, generation: u64, spot: Spot, size: u64) -> Frame
     let (len, generation) = (u64::from(spot.head) + size, Some(generation));
     let (segment, offset) = (spot.segment, spot.offset);
     Frame { segment, offset, len, bucket_id: 1, name, generation, with_record: false }
+}
+
+/// The state in the header of a segment's file.
+pub(super) fn state(log: &Log, segment: u64) -> Option<SegmentState> {
+    let bytes = std::fs::read(&log.segment(segment).unwrap().path).unwrap();
+    SegmentHeader::decode(bytes.first_chunk().unwrap(), segment, DISK).unwrap().1
 }
 
 /// The entry of an item as the log returns it.

@@ -134,7 +134,7 @@ impl Site<'_> {
         }
         for id in on_disk.into_iter().filter(|id| *id < usage_counters.position.segment) {
             match usage_counters.segments.get(&id) {
-                // A power cut took the frames that ended the segment.
+                // The process ended before it sealed the segment, or a power cut took the seal.
                 Some(s) => self.log.cut(id, s.len)?,
                 // Released by compaction before a crash.
                 None => drop(self.log.remove(id, false)?),

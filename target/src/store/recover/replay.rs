@@ -28,8 +28,8 @@ impl Site<'_> {
         let mut replay = Replay::default();
         let mut applier = Applier::new(index, usage_counters);
         let mut pending = 0;
-        // A preallocated segment without frames ends at its header.
-        let mut ends = self.log.segments_with_room(from.segment);
+        // A segment without frames ends at its header.
+        let mut ends = self.log.open_segments(from.segment);
         ends.insert(from.segment, from.offset);
         for found in self.log.scan(from, check_payload) {
             let found = found?;
