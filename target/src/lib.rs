@@ -29,6 +29,7 @@ mod shard;
 #[path = "../../tests/src/skip.rs"]
 #[allow(unreachable_pub)] // It is public in `forebay-tests`, which this crate must not depend on.
 mod skip;
+mod state_sync;
 pub mod store;
 mod wiring;
 

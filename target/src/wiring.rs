@@ -1,4 +1,6 @@
-//! Builds a target from its parts; the only file that uses all of them.
+//! Builds a target from its parts; the only module that uses all of them.
+
+mod handlers;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -23,22 +25,22 @@ use forebay_node::s3::S3Door;
 use forebay_node::tls::NodeTls;
 use forebay_node::{listener, membership};
 
+use self::handlers::Services;
 use crate::backend::{BackendSettings, Backends};
 use crate::batch::budget::Budget;
 use crate::cache::{CacheWatch, Evictor, Gate, Rules, Watermarks};
 use crate::destroyed;
-use crate::disks;
+use crate::disks::{self, DiskAdmin};
 use crate::download::Downloads;
 use crate::egress::WebRules;
-use crate::etl::{self, Etls};
-use crate::http::{Context, Front};
+use crate::etl::{Etls, follow};
 use crate::job::build::builds::Builds;
 use crate::job::{Jobs, Notes, make_up_for_losses};
 use crate::object::{ObjectService, Parts};
 use crate::promote::Promotions;
-use crate::s3::S3;
 use crate::scrub;
 use crate::shard::Shards;
+use crate::state_sync::StateSync;
 use crate::store::{RealDisk, Store};
 
 /// Runs one target until `lifecycle` is cancelled. `ready` is called once it listens, with its URL;
@@ -123,7 +125,7 @@ pub async fn run(
         tokio::join!(tended.watch_disks(&token), tended.resilver(&token, lock));
     });
 
-    let disk_admin = disks::DiskAdmin::new(
+    let disk_admin = DiskAdmin::new(
         store.clone(),
         objects.clone(),
         config.disk.clone(),
@@ -163,15 +165,13 @@ pub async fn run(
     let builds = Builds::new(objects.clone(), peer.clone(), lifecycle.clone());
     let root = &config.promote.root;
     let promotions = Promotions::new(objects.clone(), jobs.clone(), root, lifecycle.clone());
-    lifecycle.spawn(etl::follow(etls.clone(), jobs.clone(), maps.clone(), lifecycle.token()));
+    lifecycle.spawn(follow(etls.clone(), jobs.clone(), maps.clone(), lifecycle.token()));
     let downloads =
         Downloads::new(objects.clone(), jobs.clone(), config.download, web, &lifecycle)?;
-    let limits = &config.limits;
-    let relay = Relay::new(&identity, &peer);
     let users = Authenticator::new(&config.auth, &config.s3, &identity, &maps)?;
     users.follow_issuers(&lifecycle);
-    let batches = Budget::new(limits.batch_memory.0, limits.batches, metrics.clone());
-    let context = Context {
+    let limits = &config.limits;
+    let services = Services {
         objects: objects.clone(),
         disks: disk_admin,
         shards,
@@ -180,22 +180,23 @@ pub async fn run(
         downloads,
         builds,
         promotions,
+        batches: Budget::new(limits.batch_memory.0, limits.batches, metrics.clone()),
+        door: S3Door::new(&config.s3).with_users(users.clone(), &maps),
+        relay: Relay::new(&identity, &peer),
         identity: identity.clone(),
-        maps: maps.clone(),
+        sync: StateSync { maps: maps.clone(), refresher },
         peer,
-        refresher,
         metrics,
         lifecycle: lifecycle.clone(),
-        s3: S3 { door: S3Door::new(&config.s3).with_users(users.clone(), &maps), relay },
-        batches,
     };
+    let front = services.front();
     lifecycle.spawn(destroyed::watch(objects, maps.clone(), node_dir, lifecycle.clone()));
     tracing::info!(id = %identity.id, url = identity.url, "target listens");
     ready(&identity.url);
     let edge = Edge::new(&config.s3, &identity, &maps).named_by(&names);
     let edge = edge.audited_by(audit).with_tls(tls).with_users(users);
     let life = lifecycle.clone();
-    listener::serve(listener, Front::new(context), edge, lifecycle, config.limits.clone()).await;
+    listener::serve(listener, front, edge, lifecycle, config.limits.clone()).await;
     life.outcome()
 }
 

@@ -7,6 +7,8 @@ use axum::extract::{Request, State};
 use axum::http::{HeaderMap, header};
 use axum::response::{IntoResponse, Response};
 use bytes::{Bytes, BytesMut};
+use forebay_client::PeerClient;
+use forebay_core::access::Access;
 use forebay_core::batch::BatchRequest;
 use forebay_core::batch_stream::CONTENT_TYPE;
 use forebay_core::cloud_rules::CloudRules;
@@ -20,37 +22,66 @@ use forebay_core::v1::batch::{MossRequest, MossResponse};
 use forebay_core::v1::query::Query;
 use forebay_core::{Error, Result};
 use forebay_node::auth;
+use forebay_node::lifecycle::Lifecycle;
 use forebay_node::listener::Hangup;
-use forebay_node::metrics::result_of;
+use forebay_node::maps::Maps;
+use forebay_node::metrics::{Metrics, result_of};
 use forebay_node::off_worker;
 use forebay_node::reply::Failure;
+use forebay_node::routing::RouteSet;
 use futures::stream::{self, BoxStream};
 use futures::{Stream, StreamExt};
 
-use super::{Context, MAX_JSON, Shared, access_of};
+use super::MAX_JSON;
+use super::synced::{Current, Synced};
 use crate::batch::assembler::Assembler;
-use crate::batch::budget::{RequestMemory, Sender, Share};
+use crate::batch::budget::{Budget, RequestMemory, Sender, Share};
 use crate::batch::output::content_type;
 use crate::batch::spool::Spool;
 use crate::batch::{Loader, answer, native};
-use crate::job::Registration;
+use crate::job::{Jobs, Registration};
 use crate::object::read_first_chunk;
 
+/// The services for native batches; cheap to clone.
+#[derive(Clone)]
+pub(crate) struct BatchApi {
+    /// The reader of requests without rules of their own.
+    pub(crate) loader: Loader,
+    /// Memory of the batches in progress.
+    pub(crate) budget: Budget,
+    pub(crate) lifecycle: Lifecycle,
+    pub(crate) metrics: Metrics,
+}
+
+/// The services for GetBatch of v1; cheap to clone.
+#[derive(Clone)]
+pub(crate) struct GetBatchApi {
+    pub(crate) batches: BatchApi,
+    pub(crate) jobs: Jobs,
+    pub(crate) maps: Maps,
+    pub(crate) peer: PeerClient,
+}
+
+pub(crate) fn routes() -> RouteSet<Synced<BatchApi>> {
+    RouteSet::new().on(&BATCH, Current(native))
+}
+
+pub(crate) fn get_batch_routes() -> RouteSet<Synced<GetBatchApi>> {
+    RouteSet::new().on(&MOSS, Current(moss))
+}
+
 /// `POST /api/v1/batch`.
-pub(super) async fn native(
-    State(context): State<Shared>,
-    request: Request,
-) -> Result<Response, Failure> {
-    let result = answer_native(&context, request).await;
-    context.metrics.http_request("api", "batch", result_of(&result));
+async fn native(State(api): State<BatchApi>, request: Request) -> Result<Response, Failure> {
+    let result = answer_native(&api, request).await;
+    api.metrics.http_request("api", "batch", result_of(&result));
     Ok(result?)
 }
 
-async fn answer_native(context: &Context, request: Request) -> Result<Response> {
+async fn answer_native(api: &BatchApi, request: Request) -> Result<Response> {
     let (sender, hangup, access) = (sender(&request), hangup(&request), access_of(&request));
-    let loader = loader(context, request.headers())?;
-    let (body, memory) = whole_body(context, request, "batch").await?;
-    let share = context.batches.admit(sender, memory, hangup).await?;
+    let loader = api.loader(request.headers())?;
+    let (body, memory) = api.whole_body(request, "batch").await?;
+    let share = api.budget.admit(sender, memory, hangup).await?;
     let request = off_worker(body.len(), || serde_json::from_slice::<BatchRequest>(&body));
     let request = request
         .map_err(|e| Error::invalid(format!("batch: the request's body is not valid: {e}")))?;
@@ -64,21 +95,18 @@ async fn answer_native(context: &Context, request: Request) -> Result<Response> 
     });
     BATCH.row().of(&access).require_entries(named)?;
     drop(body);
-    let stream = native::answer(loader, request, share, &context.lifecycle);
+    let stream = native::answer(loader, request, share, &api.lifecycle);
     Ok(body_of(CONTENT_TYPE, stream))
 }
 
 /// `GET /v1/ml/moss[/BUCKET]`, redirected here by a gateway.
-pub(super) async fn moss(
-    State(context): State<Shared>,
-    request: Request,
-) -> Result<Response, Failure> {
-    let result = answer_moss(&context, request).await;
-    context.metrics.http_request("v1", "moss", result_of(&result));
+async fn moss(State(api): State<GetBatchApi>, request: Request) -> Result<Response, Failure> {
+    let result = answer_moss(&api, request).await;
+    api.batches.metrics.http_request("v1", "moss", result_of(&result));
     Ok(result?)
 }
 
-async fn answer_moss(context: &Context, request: Request) -> Result<Response> {
+async fn answer_moss(api: &GetBatchApi, request: Request) -> Result<Response> {
     let query = Query::parse(request.uri().query());
     let path = request.uri().path().to_owned();
     let about = request.extensions().get::<RequestContext>();
@@ -91,9 +119,9 @@ async fn answer_moss(context: &Context, request: Request) -> Result<Response> {
         }
     };
     let (sender, hangup, access) = (sender(&request), hangup(&request), access_of(&request));
-    let loader = loader(context, request.headers())?;
-    let (bytes, memory) = whole_body(context, request, "moss").await?;
-    let share = Arc::new(context.batches.admit(sender, memory, hangup).await?);
+    let loader = api.batches.loader(request.headers())?;
+    let (bytes, memory) = api.batches.whole_body(request, "moss").await?;
+    let share = Arc::new(api.batches.budget.admit(sender, memory, hangup).await?);
     auth::check_body(caller, &query, &bytes)?;
     let moss = off_worker(bytes.len(), || MossRequest::parse(&bytes))?;
     let format = moss.format()?;
@@ -101,7 +129,7 @@ async fn answer_moss(context: &Context, request: Request) -> Result<Response> {
     drop(bytes);
     let named = entries.iter().map(|entry| (&entry.bucket, entry.name.as_str()));
     MOSS.row().of(&access).require_entries(named)?;
-    let state = context.maps.load();
+    let state = api.maps.load();
     let mut known = None;
     for entry in &entries {
         if known != Some(&entry.bucket) {
@@ -111,20 +139,20 @@ async fn answer_moss(context: &Context, request: Request) -> Result<Response> {
     }
     let bucket = default.as_ref().or_else(|| entries.first().map(|e| &e.bucket));
     let job = Registration::new(JobKind::GetBatch);
-    let job = context.jobs.register(match bucket {
+    let job = api.jobs.register(match bucket {
         Some(bucket) => job.bucket(bucket),
         None => job,
     })?;
     job.expect(entries.len() as u64, 0);
     let streaming = moss.strm;
-    let assembler = Assembler::new(loader, context.peer.clone(), share.clone(), moss, entries);
+    let assembler = Assembler::new(loader, api.peer.clone(), share.clone(), moss, entries);
     if streaming {
-        let archive = answer::streamed(assembler, job, share, &context.lifecycle);
+        let archive = answer::streamed(assembler, job, share, &api.batches.lifecycle);
         // A failure before the first byte can still set the status.
         let archive = read_first_chunk(archive.boxed()).await?;
         return Ok(body_of(content_type(format), archive));
     }
-    let spool = Spool::new(context.objects.clone(), job.id());
+    let spool = Spool::new(api.batches.loader.service.clone(), job.id());
     let (whole, archive) = answer::buffered(assembler, job, spool).await?;
     multipart(whole, archive, share)
 }
@@ -165,13 +193,44 @@ fn random_text(len: usize) -> String {
     (0..len).map(|_| char::from(rng.sample(rand::distr::Alphanumeric))).collect()
 }
 
-fn loader(context: &Context, headers: &HeaderMap) -> Result<Loader> {
-    Ok(Loader {
-        service: context.objects.clone(),
-        shards: context.shards.clone(),
-        me: context.identity.id.clone(),
-        cloud: CloudRules::default().with_request_rules(headers)?,
-    })
+impl BatchApi {
+    /// The reader for a request with these headers.
+    fn loader(&self, headers: &HeaderMap) -> Result<Loader> {
+        let cloud = CloudRules::default().with_request_rules(headers)?;
+        Ok(Loader { cloud, ..self.loader.clone() })
+    }
+
+    /// Reads the request's body, and accounts for its memory as it arrives.
+    async fn whole_body(&self, request: Request, what: &str) -> Result<(Bytes, RequestMemory)> {
+        let mut memory = self.budget.request();
+        let mut body = request.into_body().into_data_stream();
+        let (mut first, mut all) = (Bytes::new(), BytesMut::new());
+        while let Some(piece) = body.next().await {
+            let piece = piece.map_err(|e| {
+                Error::invalid(format!("{what}: the request's body cannot be read: {e}"))
+            })?;
+            memory.grow(piece.len())?;
+            if first.is_empty() && all.is_empty() {
+                first = piece;
+                continue;
+            }
+            if all.is_empty() {
+                all.extend_from_slice(&std::mem::take(&mut first));
+            }
+            all.extend_from_slice(&piece);
+            if all.len() > MAX_JSON {
+                let text = format!("{what}: the request's body has more than {MAX_JSON} bytes");
+                return Err(Error::invalid(text));
+            }
+        }
+        Ok((if all.is_empty() { first } else { all.freeze() }, memory))
+    }
+}
+
+/// The rights of the sender of a request.
+fn access_of(request: &Request) -> Access {
+    let about = request.extensions().get::<RequestContext>();
+    about.map_or(Access::Anonymous, |about| about.access().clone())
 }
 
 fn sender(request: &Request) -> Sender {
@@ -185,36 +244,6 @@ fn sender(request: &Request) -> Sender {
 /// The handle that ends the request's connection.
 fn hangup(request: &Request) -> Hangup {
     request.extensions().get::<Hangup>().cloned().unwrap_or_default()
-}
-
-/// Reads the request's body, and accounts for its memory as it arrives.
-async fn whole_body(
-    context: &Context,
-    request: Request,
-    what: &str,
-) -> Result<(Bytes, RequestMemory)> {
-    let mut memory = context.batches.request();
-    let mut body = request.into_body().into_data_stream();
-    let (mut first, mut all) = (Bytes::new(), BytesMut::new());
-    while let Some(piece) = body.next().await {
-        let piece = piece.map_err(|e| {
-            Error::invalid(format!("{what}: the request's body cannot be read: {e}"))
-        })?;
-        memory.grow(piece.len())?;
-        if first.is_empty() && all.is_empty() {
-            first = piece;
-            continue;
-        }
-        if all.is_empty() {
-            all.extend_from_slice(&std::mem::take(&mut first));
-        }
-        all.extend_from_slice(&piece);
-        if all.len() > MAX_JSON {
-            let text = format!("{what}: the request's body has more than {MAX_JSON} bytes");
-            return Err(Error::invalid(text));
-        }
-    }
-    Ok((if all.is_empty() { first } else { all.freeze() }, memory))
 }
 
 fn body_of(

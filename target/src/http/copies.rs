@@ -8,89 +8,109 @@ use axum::http::HeaderValue;
 use axum::http::header::CONTENT_LENGTH;
 use axum::response::Response;
 use forebay_core::copies::{COPY_HEADER, CopyHead, CopyRequest, SurveyRequest};
+use forebay_core::routes::internal as rules;
 use forebay_core::v1::query::{Query, split_path};
 use forebay_core::{Error, ObjectName};
+use forebay_node::maps::Maps;
 use forebay_node::reply::{Failure, json};
+use forebay_node::routing::RouteSet;
 use futures::{StreamExt, TryStreamExt};
 
-use super::Shared;
-use crate::object::{OLDER, headers_of};
+use super::synced::{Current, Synced};
+use crate::object::{OLDER, ObjectService, headers_of};
 
-pub(super) async fn look(
-    State(context): State<Shared>,
-    Json(request): Json<CopyRequest>,
-) -> Result<Response, Failure> {
-    let info = context.maps.load().bucket(&request.bucket)?.clone();
-    Ok(json(&context.objects.replication().look(&info, &request).await?))
+/// The services for copies between targets; cheap to clone.
+#[derive(Clone)]
+pub(crate) struct CopiesApi {
+    pub(crate) objects: ObjectService,
+    pub(crate) maps: Maps,
 }
 
-pub(super) async fn peek(
-    State(context): State<Shared>,
-    Json(request): Json<CopyRequest>,
-) -> Result<Response, Failure> {
-    let info = context.maps.load().bucket(&request.bucket)?.clone();
-    Ok(json(&context.objects.replication().peek(&info, &request).await?))
+pub(crate) fn routes() -> RouteSet<Synced<CopiesApi>> {
+    RouteSet::new()
+        .on(&rules::COPY_LOOK, Current(look))
+        .on(&rules::COPY_SURVEY, Current(survey))
+        .on(&rules::COPY_PEEK, Current(peek))
+        .on(&rules::COPY_SEND, Current(send))
+        .on(&rules::COPY_SEND_VERSIONS, Current(send_versions))
+        .on(&rules::COPY_REMOVE, Current(remove))
+        .on(&rules::COPY_ENSURE, Current(ensure))
+        .on(&rules::COPY_SLICE, Current(slice))
+        .on(&rules::COPY_TAKE, Current(take))
 }
 
-pub(super) async fn survey(
-    State(context): State<Shared>,
+async fn look(
+    State(api): State<CopiesApi>,
+    Json(request): Json<CopyRequest>,
+) -> Result<Response, Failure> {
+    let info = api.maps.load().bucket(&request.bucket)?.clone();
+    Ok(json(&api.objects.replication().look(&info, &request).await?))
+}
+
+async fn peek(
+    State(api): State<CopiesApi>,
+    Json(request): Json<CopyRequest>,
+) -> Result<Response, Failure> {
+    let info = api.maps.load().bucket(&request.bucket)?.clone();
+    Ok(json(&api.objects.replication().peek(&info, &request).await?))
+}
+
+async fn survey(
+    State(api): State<CopiesApi>,
     Json(request): Json<SurveyRequest>,
 ) -> Result<Response, Failure> {
-    let info = context.maps.load().bucket(&request.bucket)?.clone();
-    Ok(json(&context.objects.replication().survey(&info, &request).await?))
+    let info = api.maps.load().bucket(&request.bucket)?.clone();
+    Ok(json(&api.objects.replication().survey(&info, &request).await?))
 }
 
-pub(super) async fn send(
-    State(context): State<Shared>,
+async fn send(
+    State(api): State<CopiesApi>,
     Json(request): Json<CopyRequest>,
 ) -> Result<Response, Failure> {
-    let info = context.maps.load().bucket(&request.bucket)?.clone();
-    context.objects.replication().send_on_request(&info, &request).await?;
+    let info = api.maps.load().bucket(&request.bucket)?.clone();
+    api.objects.replication().send_on_request(&info, &request).await?;
     Ok(json(&serde_json::Value::Null))
 }
 
-pub(super) async fn send_versions(
-    State(context): State<Shared>,
+async fn send_versions(
+    State(api): State<CopiesApi>,
     Json(request): Json<CopyRequest>,
 ) -> Result<Response, Failure> {
-    let info = context.maps.load().bucket(&request.bucket)?.clone();
-    context.objects.replication().hand_over_versions(&info, &request).await?;
+    let info = api.maps.load().bucket(&request.bucket)?.clone();
+    api.objects.replication().hand_over_versions(&info, &request).await?;
     Ok(json(&serde_json::Value::Null))
 }
 
-pub(super) async fn remove(
-    State(context): State<Shared>,
+async fn remove(
+    State(api): State<CopiesApi>,
     Json(request): Json<CopyRequest>,
 ) -> Result<Response, Failure> {
-    let info = context.maps.load().bucket(&request.bucket)?.clone();
-    context.objects.replication().remove_older(&info, &request).await?;
+    let info = api.maps.load().bucket(&request.bucket)?.clone();
+    api.objects.replication().remove_older(&info, &request).await?;
     Ok(json(&serde_json::Value::Null))
 }
 
-pub(super) async fn ensure(
-    State(context): State<Shared>,
+async fn ensure(
+    State(api): State<CopiesApi>,
     Json(request): Json<CopyRequest>,
 ) -> Result<Response, Failure> {
-    let info = context.maps.load().bucket(&request.bucket)?.clone();
-    Ok(json(&context.objects.replication().ensure(&info, &request).await?))
+    let info = api.maps.load().bucket(&request.bucket)?.clone();
+    Ok(json(&api.objects.replication().ensure(&info, &request).await?))
 }
 
-pub(super) async fn slice(
-    State(context): State<Shared>,
+async fn slice(
+    State(api): State<CopiesApi>,
     Json(request): Json<CopyRequest>,
 ) -> Result<Response, Failure> {
-    let info = context.maps.load().bucket(&request.bucket)?.clone();
-    let (head, len, body) = context.objects.replication().read_slice(&info, &request).await?;
+    let info = api.maps.load().bucket(&request.bucket)?.clone();
+    let (head, len, body) = api.objects.replication().read_slice(&info, &request).await?;
     let mut response = Response::new(Body::from_stream(body));
     *response.headers_mut() = headers_of(&head)?;
     response.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from(len));
     Ok(response)
 }
 
-pub(super) async fn take(
-    State(context): State<Shared>,
-    request: Request,
-) -> Result<Response, Failure> {
+async fn take(State(api): State<CopiesApi>, request: Request) -> Result<Response, Failure> {
     let (parts, body) = request.into_parts();
     let path = parts.uri.path().replacen("/internal/v1/copies", "/v1/objects", 1);
     let (bucket, name) = split_path(&path, "objects")?;
@@ -99,12 +119,12 @@ pub(super) async fn take(
     let name = ObjectName::new(name)?;
     let head = parts.headers.get(COPY_HEADER).map_or(&b""[..], |value| value.as_bytes());
     let head = CopyHead::from_header(head)?;
-    let info = context.maps.load().bucket(&bucket)?.clone();
+    let info = api.maps.load().bucket(&bucket)?.clone();
     let body = body
         .into_data_stream()
         .map_err(|e| Error::invalid(format!("the other target stopped sending: {e}")))
         .boxed();
     let what = (&*info, name.as_str(), query.flag(OLDER));
-    context.objects.replication().receive(what, head, body).await?;
+    api.objects.replication().receive(what, head, body).await?;
     Ok(json(&serde_json::Value::Null))
 }

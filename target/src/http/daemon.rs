@@ -2,45 +2,93 @@
 
 use std::sync::Arc;
 
+use axum::Json;
 use axum::extract::{RawQuery, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
-use forebay_core::intra::DiskStatus;
-use forebay_core::state::Node;
+use forebay_core::intra::{DiskCommand, DiskStatus};
+use forebay_core::routes::{internal, operations, v1_cluster};
+use forebay_core::state::{ClusterState, Node};
 use forebay_core::v1::cluster::{node_json, smap_json};
 use forebay_core::v1::headers as v1;
 use forebay_core::v1::query::Query;
 use forebay_core::{Error, Result, membership};
+use forebay_node::identity::Identity;
+use forebay_node::lifecycle::Lifecycle;
 use forebay_node::listener::is_https;
 use forebay_node::logs;
+use forebay_node::maps::Maps;
+use forebay_node::metrics::Metrics;
 use forebay_node::reply::{Failure, json, text, with_type};
+use forebay_node::routing::RouteSet;
 
-use super::{Context, Shared};
+use super::synced::{Current, Synced};
+use crate::disks::DiskAdmin;
+use crate::object::ObjectService;
+
+/// The services for requests about the node; cheap to clone.
+#[derive(Clone)]
+pub(crate) struct DaemonApi {
+    pub(crate) maps: Maps,
+    pub(crate) identity: Identity,
+    pub(crate) objects: ObjectService,
+    pub(crate) disks: DiskAdmin,
+    pub(crate) metrics: Metrics,
+    pub(crate) lifecycle: Lifecycle,
+}
+
+/// Requests that need no particular state of the cluster.
+pub(crate) fn routes() -> RouteSet<DaemonApi> {
+    RouteSet::new()
+        .on(&internal::STATE, state)
+        .on(&internal::INSTANCE, instance)
+        .on(&v1_cluster::DAEMON, daemon)
+        .on(&operations::HEALTH, health)
+        .on(&operations::HEALTHZ, || async { "ok\n" })
+        .on(&operations::READYZ, ready)
+        .on(&operations::METRICS, metrics)
+}
+
+/// Commands of gateways.
+pub(crate) fn commands() -> RouteSet<Synced<DaemonApi>> {
+    RouteSet::new().on(&internal::DISKS, Current(disks)).on(&internal::STOP, Current(stop))
+}
+
+/// Receives a newer state of the cluster, ahead of the next heartbeat.
+async fn state(State(api): State<DaemonApi>, Json(state): Json<ClusterState>) -> Response {
+    api.maps.offer(state);
+    json(&serde_json::Value::Null)
+}
+
+/// The id of this process.
+async fn instance(State(api): State<DaemonApi>) -> Response {
+    json(&api.identity.instance)
+}
 
 /// `GET /v1/daemon?what=…`: clients that read directly fetch the cluster map from here too.
-pub(super) async fn daemon(
-    State(context): State<Shared>,
+async fn daemon(
+    State(api): State<DaemonApi>,
     RawQuery(query): RawQuery,
     headers: HeaderMap,
 ) -> Result<Response, Failure> {
     let query = Query::parse(query.as_deref());
-    let state = match context.maps.load() {
+    let state = match api.maps.load() {
         map if is_https(&headers) => Arc::new(map.as_ref().clone().over_https()),
         map => map,
     };
     match query.get("what") {
         Some("smap") => {
-            let primary = context
+            let primary = api
                 .maps
                 .primary()
                 .ok_or_else(|| Error::unavailable("this target has not joined a cluster yet"))?;
             Ok(json(&smap_json(&state, &primary)))
         }
-        Some("snode") => match state.node(&context.identity.id) {
+        Some("snode") => match state.node(&api.identity.id) {
             Some(node) => Ok(json(&node_json(node))),
             None => Err(Error::unavailable("this target has not joined a cluster yet").into()),
         },
-        Some("log") => Ok(logs::answer(&query, context.identity.id.as_str())?),
+        Some("log") => Ok(logs::answer(&query, api.identity.id.as_str())?),
         Some("software_version") => Ok(text(env!("CARGO_PKG_VERSION"))),
         what => {
             let what = what.unwrap_or("");
@@ -50,35 +98,50 @@ pub(super) async fn daemon(
 }
 
 /// `GET /v1/health`.
-pub(super) async fn health(State(context): State<Shared>) -> Response {
-    let mut response = readiness(&context);
-    let uptime = context.identity.uptime_ns().to_string();
+async fn health(State(api): State<DaemonApi>) -> Response {
+    let mut response = readiness(&api);
+    let uptime = api.identity.uptime_ns().to_string();
     v1::set(response.headers_mut(), v1::NODE_UPTIME, &uptime);
     v1::set(response.headers_mut(), v1::CLUSTER_UPTIME, &uptime);
     response
 }
 
 /// Ready once it is a member and has the cluster's state.
-pub(super) async fn ready(State(context): State<Shared>) -> Response {
-    readiness(&context)
+async fn ready(State(api): State<DaemonApi>) -> Response {
+    readiness(&api)
 }
 
-fn readiness(context: &Context) -> Response {
-    let (state, me) = (context.maps.load(), &context.identity);
+fn readiness(api: &DaemonApi) -> Response {
+    let (state, me) = (api.maps.load(), &api.identity);
     let is_me = |node: &&Node| membership::check_instance(node, me.instance).is_ok();
     let joined = state.node(&me.id).filter(is_me).is_some_and(|node| node.alive);
     if joined { "ok\n".into_response() } else { StatusCode::SERVICE_UNAVAILABLE.into_response() }
 }
 
-pub(super) async fn metrics(State(context): State<Shared>) -> Response {
-    let usage = context.objects.usage();
-    context.metrics.store(usage.objects, usage.bytes, usage.budget);
-    let disks = context.disks.show();
+async fn metrics(State(api): State<DaemonApi>) -> Response {
+    let usage = api.objects.usage();
+    api.metrics.store(usage.objects, usage.bytes, usage.budget);
+    let disks = api.disks.show();
     let file_systems = disks.iter().filter_map(|d| Some((d.path.as_str(), d.file_system?)));
-    context.metrics.file_systems(file_systems);
+    api.metrics.file_systems(file_systems);
     for state in DiskStatus::ALL {
         let count = disks.iter().filter(|disk| disk.state == state).count();
-        context.metrics.disks(state.as_str(), count as u64);
+        api.metrics.disks(state.as_str(), count as u64);
     }
-    with_type("text/plain; version=0.0.4", context.metrics.render())
+    with_type("text/plain; version=0.0.4", api.metrics.render())
+}
+
+/// A command about the disks of this target.
+async fn disks(
+    State(api): State<DaemonApi>,
+    Json(command): Json<DiskCommand>,
+) -> Result<Response, Failure> {
+    Ok(json(&api.disks.act(command).await?))
+}
+
+/// Ends this process, as a signal would.
+async fn stop(State(api): State<DaemonApi>) -> Response {
+    tracing::info!("stopping: this target leaves the cluster, or received a stop request");
+    api.lifecycle.token().cancel();
+    json(&serde_json::Value::Null)
 }

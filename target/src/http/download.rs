@@ -5,42 +5,54 @@ use axum::extract::{Path, State};
 use axum::response::Response;
 use forebay_core::Result;
 use forebay_core::download::DownloadSpec;
+use forebay_core::routes::internal as rules;
 use forebay_node::reply::{Failure, json};
+use forebay_node::routing::RouteSet;
 use serde_json::Value;
 
-use super::Shared;
+use super::synced::{Current, Synced};
+use crate::download::Downloads;
 
-pub(super) async fn start(
-    State(context): State<Shared>,
+pub(crate) fn routes() -> RouteSet<Synced<Downloads>> {
+    RouteSet::new()
+        .on(&rules::DOWNLOAD_START, Current(start))
+        .on(&rules::DOWNLOADS, Current(all))
+        .on(&rules::DOWNLOAD, Current(one))
+        .on(&rules::DOWNLOAD_REMOVE, Current(remove))
+        .on(&rules::DOWNLOAD_ABORT, Current(abort))
+}
+
+async fn start(
+    State(downloads): State<Downloads>,
     Json(spec): Json<DownloadSpec>,
 ) -> Result<Response, Failure> {
-    context.downloads.start(spec)?;
+    downloads.start(spec)?;
     Ok(json(&Value::Null))
 }
 
-pub(super) async fn all(State(context): State<Shared>) -> Response {
-    json(&context.downloads.all())
+async fn all(State(downloads): State<Downloads>) -> Response {
+    json(&downloads.all())
 }
 
-pub(super) async fn one(
-    State(context): State<Shared>,
+async fn one(
+    State(downloads): State<Downloads>,
     Path(id): Path<String>,
 ) -> Result<Response, Failure> {
-    Ok(json(&context.downloads.status(&id)?))
+    Ok(json(&downloads.status(&id)?))
 }
 
-pub(super) async fn abort(
-    State(context): State<Shared>,
+async fn abort(
+    State(downloads): State<Downloads>,
     Path(id): Path<String>,
 ) -> Result<Response, Failure> {
-    context.downloads.abort(&id).await?;
+    downloads.abort(&id).await?;
     Ok(json(&Value::Null))
 }
 
-pub(super) async fn remove(
-    State(context): State<Shared>,
+async fn remove(
+    State(downloads): State<Downloads>,
     Path(id): Path<String>,
 ) -> Result<Response, Failure> {
-    context.downloads.remove(&id)?;
+    downloads.remove(&id)?;
     Ok(json(&Value::Null))
 }

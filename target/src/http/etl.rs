@@ -7,29 +7,47 @@ use axum::http::{HeaderValue, Uri, header};
 use axum::response::Response;
 use forebay_core::Result;
 use forebay_core::etl::{Etl, EtlCall, EtlQuestion};
+use forebay_core::routes::{internal, v1_objects};
 use forebay_core::v1::etl::pulled_object;
+use forebay_node::maps::Maps;
 use forebay_node::reply::{Failure, json};
+use forebay_node::routing::RouteSet;
 
-use super::objects::ObjectRequest;
-use super::{Context, Shared};
-use crate::etl::Transformed;
+use super::object_request::ObjectRequest;
+use super::synced::{Current, Synced};
+use crate::etl::{Etls, Transformed};
 
-/// `GET /v1/objects/BUCKET/NAME?etl_name=…`: the transformed object. Ranges are not supported,
-/// because a range refers to the stored object.
-pub(super) async fn get(
-    context: &Context,
-    request: &ObjectRequest,
-    call: &EtlCall,
-) -> Result<Response> {
-    let made = context.etls.transform(&request.info, request.name.as_str(), call, None).await?;
-    Ok(answer(made))
+/// The services for transforms; cheap to clone.
+#[derive(Clone)]
+pub(crate) struct TransformsApi {
+    pub(crate) etls: Etls,
+    pub(crate) maps: Maps,
+}
+
+/// The requests of gateways.
+pub(crate) fn routes() -> RouteSet<Synced<TransformsApi>> {
+    RouteSet::new().on(&internal::ETL_CHECK, Current(check)).on(&internal::ETL_PART, Current(part))
+}
+
+/// The requests of services that pull objects.
+pub(crate) fn pull_routes() -> RouteSet<TransformsApi> {
+    RouteSet::new().on(&v1_objects::ETL_OBJECT, pulled)
+}
+
+impl TransformsApi {
+    /// `GET /v1/objects/BUCKET/NAME?etl_name=…`: the transformed object. Ranges are not
+    /// supported, because a range refers to the stored object.
+    pub(super) async fn get(&self, request: &ObjectRequest, call: &EtlCall) -> Result<Response> {
+        let made = self.etls.transform(&request.info, request.name.as_str(), call, None).await?;
+        Ok(answer(made))
+    }
 }
 
 /// The object that a pulling service reads, if this target is its `AIS_TARGET_URL`.
-pub(super) async fn pulled(State(context): State<Shared>, asked: Uri) -> Result<Response, Failure> {
+async fn pulled(State(api): State<TransformsApi>, asked: Uri) -> Result<Response, Failure> {
     let (bucket, name) = pulled_object(asked.path())?;
-    let info = context.maps.load().bucket(&bucket)?.clone();
-    Ok(answer(context.etls.plain(&info, name.as_str()).await?))
+    let info = api.maps.load().bucket(&bucket)?.clone();
+    Ok(answer(api.etls.plain(&info, name.as_str()).await?))
 }
 
 fn answer(made: Transformed) -> Response {
@@ -45,20 +63,20 @@ fn answer(made: Transformed) -> Response {
 }
 
 /// Whether a transform that is to be registered can be used from this target.
-pub(super) async fn check(
-    State(context): State<Shared>,
+async fn check(
+    State(api): State<TransformsApi>,
     Json(etl): Json<Etl>,
 ) -> Result<Response, Failure> {
-    context.etls.check(&etl).await?;
+    api.etls.check(&etl).await?;
     Ok(json(&serde_json::Value::Null))
 }
 
 /// This target's part of the status of a transform.
-pub(super) async fn part(
-    State(context): State<Shared>,
+async fn part(
+    State(api): State<TransformsApi>,
     Json(question): Json<EtlQuestion>,
 ) -> Result<Response, Failure> {
-    let state = context.maps.load();
+    let state = api.maps.load();
     let etl = state.etl(&question.name)?;
-    Ok(json(&context.etls.part(etl, question.job.as_deref(), question.look).await))
+    Ok(json(&api.etls.part(etl, question.job.as_deref(), question.look).await))
 }

@@ -4,38 +4,59 @@ use axum::Json;
 use axum::extract::State;
 use axum::response::Response;
 use forebay_core::inventory::{InventoryQuery, InventoryRequest};
+use forebay_core::routes::internal as rules;
+use forebay_node::lifecycle::Lifecycle;
 use forebay_node::reply::{Failure, json};
+use forebay_node::routing::RouteSet;
 
-use super::Shared;
+use super::synced::{Current, Synced};
 use crate::inventory;
+use crate::job::Jobs;
+use crate::object::ObjectService;
+
+/// The services for inventories; cheap to clone.
+#[derive(Clone)]
+pub(crate) struct InventoriesApi {
+    pub(crate) objects: ObjectService,
+    pub(crate) jobs: Jobs,
+    pub(crate) lifecycle: Lifecycle,
+}
+
+pub(crate) fn routes() -> RouteSet<Synced<InventoriesApi>> {
+    RouteSet::new()
+        .on(&rules::INVENTORY_CREATE, Current(create))
+        .on(&rules::INVENTORY_INFO, Current(info))
+        .on(&rules::INVENTORY_PAGE, Current(page))
+        .on(&rules::INVENTORY_DESTROY, Current(destroy))
+}
 
 /// Starts to take an inventory.
-pub(super) async fn create(
-    State(context): State<Shared>,
+async fn create(
+    State(api): State<InventoriesApi>,
     Json(request): Json<InventoryRequest>,
 ) -> Result<Response, Failure> {
-    context.lifecycle.spawn(inventory::create(&context.objects, &context.jobs, request)?);
+    api.lifecycle.spawn(inventory::create(&api.objects, &api.jobs, request)?);
     Ok(json(&serde_json::Value::Null))
 }
 
-pub(super) async fn info(
-    State(context): State<Shared>,
+async fn info(
+    State(api): State<InventoriesApi>,
     Json(query): Json<InventoryQuery>,
 ) -> Result<Response, Failure> {
-    Ok(json(&inventory::info(&context.objects, &query.object).await?))
+    Ok(json(&inventory::info(&api.objects, &query.object).await?))
 }
 
-pub(super) async fn page(
-    State(context): State<Shared>,
+async fn page(
+    State(api): State<InventoriesApi>,
     Json(query): Json<InventoryQuery>,
 ) -> Result<Response, Failure> {
-    Ok(json(&inventory::page(&context.objects, &query).await?))
+    Ok(json(&inventory::page(&api.objects, &query).await?))
 }
 
-pub(super) async fn destroy(
-    State(context): State<Shared>,
+async fn destroy(
+    State(api): State<InventoriesApi>,
     Json(query): Json<InventoryQuery>,
 ) -> Result<Response, Failure> {
-    inventory::destroy(&context.objects, &query.object).await?;
+    inventory::destroy(&api.objects, &query.object).await?;
     Ok(json(&serde_json::Value::Null))
 }

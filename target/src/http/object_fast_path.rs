@@ -1,6 +1,8 @@
 //! Requests for an object on the fast connection: a GET of what is on this target, and a PUT of an
 //! object that belongs here.
 
+use std::sync::Arc;
+
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, header};
 use forebay_core::intra::MAP_HEADER;
 use forebay_core::request::RequestContext;
@@ -9,10 +11,9 @@ use forebay_core::v1::headers as v1;
 use forebay_node::auth;
 use forebay_node::listener::{Asked, Direct, Take};
 
-use super::object_get::Wanted;
-use super::object_write::{self, Sent};
-use super::objects::{DecodedRequest, decode, finish};
-use super::{Context, Shared, newer_state, object_get};
+use super::get_request::{GetRequest, Lookup};
+use super::object_write::Sent;
+use super::objects::{DecodedRequest, ObjectsApi};
 
 /// Headers that do not affect the response, and those that the fast connection or the edge handles.
 /// A request with any other header takes the slow path.
@@ -34,60 +35,66 @@ static RECOGNIZED: [HeaderName; 5] = [
     HeaderName::from_static(v1::CHECKSUM_VALUE),
 ];
 
-/// Responds to a GET of an object on this target. A small one in memory is returned at once, with
-/// the response's head, without its end, in `out`; a large part in files as a stream. `None` for
-/// all other requests.
-pub(super) fn fast_path(
-    context: &Shared,
-    about: &RequestContext,
-    get: &Asked<'_, '_>,
-    out: &mut Vec<u8>,
-) -> Option<Direct> {
-    let started = quick(context, about, Method::GET, get)?;
-    let DecodedRequest::Get(request, wanted) = started else { return None };
-    let found = match wanted.fast_path(context, &request).ok()? {
-        Ok(found) => found,
-        Err(Wanted::Looked(range, Some(record))) => {
-            let work = object_get::streamed(context.clone(), request, range, record)?;
-            return Some(Direct::Streamed(Box::pin(work)));
-        }
-        Err(_) => return None,
-    };
-    context.metrics.object_request(&Method::GET, "ok");
-    found.write_head(out, request.caller);
-    Some(Direct::Whole(found.body()))
-}
-
-/// Accepts a PUT of an object that belongs on this target, before its bytes arrive. `None` for all
-/// other requests.
-pub(super) fn take(context: &Shared, about: &RequestContext, put: &Asked<'_, '_>) -> Option<Take> {
-    let started = quick(context, about, Method::PUT, put)?;
-    let DecodedRequest::Other(request) = started else { return None };
-    let context = context.clone();
-    Some(Box::new(move |bytes| {
-        Box::pin(async move {
-            let done = object_write::put(&context, request, Sent::Whole(bytes)).await;
-            finish(&context, &Method::PUT, done)
-        })
-    }))
-}
-
-/// Decodes a request of the fast connection. `None`: it has to take the slow path.
-fn quick(
-    context: &Context,
-    about: &RequestContext,
-    method: Method,
-    asked: &Asked<'_, '_>,
-) -> Option<DecodedRequest> {
-    let mut request = axum::http::Request::new(());
-    *request.method_mut() = method;
-    *request.uri_mut() = asked.target.parse().ok()?;
-    auth::check_sender(about, request.method(), request.uri().path()).ok()?;
-    *request.headers_mut() = recognized(asked)?;
-    if newer_state(context, request.headers(), request.uri()).is_some() {
-        return None;
+impl ObjectsApi {
+    /// Responds to a GET of an object on this target. A small one in memory is returned at once,
+    /// with the response's head, without its end, in `out`; a large part in files as a stream.
+    /// `None` for all other requests.
+    pub(super) fn fast_path(
+        &self,
+        about: &RequestContext,
+        get: &Asked<'_, '_>,
+        out: &mut Vec<u8>,
+    ) -> Option<Direct> {
+        let decoded = self.decode_fast(about, Method::GET, get)?;
+        let DecodedRequest::Get(request, get) = decoded else { return None };
+        let found = match self.reads.fast_path(&request, get).ok()? {
+            Ok(found) => found,
+            Err(GetRequest::Bytes(range, Lookup::Fresh(record))) => {
+                let work = self.reads.clone().streamed(request, range, record)?;
+                return Some(Direct::Streamed(Box::pin(work)));
+            }
+            Err(_) => return None,
+        };
+        self.metrics.object_request(&Method::GET, "ok");
+        found.write_head(out, request.caller());
+        Some(Direct::Whole(found.body()))
     }
-    decode(context, about, request.into_parts().0).ok()
+
+    /// Accepts a PUT of an object that belongs on this target, before its bytes arrive. `None` for
+    /// all other requests.
+    pub(super) fn take(
+        self: &Arc<Self>,
+        about: &RequestContext,
+        put: &Asked<'_, '_>,
+    ) -> Option<Take> {
+        let decoded = self.decode_fast(about, Method::PUT, put)?;
+        let DecodedRequest::Other(request) = decoded else { return None };
+        let api = self.clone();
+        Some(Box::new(move |bytes| {
+            Box::pin(async move {
+                let done = api.writes.put(request, Sent::Whole(bytes)).await;
+                api.finish(&Method::PUT, done)
+            })
+        }))
+    }
+
+    /// Decodes a request of the fast connection. `None`: it has to take the slow path.
+    fn decode_fast(
+        &self,
+        about: &RequestContext,
+        method: Method,
+        asked: &Asked<'_, '_>,
+    ) -> Option<DecodedRequest> {
+        let mut request = axum::http::Request::new(());
+        *request.method_mut() = method;
+        *request.uri_mut() = asked.target.parse().ok()?;
+        auth::check_sender(about, request.method(), request.uri().path()).ok()?;
+        *request.headers_mut() = recognized(asked)?;
+        if self.sync.newer(request.headers(), request.uri()).is_some() {
+            return None;
+        }
+        self.decode(about, request.into_parts().0).ok()
+    }
 }
 
 /// The recognized headers of a request; `None` if there are others.

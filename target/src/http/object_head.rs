@@ -5,11 +5,14 @@ use axum::http::{HeaderMap, HeaderValue, header};
 use axum::response::Response;
 use forebay_core::date::format_http;
 use forebay_core::object::ObjectMeta;
+use forebay_core::request::Caller;
 use forebay_core::v1::headers as v1;
+use forebay_core::v1::object::Presence;
 use forebay_core::{Error, Result};
+use forebay_node::identity::Identity;
 
-use super::objects::ObjectRequest;
-use super::{Context, object_actions};
+use super::object_request::ObjectRequest;
+use crate::object::ObjectService;
 
 /// Names that a selective HEAD may ask for.
 const HEAD_PROPS: [&str; 12] = [
@@ -27,7 +30,11 @@ const HEAD_PROPS: [&str; 12] = [
     "etag",
 ];
 
-pub(super) async fn head(context: &Context, request: ObjectRequest) -> Result<Response> {
+pub(super) async fn head(
+    objects: &ObjectService,
+    identity: &Identity,
+    request: ObjectRequest,
+) -> Result<Response> {
     let props: Option<Vec<&str>> =
         request.query.get("props").map(|p| p.split(',').map(str::trim).collect());
     if let Some(unknown) =
@@ -36,7 +43,7 @@ pub(super) async fn head(context: &Context, request: ObjectRequest) -> Result<Re
         return Err(Error::invalid(format!("invalid property \"{unknown}\" of an object"))
             .hint(HEAD_PROPS.join(", ")));
     }
-    let (meta, tells_props) = object_actions::look(context, &request).await?;
+    let (meta, tells_props) = look(objects, &request).await?;
     let mut response = Response::new(Body::empty());
     if !tells_props {
         return Ok(response);
@@ -44,14 +51,30 @@ pub(super) async fn head(context: &Context, request: ObjectRequest) -> Result<Re
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_LENGTH, HeaderValue::from(meta.size));
     v1::set(headers, v1::PRESENT, if meta.present { "true" } else { "false" });
-    write_props(headers, context, &request, &meta, props.as_deref());
+    write_props(headers, identity, &request, &meta, props.as_deref());
     Ok(response)
+}
+
+/// The metadata of the object, and whether its properties are requested.
+async fn look(objects: &ObjectService, request: &ObjectRequest) -> Result<(ObjectMeta, bool)> {
+    let (info, name) = (&request.info, request.name.as_str());
+    let presence = Presence::parse(&request.query)?;
+    let meta = if request.caller() == Caller::Node || presence.here && info.has_backend() {
+        objects.head_local(info, name).await?
+    } else if presence.outside {
+        objects.head_outside(info, name).await?
+    } else if request.query.flag("latest-ver") && info.has_backend() {
+        objects.head_latest(info, name).await?
+    } else {
+        objects.head(info, name).await?
+    };
+    Ok((meta, presence.props))
 }
 
 /// The requested headers; all of them for a legacy HEAD (no `props`).
 fn write_props(
     headers: &mut HeaderMap,
-    context: &Context,
+    identity: &Identity,
     request: &ObjectRequest,
     meta: &ObjectMeta,
     props: Option<&[&str]>,
@@ -75,7 +98,7 @@ fn write_props(
         v1::put_custom(headers, meta);
     }
     if wants("location") {
-        v1::set(headers, v1::LOCATION, &format!("{}:mp[]", context.identity.label()));
+        v1::set(headers, v1::LOCATION, &format!("{}:mp[]", identity.label()));
     }
     if wants("copies") {
         v1::set(headers, v1::MIRROR_COPIES, "1");

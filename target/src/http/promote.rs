@@ -5,22 +5,29 @@ use axum::extract::State;
 use axum::response::Response;
 use forebay_core::intra::PromoteRequest;
 use forebay_core::promote::PromoteArgs;
+use forebay_core::routes::internal as rules;
 use forebay_node::reply::{Failure, json};
+use forebay_node::routing::RouteSet;
 
-use super::Shared;
+use super::synced::{Current, Synced};
+use crate::promote::Promotions;
 
-/// This target's view of the source.
-pub(super) async fn scan(
-    State(context): State<Shared>,
-    Json(args): Json<PromoteArgs>,
-) -> Result<Response, Failure> {
-    Ok(json(&context.promotions.scan(args).await?))
+pub(crate) fn routes() -> RouteSet<Synced<Promotions>> {
+    RouteSet::new().on(&rules::PROMOTE, Current(start)).on(&rules::PROMOTE_SCAN, Current(scan))
 }
 
-pub(super) async fn start(
-    State(context): State<Shared>,
+/// This target's view of the source.
+async fn scan(
+    State(promotions): State<Promotions>,
+    Json(args): Json<PromoteArgs>,
+) -> Result<Response, Failure> {
+    Ok(json(&promotions.scan(args).await?))
+}
+
+async fn start(
+    State(promotions): State<Promotions>,
     Json(request): Json<PromoteRequest>,
 ) -> Result<Response, Failure> {
-    context.promotions.start(request).await?;
+    promotions.start(request).await?;
     Ok(json(&serde_json::Value::Null))
 }

@@ -4,30 +4,36 @@ use axum::Json;
 use axum::body::Body;
 use axum::extract::State;
 use axum::response::Response;
+use forebay_core::routes::internal as rules;
 use forebay_core::upload::UploadsRequest;
 use forebay_core::v1::action::ActionMsg;
 use forebay_core::v1::headers as v1;
-use forebay_core::v1::uploads::{self, AppendQuery, MemberQuery, PartQuery};
+use forebay_core::v1::uploads::{self, AppendQuery, PartQuery};
 use forebay_core::{Error, Result};
 use forebay_node::reply::{Failure, json};
+use forebay_node::routing::RouteSet;
 
-use super::objects::{ObjectRequest, body_of};
-use super::{Context, Shared};
-use crate::object::{Completion, PartRequest, UploadOptions};
-use crate::shard::NewMember;
+use super::object_request::{ObjectRequest, body_of};
+use super::synced::{Current, Synced};
+use crate::object::{Completion, ObjectService, PartRequest, UploadOptions};
+
+/// The requests of gateways.
+pub(crate) fn routes() -> RouteSet<Synced<ObjectService>> {
+    RouteSet::new().on(&rules::UPLOADS, Current(list))
+}
 
 /// `POST` with `mpt-upload`: returns the id, as text.
-pub(super) async fn begin(context: &Context, request: &ObjectRequest) -> Result<Response> {
+pub(super) async fn begin(objects: &ObjectService, request: &ObjectRequest) -> Result<Response> {
     request.check_new_name()?;
     let options = UploadOptions::default();
     let (info, name) = (&request.info, request.name.as_str());
-    let id = context.objects.begin_upload(info, name, options).await?;
+    let id = objects.begin_upload(info, name, options).await?;
     Ok(Response::new(Body::from(id)))
 }
 
 /// `PUT` with `uploadId` and `partNumber`.
 pub(super) async fn part(
-    context: &Context,
+    objects: &ObjectService,
     request: &ObjectRequest,
     part: PartQuery,
     body: Body,
@@ -36,19 +42,19 @@ pub(super) async fn part(
     let (body, len) = body_of(body);
     if len == Some(0) {
         // An unknown upload id is the more important error.
-        context.objects.upload(info, name, id).await?;
+        objects.upload(info, name, id).await?;
         let uri = info.bucket.object_uri(name);
         return Err(Error::invalid(format!("{uri}: put-part invalid size (0)")));
     }
     let announced = v1::announced_checksum(&request.headers)?;
     let sent = PartRequest { body, len, announced, at_end: None };
-    context.objects.put_part(info, name, id, part.number, sent).await?;
+    objects.put_part(info, name, id, part.number, sent).await?;
     Ok(Response::new(Body::empty()))
 }
 
 /// `POST` with `mpt-complete`.
 pub(super) async fn complete(
-    context: &Context,
+    objects: &ObjectService,
     request: &ObjectRequest,
     action: &ActionMsg,
 ) -> Result<Response> {
@@ -56,20 +62,20 @@ pub(super) async fn complete(
     let parts = uploads::completed_parts(&action.value)?;
     let completion = Completion { parts, all: true, ..Completion::default() };
     let (info, name) = (&request.info, request.name.as_str());
-    context.objects.complete_upload(info, name, &id, completion).await?;
+    objects.complete_upload(info, name, &id, completion).await?;
     Ok(Response::new(Body::empty()))
 }
 
 /// `DELETE` with `mpt-abort`.
-pub(super) async fn abort(context: &Context, request: &ObjectRequest) -> Result<Response> {
+pub(super) async fn abort(objects: &ObjectService, request: &ObjectRequest) -> Result<Response> {
     let id = uploads::upload_id(&request.query)?;
-    context.objects.abort_upload(&request.info, request.name.as_str(), &id).await?;
+    objects.abort_upload(&request.info, request.name.as_str(), &id).await?;
     Ok(Response::new(Body::empty()))
 }
 
 /// `PUT` with `append_type`.
 pub(super) async fn append(
-    context: &Context,
+    objects: &ObjectService,
     request: &ObjectRequest,
     append: AppendQuery,
     body: Body,
@@ -80,41 +86,21 @@ pub(super) async fn append(
         AppendQuery::More(handle) => {
             request.check_new_name()?;
             let (body, _) = body_of(body);
-            let handle = context.objects.append(info, name, handle.as_deref(), body).await?;
+            let handle = objects.append(info, name, handle.as_deref(), body).await?;
             v1::set(response.headers_mut(), v1::APPEND_HANDLE, &handle);
         }
         AppendQuery::Flush(handle) => {
             let announced = v1::announced_checksum(&request.headers)?;
-            context.objects.flush_append(info, name, &handle, announced).await?;
+            objects.flush_append(info, name, &handle, announced).await?;
         }
     }
     Ok(response)
 }
 
-/// `PUT` with `archpath`: one member of an archive.
-pub(super) async fn member(
-    context: &Context,
-    request: &ObjectRequest,
-    member: MemberQuery,
-    body: Body,
-) -> Result<Response> {
-    request.check_new_name()?;
-    let (body, len) = body_of(body);
-    let (info, name) = (&request.info, request.name.as_str());
-    if len.is_none_or(|len| len == 0) {
-        let uri = info.bucket.object_uri(name);
-        let text = format!("failed to archive {uri}: missing \"Content-Length\" in the request");
-        return Err(Error::invalid(text));
-    }
-    let MemberQuery { path, mime, on } = member;
-    context.shards.write_member(info, name, NewMember { path, body, len, on, mime }).await?;
-    Ok(Response::new(Body::empty()))
-}
-
 /// The uploads of a bucket on this target.
-pub(super) async fn list(
-    State(context): State<Shared>,
+async fn list(
+    State(objects): State<ObjectService>,
     Json(request): Json<UploadsRequest>,
 ) -> Result<Response, Failure> {
-    Ok(json(&context.objects.uploads(&request).await?))
+    Ok(json(&objects.uploads(&request).await?))
 }

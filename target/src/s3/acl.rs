@@ -8,33 +8,29 @@ use forebay_core::s3::answers::{self, Owner};
 use forebay_core::s3::operation::ObjectVersion;
 use forebay_node::s3::{self, ObjectRights};
 
-use super::{Call, meta, read};
-use crate::http::Context;
+use super::call::{Call, S3Api};
+use super::{meta, read};
 
-pub(super) async fn get(
-    context: &Context,
-    call: &Call,
-    version: &ObjectVersion,
-) -> S3Result<Response> {
-    let object = read::stat(context, call, &version.version_id).await?;
+pub(super) async fn get(api: &S3Api, call: &Call, version: &ObjectVersion) -> S3Result<Response> {
+    let object = read::stat(api, call, &version.version_id).await?;
     let rights = meta::rights(&object.custom);
     let text = answers::acl(&owner(call, &rights), &rights.acl);
     Ok(s3::xml(StatusCode::OK, text))
 }
 
 pub(super) async fn put(
-    context: &Context,
+    api: &S3Api,
     call: &Call,
     body: Body,
     version: &ObjectVersion,
 ) -> S3Result<Response> {
-    let object = read::stat(context, call, &version.version_id).await?;
+    let object = read::stat(api, call, &version.version_id).await?;
     let (info, name) =
-        read::locate(context, &call.info, call.name.as_str(), &version.version_id).await?;
+        read::locate(api, &call.info, call.name.as_str(), &version.version_id).await?;
     let body = s3::read_body(body, s3::MAX_BODY).await?;
     let owner = owner(call, &meta::rights(&object.custom)).id;
-    let acl = context.s3.door.acl_of_request(&call.parts.headers, &body, &owner)?;
-    context.objects.set_custom(&info, &name, [meta::acl_pair(&acl)].into(), false).await?;
+    let acl = api.door.acl_of_request(&call.parts.headers, &body, &owner)?;
+    api.objects.set_custom(&info, &name, [meta::acl_pair(&acl)].into(), false).await?;
     Ok(s3::empty(StatusCode::OK))
 }
 

@@ -10,17 +10,13 @@ use forebay_core::s3::operation::ObjectVersion;
 use forebay_core::s3::{S3Error, S3Result};
 use forebay_node::s3;
 
-use super::{Call, meta, read};
-use crate::http::Context;
+use super::call::{Call, S3Api};
+use super::{meta, read};
 
 /// Most parts in one response.
 const MAX_PARTS: u32 = 1000;
 
-pub(super) async fn get(
-    context: &Context,
-    call: &Call,
-    version: &ObjectVersion,
-) -> S3Result<Response> {
+pub(super) async fn get(api: &S3Api, call: &Call, version: &ObjectVersion) -> S3Result<Response> {
     let headers = &call.parts.headers;
     let words = headers.get_all("x-amz-object-attributes").iter();
     let wanted = WantedAttributes::parse(words.filter_map(|v| v.to_str().ok()))?;
@@ -33,7 +29,7 @@ pub(super) async fn get(
     };
     let max = number("x-amz-max-parts", MAX_PARTS)?.min(MAX_PARTS);
     let marker = number("x-amz-part-number-marker", 0)?;
-    let object = read::stat(context, call, &version.version_id).await?;
+    let object = read::stat(api, call, &version.version_id).await?;
     let answer = ObjectAttributes {
         etag: wanted.etag.then(|| object.s3_etag()),
         checksum: meta::checksum_of(&object.custom).filter(|_| wanted.checksum),

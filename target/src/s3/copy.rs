@@ -10,15 +10,11 @@ use forebay_core::s3::{S3Code, S3Error, S3Result};
 use forebay_node::s3;
 
 use super::body::Incoming;
+use super::call::{Call, S3Api};
 use super::source::Source;
-use super::{Call, meta, parts, write};
-use crate::http::Context;
+use super::{meta, parts, write};
 
-pub(super) async fn object(
-    context: &Context,
-    call: &Call,
-    source: &CopySource,
-) -> S3Result<Response> {
+pub(super) async fn object(api: &S3Api, call: &Call, source: &CopySource) -> S3Result<Response> {
     let headers = PutHeaders::parse(&call.parts.headers)?;
     let replaces = headers.metadata_directive == Directive::Replace;
     let itself = *source.bucket == *call.info.bucket.name && source.key == call.name.as_str();
@@ -30,8 +26,8 @@ pub(super) async fn object(
              encryption attributes.",
         ));
     }
-    let rights = call.new_rights(context)?;
-    let from = Source::open(context, call, source).await?;
+    let rights = call.new_rights(api)?;
+    let from = Source::open(api, call, source).await?;
     let kept = if replaces { headers.object } else { meta::headers_of(&from.custom) };
     let tags = match headers.tagging_directive {
         Directive::Replace => headers.tags,
@@ -44,7 +40,7 @@ pub(super) async fn object(
     meta::set_rights(&mut custom, &rights);
     let name = call.name.as_str();
     let (stored, report) =
-        write::store(context, &call.info, name, incoming, custom, headers.conditions).await?;
+        write::store(api, &call.info, name, incoming, custom, headers.conditions).await?;
     let checksum = report.checksum();
     let text = answers::object_copied(&stored.s3_etag(), stored.mtime_ns, checksum.as_ref());
     let mut response = s3::xml(StatusCode::OK, text);
@@ -56,17 +52,17 @@ pub(super) async fn object(
 }
 
 pub(super) async fn part(
-    context: &Context,
+    api: &S3Api,
     call: &Call,
     part: &UploadPart,
     source: &CopySource,
 ) -> S3Result<Response> {
     let (info, name) = (&call.info, call.name.as_str());
-    let (upload, _) = context.objects.upload(info, name, &part.upload_id).await?;
-    let from = Source::open(context, call, source).await?;
+    let (upload, _) = api.objects.upload(info, name, &part.upload_id).await?;
+    let from = Source::open(api, call, source).await?;
     let algorithm = parts::checksum_of(&upload).map(|(algorithm, _)| algorithm);
     let incoming = Incoming::of_stream(from.stream, from.len, algorithm);
-    let (stored, checksum) = parts::store(context, info, name, part, incoming).await?;
+    let (stored, checksum) = parts::store(api, info, name, part, incoming).await?;
     let text = answers::part_copied(&stored.md5, stored.stored_ns, checksum.as_ref());
     Ok(s3::xml(StatusCode::OK, text))
 }

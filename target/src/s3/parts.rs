@@ -17,27 +17,27 @@ use forebay_core::upload::{Part, Upload};
 use forebay_node::s3;
 
 use super::body::{Incoming, Report};
-use super::{Call, meta, write};
-use crate::http::Context;
+use super::call::{Call, S3Api};
+use super::{meta, write};
 use crate::object::{AtEnd, AtEndMeta, ChosenPart, CompleteMeta, Completion};
 use crate::object::{PartRequest, UploadOptions};
 
 /// The note of an upload with the checksum type of the object, and of a part with its own checksum.
 const CHECKSUM: &str = "checksum";
 
-pub(super) async fn create(context: &Context, call: &Call) -> S3Result<Response> {
+pub(super) async fn create(api: &S3Api, call: &Call) -> S3Result<Response> {
     let headers = PutHeaders::parse(&call.parts.headers)?;
     let encode = is_url_encoded(call.parts.uri.query().unwrap_or(""))?;
     let checksum = bodies::upload_checksum(headers.checksum_algorithm, headers.checksum_type)?;
     let mut custom = meta::to_custom(&headers.object, &headers.tags);
-    meta::set_rights(&mut custom, &call.new_rights(context)?);
+    meta::set_rights(&mut custom, &call.new_rights(api)?);
     let mut options = UploadOptions { custom: Some(custom), md5: true, ..UploadOptions::default() };
     if let Some((algorithm, kind)) = checksum {
         let note = format!("{} {}", algorithm.as_str(), kind.as_str());
         options.notes.insert(CHECKSUM.to_owned(), note);
     }
     let name = call.name.as_str();
-    let id = context.objects.begin_upload(&call.info, name, options).await?;
+    let id = api.objects.begin_upload(&call.info, name, options).await?;
     let text = answers::upload_created(&call.info.bucket.name, name, &id, encode);
     let mut response = s3::xml(StatusCode::OK, text);
     if let Some((algorithm, kind)) = checksum {
@@ -49,7 +49,7 @@ pub(super) async fn create(context: &Context, call: &Call) -> S3Result<Response>
 }
 
 pub(super) async fn put(
-    context: &Context,
+    api: &S3Api,
     call: &Call,
     body: Body,
     part: &UploadPart,
@@ -58,7 +58,7 @@ pub(super) async fn put(
     let checks = BodyChecks::parse(headers)?;
     let incoming = Incoming::of_request(body, call.payload.clone(), headers, &checks)?;
     let name = call.name.as_str();
-    let (stored, checksum) = store(context, &call.info, name, part, incoming).await?;
+    let (stored, checksum) = store(api, &call.info, name, part, incoming).await?;
     let mut response = s3::empty(StatusCode::OK);
     let out = response.headers_mut();
     s3::set(out, "etag", &forebay_core::s3::etag::quote(&stored.md5));
@@ -70,7 +70,7 @@ pub(super) async fn put(
 
 /// Stores a body as a part.
 pub(super) async fn store(
-    context: &Context,
+    api: &S3Api,
     info: &BucketInfo,
     name: &str,
     part: &UploadPart,
@@ -88,7 +88,7 @@ pub(super) async fn store(
     });
     let request = PartRequest { body: stream, len, announced, at_end: Some(at_end) };
     let (id, number) = (&part.upload_id, part.part_number);
-    let done = context.objects.put_part(info, name, id, number, request).await;
+    let done = api.objects.put_part(info, name, id, number, request).await;
     let stored = report.judge(done)?;
     Ok((stored, report.checksum()))
 }
@@ -105,14 +105,14 @@ fn part_checksum(part: &Part) -> Option<S3Checksum> {
     S3Checksum::full(ChecksumAlgorithm::parse(algorithm).ok()?, value).ok()
 }
 
-pub(super) async fn abort(context: &Context, call: &Call, upload: &UploadId) -> S3Result<Response> {
-    context.objects.abort_upload(&call.info, call.name.as_str(), &upload.upload_id).await?;
+pub(super) async fn abort(api: &S3Api, call: &Call, upload: &UploadId) -> S3Result<Response> {
+    api.objects.abort_upload(&call.info, call.name.as_str(), &upload.upload_id).await?;
     Ok(s3::empty(StatusCode::NO_CONTENT))
 }
 
-pub(super) async fn list(context: &Context, call: &Call, asked: &ListParts) -> S3Result<Response> {
+pub(super) async fn list(api: &S3Api, call: &Call, asked: &ListParts) -> S3Result<Response> {
     let name = call.name.as_str();
-    let (upload, parts) = context.objects.upload(&call.info, name, &asked.upload_id).await?;
+    let (upload, parts) = api.objects.upload(&call.info, name, &asked.upload_id).await?;
     let behind = parts.iter().filter(|part| part.number > asked.part_number_marker);
     let limit = asked.max_parts as usize;
     let page = PartPage {
@@ -136,7 +136,7 @@ pub(super) async fn list(context: &Context, call: &Call, asked: &ListParts) -> S
 }
 
 pub(super) async fn complete(
-    context: &Context,
+    api: &S3Api,
     call: &Call,
     body: Body,
     upload: &UploadId,
@@ -146,10 +146,10 @@ pub(super) async fn complete(
     let body = s3::read_body(body, s3::MAX_BODY).await?;
     let named = forebay_node::off_worker(body.len(), || bodies::complete_upload(&body))?;
     let (info, name, id) = (&call.info, call.name.as_str(), &upload.upload_id);
-    let started = match context.objects.upload(info, name, id).await {
+    let started = match api.objects.upload(info, name, id).await {
         Ok((started, _)) => started,
         Err(e) if e.code == ErrorCode::UploadNotFound => {
-            return again(context, call, id, encode).await.ok_or_else(|| e.into());
+            return again(api, call, id, encode).await.ok_or_else(|| e.into());
         }
         Err(e) => return Err(e.into()),
     };
@@ -167,17 +167,17 @@ pub(super) async fn complete(
                 checksum: checksum_of(&started),
                 announced,
                 named,
-                min_part: context.s3.door.config().min_part(),
+                min_part: api.door.config().min_part(),
                 id: id.clone(),
             }
             .at_end(),
         ),
     };
-    let done = context.objects.complete_upload(info, name, id, completion).await;
+    let done = api.objects.complete_upload(info, name, id, completion).await;
     let stored = match done {
         // Another request completed it meanwhile.
         Err(e) if e.code == ErrorCode::UploadNotFound => {
-            return again(context, call, id, encode).await.ok_or_else(|| e.into());
+            return again(api, call, id, encode).await.ok_or_else(|| e.into());
         }
         done => report.judge(done)?,
     };
@@ -185,8 +185,8 @@ pub(super) async fn complete(
 }
 
 /// The response to a repeated completion: the object exists.
-async fn again(context: &Context, call: &Call, id: &str, encode: bool) -> Option<Response> {
-    let object = context.objects.head(&call.info, call.name.as_str()).await.ok()?;
+async fn again(api: &S3Api, call: &Call, id: &str, encode: bool) -> Option<Response> {
+    let object = api.objects.head(&call.info, call.name.as_str()).await.ok()?;
     let made = object.custom.get(meta::UPLOAD).is_some_and(|upload| upload == id);
     made.then(|| completed(call, &object, encode))
 }

@@ -14,9 +14,9 @@ use forebay_core::s3::{S3Code, S3Error, S3Result};
 use forebay_core::size::{ByteRange, RangeSpec};
 use forebay_node::s3::{self, set};
 
+use super::call::{Call, S3Api};
+use super::meta;
 use super::meta::present;
-use super::{Call, meta};
-use crate::http::Context;
 use crate::object::{Turns, VersionLooks, is_marker, read_first_chunk};
 
 /// Whole objects up to this size are sent in one chunk.
@@ -24,7 +24,7 @@ const ONE_PIECE: u64 = 1 << 20;
 /// All custom metadata as JSON, for another node that copies the object.
 pub(super) const CUSTOM: &str = "forebay-s3-custom";
 
-pub(super) async fn get(context: &Context, call: &Call, asked: &GetObject) -> S3Result<Response> {
+pub(super) async fn get(api: &S3Api, call: &Call, asked: &GetObject) -> S3Result<Response> {
     let mut place = None;
     let headers = ReadHeaders::parse(&call.parts.headers);
     // The range of a part is known only when the object is.
@@ -32,17 +32,17 @@ pub(super) async fn get(context: &Context, call: &Call, asked: &GetObject) -> S3
     let (mut turns, mut looks) = (Turns::default(), VersionLooks::default());
     let (found, started) = loop {
         if asked.version_id.is_some() {
-            let at = locate(context, &call.info, call.name.as_str(), &asked.version_id).await?;
+            let at = locate(api, &call.info, call.name.as_str(), &asked.version_id).await?;
             place = Some(at);
         }
         let (info, name) = match &place {
             None => (&*call.info, call.name.as_str()),
             Some((info, name)) => (info, name.as_str()),
         };
-        let found = match context.objects.get_range(info, name, range).await {
+        let found = match api.objects.get_range(info, name, range).await {
             Err(e) if e.code == ErrorCode::RangeNotSatisfiable => {
                 // Handled after the metadata: the object's size, and whether the range fits at all.
-                context.objects.get_range(info, name, None).await
+                api.objects.get_range(info, name, None).await
             }
             found => found,
         };
@@ -52,10 +52,10 @@ pub(super) async fn get(context: &Context, call: &Call, asked: &GetObject) -> S3
         }
         let mut found = found?;
         let object = found.meta().clone();
-        check_object(context, call, &object)?;
+        check_object(api, call, &object)?;
         if range.is_some() && !headers.range_is_of(present(&object, &object.s3_etag())) {
             // The whole object is sent, of this version or of a newer one.
-            found = context.objects.get_range(info, name, None).await?;
+            found = api.objects.get_range(info, name, None).await?;
             if found.meta().s3_etag() != object.s3_etag() {
                 continue;
             }
@@ -69,7 +69,7 @@ pub(super) async fn get(context: &Context, call: &Call, asked: &GetObject) -> S3
             end: span.offset + span.length,
         });
         let result = found.result();
-        let objects = &context.objects;
+        let objects = &api.objects;
         let started = if selected.span.is_none() && object.size <= ONE_PIECE {
             let whole = found.read_all().await;
             whole.inspect(|_| objects.served(info, result, bytes.len())).map(Body::from)
@@ -92,9 +92,9 @@ pub(super) async fn get(context: &Context, call: &Call, asked: &GetObject) -> S3
     Ok(response)
 }
 
-pub(super) async fn head(context: &Context, call: &Call, asked: &GetObject) -> S3Result<Response> {
+pub(super) async fn head(api: &S3Api, call: &Call, asked: &GetObject) -> S3Result<Response> {
     let headers = ReadHeaders::parse(&call.parts.headers);
-    let object = stat(context, call, &asked.version_id).await?;
+    let object = stat(api, call, &asked.version_id).await?;
     let selected = match select(&object, asked, &headers) {
         Err(e) if e.code == S3Code::NotModified => return Ok(not_modified(call, &object)),
         selected => selected?,
@@ -115,20 +115,20 @@ fn not_modified(call: &Call, object: &ObjectMeta) -> Response {
 
 /// Bucket and name under which a version is read; those of the object itself if none is given.
 pub(super) async fn locate(
-    context: &Context,
+    api: &S3Api,
     info: &BucketInfo,
     name: &str,
     version: &Option<String>,
 ) -> S3Result<(BucketInfo, String)> {
     let Some(id) = version.as_deref() else { return Ok((info.clone(), name.to_owned())) };
-    let found = context.objects.version(info, name, id).await?;
+    let found = api.objects.version(info, name, id).await?;
     found.ok_or_else(|| S3Error::from(S3Code::NoSuchVersion).detail("VersionId", id))
 }
 
 /// Rejects callers without the right to read, and delete markers, which have no content.
-fn check_object(context: &Context, call: &Call, object: &ObjectMeta) -> S3Result<()> {
+fn check_object(api: &S3Api, call: &Call, object: &ObjectMeta) -> S3Result<()> {
     if call.verdict == Verdict::ByObject {
-        call.check(context, &meta::rights(&object.custom))?;
+        call.check(api, &meta::rights(&object.custom))?;
     }
     check_marker(object)
 }
@@ -140,19 +140,19 @@ pub(super) fn check_marker(object: &ObjectMeta) -> S3Result<()> {
 
 /// Metadata of an object or of one of its versions, for callers with the right to it.
 pub(super) async fn stat(
-    context: &Context,
+    api: &S3Api,
     call: &Call,
     version: &Option<String>,
 ) -> S3Result<ObjectMeta> {
     let mut looks = VersionLooks::default();
     loop {
-        let (info, name) = locate(context, &call.info, call.name.as_str(), version).await?;
-        let object = context.objects.head(&info, &name).await;
+        let (info, name) = locate(api, &call.info, call.name.as_str(), version).await?;
+        let object = api.objects.head(&info, &name).await;
         if looks.again(&call.info, version.as_deref(), object.as_ref())? {
             continue;
         }
         let object = object?;
-        check_object(context, call, &object)?;
+        check_object(api, call, &object)?;
         return Ok(object);
     }
 }

@@ -19,9 +19,9 @@ use forebay_node::s3;
 use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt};
 
+use super::call::{Call, S3Api};
 use super::meta::Custom;
-use super::{Call, read};
-use crate::http::Context;
+use super::read;
 use crate::object::VersionLooks;
 
 /// An object that is being copied.
@@ -34,12 +34,8 @@ pub(super) struct Source {
 
 impl Source {
     /// Opens the source of a copy, if the conditions of the request hold.
-    pub(super) async fn open(
-        context: &Context,
-        call: &Call,
-        source: &CopySource,
-    ) -> S3Result<Self> {
-        let state = context.maps.load();
+    pub(super) async fn open(api: &S3Api, call: &Call, source: &CopySource) -> S3Result<Self> {
+        let state = api.maps.load();
         let info = s3::bucket(&state, &source.bucket)?;
         let read = S3Request {
             bucket: source.bucket.clone(),
@@ -49,18 +45,18 @@ impl Source {
                 ..GetObject::default()
             }),
         };
-        let door = &context.s3.door;
+        let door = &api.door;
         let expected = call.parts.headers.get("x-amz-source-expected-bucket-owner");
         door.check_owner(info, expected)?;
         let verdict = door.authorize_source(&call.who, info, &read, &call.parts)?;
         let conditions = ReadConditions::of_copy(&call.parts.headers);
         let owner = placement::owner(&state, info, &source.key)?;
-        if owner.id == context.identity.id {
+        if owner.id == *api.objects.me() {
             let found = async {
                 let (mut looks, version) = (VersionLooks::default(), &source.version_id);
                 loop {
-                    let (at, name) = read::locate(context, info, &source.key, version).await?;
-                    let found = context.objects.get(&at, &name).await;
+                    let (at, name) = read::locate(api, info, &source.key, version).await?;
+                    let found = api.objects.get(&at, &name).await;
                     let opened = found.as_ref().map(|found| found.meta());
                     if !looks.again(info, version.as_deref(), opened)? {
                         return Ok(found?);
@@ -95,8 +91,7 @@ impl Source {
             Relay::request(method, &path, all, Body::empty())
         };
         let user = Some(s3::name_of(&call.who));
-        let pass =
-            async |request| context.s3.relay.pass(&owner.url, state.version, user, request).await;
+        let pass = async |request| api.relay.pass(&owner.url, state.version, user, request).await;
         // HEAD first: a range that is too long is an error, and conditions transfer no bytes.
         let head = pass(ask(Method::HEAD, HeaderMap::new())?).await?;
         let object = described(head.status(), head.headers(), &source.key)?;

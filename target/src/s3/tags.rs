@@ -7,46 +7,42 @@ use forebay_core::s3::operation::ObjectVersion;
 use forebay_core::s3::{S3Result, answers, bodies};
 use forebay_node::s3::{self, ObjectRights};
 
-use super::{Call, meta, read};
-use crate::http::Context;
+use super::call::{Call, S3Api};
+use super::{meta, read};
 
-pub(super) async fn get(
-    context: &Context,
-    call: &Call,
-    version: &ObjectVersion,
-) -> S3Result<Response> {
-    let object = read::stat(context, call, &version.version_id).await?;
+pub(super) async fn get(api: &S3Api, call: &Call, version: &ObjectVersion) -> S3Result<Response> {
+    let object = read::stat(api, call, &version.version_id).await?;
     Ok(s3::xml(StatusCode::OK, answers::tagging(&meta::tags_of(&object.custom))))
 }
 
 pub(super) async fn put(
-    context: &Context,
+    api: &S3Api,
     call: &Call,
     body: Body,
     version: &ObjectVersion,
 ) -> S3Result<Response> {
     let (info, name) =
-        read::locate(context, &call.info, call.name.as_str(), &version.version_id).await?;
-    let object = context.objects.head(&info, &name).await?;
+        read::locate(api, &call.info, call.name.as_str(), &version.version_id).await?;
+    let object = api.objects.head(&info, &name).await?;
     let body = s3::read_body(body, s3::MAX_BODY).await?;
     let tags = bodies::tagging(&body, bodies::MAX_OBJECT_TAGS)?;
     let rights = ObjectRights { new_tags: tags.clone(), ..meta::rights(&object.custom) };
-    call.check(context, &rights)?;
+    call.check(api, &rights)?;
     read::check_marker(&object)?;
     let pairs = [meta::tags_pair(&tags)].into();
-    context.objects.set_custom(&info, &name, pairs, false).await?;
+    api.objects.set_custom(&info, &name, pairs, false).await?;
     Ok(s3::empty(StatusCode::OK))
 }
 
 pub(super) async fn delete(
-    context: &Context,
+    api: &S3Api,
     call: &Call,
     version: &ObjectVersion,
 ) -> S3Result<Response> {
-    read::stat(context, call, &version.version_id).await?;
+    read::stat(api, call, &version.version_id).await?;
     let (info, name) =
-        read::locate(context, &call.info, call.name.as_str(), &version.version_id).await?;
+        read::locate(api, &call.info, call.name.as_str(), &version.version_id).await?;
     let pairs = [meta::tags_pair(&[])].into();
-    context.objects.set_custom(&info, &name, pairs, false).await?;
+    api.objects.set_custom(&info, &name, pairs, false).await?;
     Ok(s3::empty(StatusCode::NO_CONTENT))
 }

@@ -11,21 +11,19 @@ use forebay_core::s3::operation::ObjectVersion;
 use forebay_core::s3::put_headers::PutHeaders;
 use forebay_node::s3;
 
-use super::Call;
 use super::body::{Incoming, Report};
+use super::call::{Call, S3Api};
 use super::meta::{self, Custom};
-use crate::http::Context;
 use crate::object::{AtEnd, AtEndMeta, OnlyIf, PutRequest, Removed, keeps_versions};
 
-pub(super) async fn put(context: &Context, call: &Call, body: Body) -> S3Result<Response> {
+pub(super) async fn put(api: &S3Api, call: &Call, body: Body) -> S3Result<Response> {
     let headers = PutHeaders::parse(&call.parts.headers)?;
     let incoming =
         Incoming::of_request(body, call.payload.clone(), &call.parts.headers, &headers.checks)?;
     let mut custom = meta::to_custom(&headers.object, &headers.tags);
-    meta::set_rights(&mut custom, &call.new_rights(context)?);
+    meta::set_rights(&mut custom, &call.new_rights(api)?);
     let name = call.name.as_str();
-    let (stored, _) =
-        store(context, &call.info, name, incoming, custom, headers.conditions).await?;
+    let (stored, _) = store(api, &call.info, name, incoming, custom, headers.conditions).await?;
     let mut response = s3::empty(StatusCode::OK);
     s3::set(response.headers_mut(), "etag", &forebay_core::s3::etag::quote(&stored.s3_etag()));
     meta::put_new_version(response.headers_mut(), &call.info, &stored);
@@ -37,7 +35,7 @@ pub(super) async fn put(context: &Context, call: &Call, body: Body) -> S3Result<
 
 /// Stores a body as an object, if `conditions` hold.
 pub(super) async fn store(
-    context: &Context,
+    api: &S3Api,
     info: &forebay_core::bucket::BucketInfo,
     name: &str,
     incoming: Incoming,
@@ -55,10 +53,10 @@ pub(super) async fn store(
         at_end: Some(at_end(&report)),
         ..PutRequest::new(stream)
     };
-    let done = context.objects.put(info, name, put).await;
+    let done = api.objects.put(info, name, put).await;
     match report.judge(done)? {
         Some(stored) => Ok((stored, report)),
-        None => Ok((context.objects.head(info, name).await?, report)),
+        None => Ok((api.objects.head(info, name).await?, report)),
     }
 }
 
@@ -85,20 +83,16 @@ fn at_end(report: &Report) -> AtEnd {
 }
 
 /// A missing object counts as deleted.
-pub(super) async fn delete(
-    context: &Context,
-    call: &Call,
-    asked: &ObjectVersion,
-) -> S3Result<Response> {
+pub(super) async fn delete(api: &S3Api, call: &Call, asked: &ObjectVersion) -> S3Result<Response> {
     let (info, name) = (&call.info, call.name.as_str());
     let conditions = WriteConditions::parse(&call.parts.headers)?;
     let report = Report::default();
     let only_if = (!conditions.is_empty()).then(|| only_if_deleted(conditions, &report));
     let done = match &asked.version_id {
         Some(id) if !info.has_backend() => {
-            context.objects.delete_version(info, name, id, only_if).await
+            api.objects.delete_version(info, name, id, only_if).await
         }
-        _ => context.objects.delete_if(info, name, only_if).await,
+        _ => api.objects.delete_if(info, name, only_if).await,
     };
     let removed = match done {
         Err(e) if e.code == ErrorCode::ObjectNotFound => Removed::default(),

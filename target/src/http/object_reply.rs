@@ -1,0 +1,99 @@
+//! The responses to a GET over v1: status, headers, and the body of an object in memory.
+
+use axum::body::Body;
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
+use forebay_core::Error;
+use forebay_core::object::ObjectMeta;
+use forebay_core::request::Caller;
+use forebay_core::size::ByteRange;
+use forebay_core::v1::headers::{self as v1, Headers};
+use forebay_node::reply::Failure;
+
+/// Headers of a GET response, so that their map need not grow.
+const GET_HEADERS: usize = 12;
+
+/// An object in memory, and its requested range.
+pub(super) struct FastRead {
+    pub(super) meta: ObjectMeta,
+    pub(super) bytes: Bytes,
+    pub(super) part: ByteRange,
+    pub(super) is_part: bool,
+}
+
+impl FastRead {
+    pub(super) fn response(&self, caller: Caller) -> Response {
+        let mut response = without_body(caller, &self.meta, self.part, self.is_part);
+        *response.body_mut() = Body::from(self.body());
+        response
+    }
+
+    /// Writes the head of the response, without its end.
+    pub(super) fn write_head(&self, out: &mut Vec<u8>, caller: Caller) {
+        write_head(out, caller, &self.meta, self.part, self.is_part);
+    }
+
+    pub(super) fn body(&self) -> Bytes {
+        self.bytes.slice(self.part.start as usize..self.part.end as usize)
+    }
+}
+
+/// A response for bytes of an object, without a body.
+pub(super) fn without_body(
+    caller: Caller,
+    meta: &ObjectMeta,
+    bytes: ByteRange,
+    is_part: bool,
+) -> Response {
+    let mut headers = HeaderMap::with_capacity(GET_HEADERS);
+    write_headers(&mut headers, caller, meta, bytes, is_part);
+    let mut response = Response::default();
+    *response.headers_mut() = headers;
+    *response.status_mut() = status_of(is_part);
+    response
+}
+
+/// Writes the head of a response for bytes of an object, without its end.
+pub(super) fn write_head(
+    out: &mut Vec<u8>,
+    caller: Caller,
+    meta: &ObjectMeta,
+    bytes: ByteRange,
+    is_part: bool,
+) {
+    let mut head = v1::HeadText::new(out, status_of(is_part));
+    write_headers(&mut head, caller, meta, bytes, is_part);
+}
+
+fn status_of(is_part: bool) -> StatusCode {
+    if is_part { StatusCode::PARTIAL_CONTENT } else { StatusCode::OK }
+}
+
+fn write_headers(
+    headers: &mut impl Headers,
+    caller: Caller,
+    meta: &ObjectMeta,
+    bytes: ByteRange,
+    is_part: bool,
+) {
+    headers.text(&header::CONTENT_TYPE, b"application/octet-stream");
+    headers.number(&header::CONTENT_LENGTH, bytes.len());
+    headers.text(&header::ACCEPT_RANGES, b"bytes");
+    v1::put_object_meta(headers, meta);
+    match caller {
+        Caller::Node => v1::put_node_meta(headers, meta),
+        _ => v1::put_custom(headers, meta),
+    }
+    if is_part {
+        let text = format!("bytes {}-{}/{}", bytes.start, bytes.end - 1, meta.size);
+        headers.text(&header::CONTENT_RANGE, text.as_bytes());
+    }
+}
+
+/// The rejection of a range that begins behind the end of the object.
+pub(super) fn not_satisfiable(error: Error, size: u64) -> Response {
+    let mut response = Failure(error).into_response();
+    v1::set(response.headers_mut(), "content-range", &format!("bytes */{size}"));
+    response
+}
