@@ -1,7 +1,6 @@
 //! Inventories on the gateway: lists them, finds their objects, and starts the jobs that create
 //! them.
 
-use forebay_core::intra::ListPage;
 use forebay_core::inventory::{InventoryInfo, InventoryQuery, home, object_of};
 use forebay_core::job::JobKind;
 use forebay_core::state::Command;
@@ -13,14 +12,12 @@ use serde_json::{Map, Value};
 use crate::changes::Changes;
 use crate::ids;
 use crate::job_control::{JobControl, JobFilter};
-use crate::list_merge::{Merged, Row, Shard, merge};
 use crate::listing::{self, Want};
 use crate::route::{Found, Route};
 use crate::targets::Targets;
 
 const CREATE: &str = "/internal/v1/inventory/create";
 const INFO: &str = "/internal/v1/inventory/info";
-const PAGE: &str = "/internal/v1/inventory/page";
 const DESTROY: &str = "/internal/v1/inventory/destroy";
 /// Maximum number of inventories shown for a bucket: there is one, or a few after a race.
 const SHOWN: usize = 100;
@@ -111,7 +108,7 @@ impl Inventories<'_> {
         for object in self.named(found, name).await? {
             let home = self.route.known(&home()?)?;
             let owner = home.owner(&object)?;
-            let query = query(&object, "", "", 0);
+            let query = about(&object);
             let info: InventoryInfo = match self.targets.post(owner, INFO, &query).await {
                 // The inventory was destroyed meanwhile.
                 Err(e) if e.code == ErrorCode::ObjectNotFound => continue,
@@ -159,7 +156,7 @@ impl Inventories<'_> {
 
     async fn destroy_object(&self, home: &Found, object: &str) -> Result<()> {
         let owner = home.owner(object)?;
-        self.targets.post::<_, Value>(owner, DESTROY, &query(object, "", "", 0)).await?;
+        self.targets.post::<_, Value>(owner, DESTROY, &about(object)).await?;
         Ok(())
     }
 
@@ -169,6 +166,11 @@ impl Inventories<'_> {
     }
 }
 
+/// A request about the inventory in `object`.
+fn about(object: &str) -> InventoryQuery {
+    InventoryQuery { object: object.into(), prefix: String::new(), after: String::new(), limit: 0 }
+}
+
 fn missing(found: &Found, name: &str) -> Error {
     let bucket = &found.info.bucket;
     let what = if name.is_empty() { String::new() } else { format!(" \"{name}\"") };
@@ -176,25 +178,4 @@ fn missing(found: &Found, name: &str) -> Error {
         ErrorCode::ObjectNotFound,
         format!("inventory{what} of bucket \"{bucket}\" does not exist"),
     )
-}
-
-fn query(object: &str, prefix: &str, after: &str, limit: usize) -> InventoryQuery {
-    InventoryQuery { object: object.into(), prefix: prefix.into(), after: after.into(), limit }
-}
-
-/// A page of an inventory's rows, in the form of a backend listing.
-pub(crate) async fn page(
-    targets: &Targets,
-    home: &Found,
-    object: &str,
-    prefix: &str,
-    after: &str,
-    limit: usize,
-) -> Result<Merged> {
-    let owner = home.owner(object)?;
-    let query = query(object, prefix, after, limit);
-    let ListPage { entries, more } = targets.post(owner, PAGE, &query).await?;
-    let page = merge(vec![Shard { target: owner.id.clone(), page: entries, more }], limit)?;
-    let rows = page.rows.into_iter().map(|row| Row { target: None, copies: 0, ..row });
-    Ok(Merged { rows: rows.collect(), more: page.more })
 }

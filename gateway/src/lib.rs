@@ -13,6 +13,7 @@ mod cluster_view;
 mod http;
 mod ids;
 mod inventory;
+mod inventory_page;
 mod job_control;
 mod list_level;
 mod list_merge;

@@ -12,7 +12,7 @@ use forebay_core::state::Node;
 use forebay_core::{Error, Result};
 use forebay_node::clock::unix_ns;
 
-use crate::inventory;
+use crate::inventory_page;
 use crate::list_level::{Level, lacks_slash, level, past};
 use crate::list_merge::{Drift, Merged, Page, Part, Row, Rows, Shard, merge};
 use crate::route::Found;
@@ -184,7 +184,7 @@ async fn flat(
         return held::<Vec<ListEntry>>(targets, &nodes, request).await;
     }
     let mut page = if let Some((home, object)) = &want.inventory {
-        inventory::page(targets, home, object, &want.prefix, after, limit).await?
+        inventory_page::page(targets, home, object, &want.prefix, after, limit).await?
     } else {
         let asked = want.of_backend(found, after, limit, request.detail);
         let mut page = backend::<Vec<ListEntry>>(targets, found, &asked).await?;

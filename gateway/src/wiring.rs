@@ -30,6 +30,9 @@ use crate::cluster::leadership::LeaderWatch;
 use crate::cluster::leading::Leading;
 use crate::cluster::membership::{LocalMembership, MembershipService};
 use crate::cluster_view::ClusterView;
+use crate::http::bucket_jobs::BucketJobs;
+use crate::http::object_jobs::ObjectJobs;
+use crate::http::removal::GatewayRemoval;
 use crate::http::{
     accounts as account_routes, admin, api, authn, backend_access, batch, bill, buckets, cluster,
     daemon, disks, download, dsort, easy_url, etl, internal, jobs, objects, openapi,
@@ -235,7 +238,11 @@ impl Parts {
             route: route.clone(),
             targets: targets.clone(),
             changes: changes.clone(),
-            jobs: job_control.clone(),
+            jobs: BucketJobs {
+                route: route.clone(),
+                changes: changes.clone(),
+                control: job_control,
+            },
             metrics: metrics.clone(),
             lifecycle: lifecycle.clone(),
         };
@@ -252,6 +259,11 @@ impl Parts {
             .merge(objects::router(objects::Objects {
                 route: route.clone(),
                 targets: targets.clone(),
+                jobs: ObjectJobs {
+                    route: route.clone(),
+                    targets: targets.clone(),
+                    identity: identity.clone(),
+                },
                 identity: identity.clone(),
                 metrics: metrics.clone(),
                 lifecycle: lifecycle.clone(),
@@ -296,9 +308,12 @@ impl Parts {
                     maps: maps.clone(),
                     changes: changes.clone(),
                     route: route.clone(),
-                    group: group.clone(),
-                    leadership: leadership.clone(),
-                    peer: targets.peer().clone(),
+                    removal: GatewayRemoval {
+                        group: group.clone(),
+                        leadership: leadership.clone(),
+                        peer: targets.peer().clone(),
+                        maps: maps.clone(),
+                    },
                 },
                 identity: identity.clone(),
                 metrics: metrics.clone(),

@@ -2,7 +2,6 @@
 
 use axum::http::HeaderMap;
 use axum::response::Response;
-use forebay_client::PeerClient;
 use forebay_core::egress::EndpointTrust;
 use forebay_core::settings::{self, Change};
 use forebay_core::state::{Command, Leaving, Node, Role};
@@ -15,11 +14,10 @@ use forebay_node::maps::Maps;
 use forebay_node::reply::text;
 use serde_json::Value;
 
-use super::{done, naming_no_effect, removal};
+use super::removal::GatewayRemoval;
+use super::{done, naming_no_effect};
 use crate::changes::{self, Changes};
-use crate::cluster::leadership::LeaderWatch;
 use crate::cluster::rebalance::job_id;
-use crate::meta::group::Group;
 use crate::route::Route;
 
 /// Parameters of a request to set the configuration that are not settings themselves.
@@ -43,9 +41,7 @@ pub(crate) struct Admin {
     pub(crate) maps: Maps,
     pub(crate) changes: Changes,
     pub(crate) route: Route,
-    pub(crate) group: Group,
-    pub(crate) leadership: LeaderWatch,
-    pub(crate) peer: PeerClient,
+    pub(crate) removal: GatewayRemoval,
 }
 
 impl Admin {
@@ -175,7 +171,7 @@ impl Admin {
         let nodes = self.named(value)?;
         match nodes.as_slice() {
             [gateway] if gateway.role == Role::Gateway => {
-                removal::of_gateway(self, gateway).await?;
+                self.removal.remove(gateway).await?;
                 return Ok(done());
             }
             nodes if nodes.iter().any(|n| n.role == Role::Gateway) => {

@@ -18,12 +18,21 @@ use forebay_node::reply::text;
 use serde_json::{Map, Value};
 
 use super::bucket_call::Call;
-use super::buckets::Buckets;
 use super::done;
 use crate::bucket_props;
+use crate::changes::Changes;
 use crate::ids;
-use crate::route::Found;
+use crate::job_control::JobControl;
+use crate::route::{Found, Route};
 use crate::targets;
+
+/// The components that start jobs on buckets; cheap to clone.
+#[derive(Clone)]
+pub(crate) struct BucketJobs {
+    pub(crate) route: Route,
+    pub(crate) changes: Changes,
+    pub(crate) control: JobControl,
+}
 
 fn spec(kind: JobKind) -> JobSpec {
     JobSpec::new(kind, ids::mint(kind.id_prefix()))
@@ -31,7 +40,7 @@ fn spec(kind: JobKind) -> JobSpec {
 
 /// The bucket of a call, and the fields of its value. The sender must have the rights on the
 /// selected objects, also of a bucket that does not exist.
-async fn asked(state: &Buckets, call: &Call, on: &[On]) -> Result<(Found, Fields)> {
+async fn asked(state: &BucketJobs, call: &Call, on: &[On]) -> Result<(Found, Fields)> {
     let bucket = call.bucket()?;
     if !call.is_open() {
         let (grant, selection) = (call.grant()?, selected(call)?);
@@ -84,22 +93,22 @@ fn bck_to(call: &Call) -> Result<Bucket> {
 }
 
 /// Starts a job that has no options except its selection of objects.
-pub(super) async fn each(state: &Buckets, kind: JobKind, call: &Call) -> Result<Response> {
+pub(super) async fn each(state: &BucketJobs, kind: JobKind, call: &Call) -> Result<Response> {
     let (found, fields) = asked(state, call, &[On::Selected]).await?;
     let spec = chosen(kind, &fields)?;
-    Ok(text(state.jobs.start(&found, spec).await?))
+    Ok(text(state.control.start(&found, spec).await?))
 }
 
-pub(super) async fn prefetch(state: &Buckets, call: &Call) -> Result<Response> {
+pub(super) async fn prefetch(state: &BucketJobs, call: &Call) -> Result<Response> {
     let (found, fields) = asked(state, call, &[On::Selected]).await?;
     let mut spec = chosen(JobKind::Prefetch, &fields)?;
     spec.task = fields.prefetch()?;
-    Ok(text(state.jobs.start(&found, spec).await?))
+    Ok(text(state.control.start(&found, spec).await?))
 }
 
 /// `copy-bck`, and `etl-bck` with a transform.
 pub(super) async fn copy_bucket(
-    state: &Buckets,
+    state: &BucketJobs,
     call: &Call,
     transformed: bool,
 ) -> Result<Response> {
@@ -117,7 +126,7 @@ fn sources(transformed: bool) -> &'static [On] {
 
 /// `copy-listrange`, and `etl-listrange` with a transform.
 pub(super) async fn copy_objects(
-    state: &Buckets,
+    state: &BucketJobs,
     call: &Call,
     transformed: bool,
 ) -> Result<Response> {
@@ -132,7 +141,7 @@ pub(super) async fn copy_objects(
 }
 
 async fn copy(
-    state: &Buckets,
+    state: &BucketJobs,
     call: &Call,
     found: &Found,
     task: CopyTask,
@@ -159,12 +168,12 @@ async fn copy(
         }
     };
     spec.task = Task::Copy(Box::new(task));
-    Ok(text(state.jobs.start(&found, spec).await?))
+    Ok(text(state.control.start(&found, spec).await?))
 }
 
 /// Writes native objects to a bucket with a backend; `synchronize`: objects that no longer exist
 /// are removed there too.
-pub(super) async fn write_back(state: &Buckets, call: &Call) -> Result<Response> {
+pub(super) async fn write_back(state: &BucketJobs, call: &Call) -> Result<Response> {
     let (found, fields) = asked(state, call, &[On::Source]).await?;
     let to = fields.destination()?;
     let to = to.ok_or_else(|| Error::invalid("write-back: tobck is missing"))?;
@@ -188,12 +197,17 @@ pub(super) async fn write_back(state: &Buckets, call: &Call) -> Result<Response>
     spec.task = Task::Copy(Box::new(task));
     // Targets must know the destination: use the state that contains it.
     let found = Found { state: known.state, ..found };
-    Ok(text(state.jobs.start(&found, spec).await?))
+    Ok(text(state.control.start(&found, spec).await?))
 }
 
 /// The destination bucket of copies; a missing native bucket is created with the properties of its
 /// source.
-async fn destination(state: &Buckets, call: &Call, source: &Found, to: &Bucket) -> Result<Found> {
+async fn destination(
+    state: &BucketJobs,
+    call: &Call,
+    source: &Found,
+    to: &Bucket,
+) -> Result<Found> {
     match state.route.bucket(to).await {
         Err(e) if e.code == ErrorCode::BucketNotFound && !to.is_remote() => {}
         known => return known,
@@ -213,7 +227,7 @@ async fn destination(state: &Buckets, call: &Call, source: &Found, to: &Bucket) 
 }
 
 /// Renames a bucket immediately; a job moves its objects to their new owners.
-pub(super) async fn rename(state: &Buckets, call: &Call) -> Result<Response> {
+pub(super) async fn rename(state: &BucketJobs, call: &Call) -> Result<Response> {
     let (from, to) = (call.bucket()?, bck_to(call)?);
     let grant = call.grant()?;
     grant.require(On::Source, Scope::Bucket(&from))?;
@@ -232,11 +246,11 @@ pub(super) async fn rename(state: &Buckets, call: &Call) -> Result<Response> {
     targets::all_members(&found.state)?;
     state.changes.commit(Command::RenameBucket { from, to: to.clone() }).await?;
     let found = state.route.known(&to)?;
-    Ok(text(state.jobs.start(&found, spec(JobKind::MoveBucket)).await?))
+    Ok(text(state.control.start(&found, spec(JobKind::MoveBucket)).await?))
 }
 
 /// Writes objects into one shard, on the target that will own it.
-pub(super) async fn archive(state: &Buckets, call: &Call) -> Result<Response> {
+pub(super) async fn archive(state: &BucketJobs, call: &Call) -> Result<Response> {
     let (found, fields) = asked(state, call, &[On::Source]).await?;
     let task = fields.archive(&found.info.bucket)?;
     call.grant()?.require(On::Destination, Scope::Object(&task.to, &task.name))?;
@@ -248,12 +262,12 @@ pub(super) async fn archive(state: &Buckets, call: &Call) -> Result<Response> {
     let mut spec = chosen(JobKind::Archive, &fields)?;
     spec.bucket = Some(found.info.bucket.clone());
     spec.task = Task::Archive(Box::new(task));
-    Ok(text(state.jobs.launch(spec, vec![runner]).await?))
+    Ok(text(state.control.launch(spec, vec![runner]).await?))
 }
 
 /// Sets the number of copies of each object; the job creates missing copies and removes surplus
 /// ones.
-pub(super) async fn make_copies(state: &Buckets, call: &Call) -> Result<Response> {
+pub(super) async fn make_copies(state: &BucketJobs, call: &Call) -> Result<Response> {
     call.grant()?.require(On::Bucket, Scope::Bucket(&call.bucket()?))?;
     let found = state.route.bucket(&call.bucket()?).await?;
     let copies = match &call.action.value {
@@ -273,12 +287,12 @@ pub(super) async fn make_copies(state: &Buckets, call: &Call) -> Result<Response
         state.changes.commit(Command::SetBucket { info: Box::new(info) }).await?;
     }
     let found = state.route.bucket(&found.info.bucket).await?;
-    Ok(text(state.jobs.start(&found, spec(JobKind::MakeCopies)).await?))
+    Ok(text(state.control.start(&found, spec(JobKind::MakeCopies)).await?))
 }
 
 /// Sets the erasure coding of a bucket; the job creates missing slices and removes surplus ones. It
 /// also runs if the setting does not change, for example after a loss.
-pub(super) async fn encode(state: &Buckets, call: &Call) -> Result<Response> {
+pub(super) async fn encode(state: &BucketJobs, call: &Call) -> Result<Response> {
     call.grant()?.require(On::Bucket, Scope::Bucket(&call.bucket()?))?;
     let found = state.route.bucket(&call.bucket()?).await?;
     let mut info = Arc::unwrap_or_clone(found.info.clone());
@@ -293,7 +307,7 @@ pub(super) async fn encode(state: &Buckets, call: &Call) -> Result<Response> {
         state.changes.commit(Command::SetBucket { info: Box::new(info) }).await?;
     }
     let found = state.route.bucket(&found.info.bucket).await?;
-    Ok(text(state.jobs.start(&found, spec(JobKind::EcEncode)).await?))
+    Ok(text(state.control.start(&found, spec(JobKind::EcEncode)).await?))
 }
 
 /// The job that converts objects to the layout of changed properties; none if the layout does not
@@ -308,9 +322,13 @@ pub(super) fn made_necessary(before: &BucketInfo, after: &BucketInfo) -> Option<
 /// Starts the job for a change of properties that was made already; the answer is the job's id.
 /// Targets do the work in any case: if the job cannot start, the answer is that the properties are
 /// set.
-pub(super) async fn follow_up(state: &Buckets, bucket: &Bucket, kind: JobKind) -> Result<Response> {
+pub(super) async fn follow_up(
+    state: &BucketJobs,
+    bucket: &Bucket,
+    kind: JobKind,
+) -> Result<Response> {
     let found = state.route.bucket(bucket).await?;
-    match state.jobs.start(&found, spec(kind)).await {
+    match state.control.start(&found, spec(kind)).await {
         Ok(id) => Ok(text(id)),
         Err(e) => {
             tracing::warn!(%bucket, error = %e, "no job watches the change of the bucket's copies");
@@ -340,7 +358,7 @@ fn erasure_section(value: &Value) -> Result<Map<String, Value>> {
 }
 
 /// The answer to actions that this version does not support.
-pub(super) async fn lacking(state: &Buckets, call: &Call) -> Result<Response> {
+pub(super) async fn lacking(state: &BucketJobs, call: &Call) -> Result<Response> {
     call.grant()?.require(On::Selected, Scope::Prefix(&call.bucket()?, ""))?;
     state.route.bucket(&call.bucket()?).await?;
     let action = &call.action.action;

@@ -23,11 +23,11 @@ use forebay_node::reply::{json, text};
 use forebay_node::routing::{GuardedRouter, RouteSet};
 
 use super::bucket_call::{Call, check_backend_access, check_mask_access, decode};
-use super::{bucket_jobs, counted, done, list, naming_no_effect, summary};
+use super::bucket_jobs::{self, BucketJobs};
+use super::{counted, done, list, naming_no_effect, summary};
 use crate::bucket_props;
 use crate::changes::Changes;
 use crate::inventory::Inventories;
-use crate::job_control::JobControl;
 use crate::route::{Found, Route};
 use crate::targets::Targets;
 
@@ -39,7 +39,7 @@ pub(crate) struct Buckets {
     pub(crate) route: Route,
     pub(crate) targets: Targets,
     pub(crate) changes: Changes,
-    pub(crate) jobs: JobControl,
+    pub(crate) jobs: BucketJobs,
     pub(crate) metrics: Metrics,
     pub(crate) lifecycle: Lifecycle,
 }
@@ -116,6 +116,7 @@ fn is_known(action: &str) -> bool {
 
 async fn answer(state: &Buckets, call: Call) -> Result<Response> {
     let (method, action) = (call.parts.method.clone(), call.action.action.as_str());
+    let jobs = &state.jobs;
     match (method.as_str(), action) {
         ("HEAD", _) => head(state, &call).await,
         ("GET", "list") if call.bucket.is_empty() => {
@@ -155,21 +156,21 @@ async fn answer(state: &Buckets, call: Call) -> Result<Response> {
             };
             set_props(state, &call, change).await
         }
-        ("POST", "copy-bck") => bucket_jobs::copy_bucket(state, &call, false).await,
-        ("POST", "move-bck") => bucket_jobs::rename(state, &call).await,
-        ("POST", "etl-bck") => bucket_jobs::copy_bucket(state, &call, true).await,
-        ("POST", "etl-listrange") => bucket_jobs::copy_objects(state, &call, true).await,
-        ("POST", "copy-listrange") => bucket_jobs::copy_objects(state, &call, false).await,
-        ("PUT", "archive") => bucket_jobs::archive(state, &call).await,
-        ("POST", "prefetch-listrange") => bucket_jobs::prefetch(state, &call).await,
-        ("POST", "scrub") => bucket_jobs::each(state, JobKind::Scrub, &call).await,
-        ("POST", "index-shard") => bucket_jobs::each(state, JobKind::IndexShard, &call).await,
-        ("POST", "write-back") => bucket_jobs::write_back(state, &call).await,
-        ("POST", "make-n-copies") => bucket_jobs::make_copies(state, &call).await,
-        ("POST", "ec-encode") => bucket_jobs::encode(state, &call).await,
-        ("POST", "rechunk") => bucket_jobs::lacking(state, &call).await,
-        ("DELETE", "evict-listrange") => bucket_jobs::each(state, JobKind::Evict, &call).await,
-        ("DELETE", "delete-listrange") => bucket_jobs::each(state, JobKind::Delete, &call).await,
+        ("POST", "copy-bck") => bucket_jobs::copy_bucket(jobs, &call, false).await,
+        ("POST", "move-bck") => bucket_jobs::rename(jobs, &call).await,
+        ("POST", "etl-bck") => bucket_jobs::copy_bucket(jobs, &call, true).await,
+        ("POST", "etl-listrange") => bucket_jobs::copy_objects(jobs, &call, true).await,
+        ("POST", "copy-listrange") => bucket_jobs::copy_objects(jobs, &call, false).await,
+        ("PUT", "archive") => bucket_jobs::archive(jobs, &call).await,
+        ("POST", "prefetch-listrange") => bucket_jobs::prefetch(jobs, &call).await,
+        ("POST", "scrub") => bucket_jobs::each(jobs, JobKind::Scrub, &call).await,
+        ("POST", "index-shard") => bucket_jobs::each(jobs, JobKind::IndexShard, &call).await,
+        ("POST", "write-back") => bucket_jobs::write_back(jobs, &call).await,
+        ("POST", "make-n-copies") => bucket_jobs::make_copies(jobs, &call).await,
+        ("POST", "ec-encode") => bucket_jobs::encode(jobs, &call).await,
+        ("POST", "rechunk") => bucket_jobs::lacking(jobs, &call).await,
+        ("DELETE", "evict-listrange") => bucket_jobs::each(jobs, JobKind::Evict, &call).await,
+        ("DELETE", "delete-listrange") => bucket_jobs::each(jobs, JobKind::Delete, &call).await,
         (_, other) => {
             // An invalid name is reported before an unknown action.
             call.bucket()?;
@@ -243,7 +244,7 @@ async fn inventory(state: &Buckets, call: &Call) -> Result<Response> {
     match (call.parts.method.as_str(), call.action.action.as_str()) {
         ("GET", "show-inventory") => Ok(json(&inventories.show(&found, name).await?)),
         ("POST", "create-inventory") => {
-            Ok(text(inventories.create(&state.changes, &state.jobs, &found, value).await?))
+            Ok(text(inventories.create(&state.changes, &state.jobs.control, &found, value).await?))
         }
         ("DELETE", "destroy-inventory") => {
             inventories.destroy(&found, name).await?;
@@ -361,7 +362,7 @@ async fn set_props(
     let kept = bucket_props::without_effect(&before, &info);
     state.changes.commit(Command::SetBucket { info: Box::new(info) }).await?;
     let answer = match job {
-        Some(kind) => bucket_jobs::follow_up(state, bucket, kind).await?,
+        Some(kind) => bucket_jobs::follow_up(&state.jobs, bucket, kind).await?,
         None => done(),
     };
     Ok(naming_no_effect(answer, &kept))

@@ -197,7 +197,7 @@ async fn about_another(state: &ClusterFront, request: &Parts) -> Result<Response
     let map = state.maps.load();
     let node = map.node(&id).ok_or_else(|| unknown_node(&id))?;
     let path = format!("/v1/daemon?{}", request.uri.query().unwrap_or(""));
-    let answer = state.admin.peer.get_bytes(&node.url, &path);
+    let answer = state.view.peer.get_bytes(&node.url, &path);
     let answer = tokio::time::timeout(RELAY_WITHIN, answer).await;
     let timeout = |_| Error::unavailable(format!("node {id} did not answer in time"));
     let (headers, body) = answer.map_err(timeout)??;

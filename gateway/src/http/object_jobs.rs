@@ -13,20 +13,28 @@ use forebay_core::v1::action::ActionMsg;
 use forebay_core::v1::object::{BlobArgs, promote_args};
 use forebay_core::v1::query::{Query, split_path};
 use forebay_core::{Error, ErrorCode, ObjectName, Result};
+use forebay_node::identity::Identity;
 use forebay_node::reply::text;
 
-use super::objects::Objects;
 use super::{access_of, auth, redirect};
 use crate::ids;
-use crate::route::Found;
-use crate::targets;
+use crate::route::{Found, Route};
+use crate::targets::{self, Targets};
 
 const SCAN: &str = "/internal/v1/promote/scan";
 const START: &str = "/internal/v1/promote";
 
+/// The components that start jobs on objects; cheap to clone.
+#[derive(Clone)]
+pub(crate) struct ObjectJobs {
+    pub(crate) route: Route,
+    pub(crate) targets: Targets,
+    pub(crate) identity: Identity,
+}
+
 /// Handles a POST on a bucket's objects.
 pub(super) async fn on_bucket(
-    state: &Objects,
+    state: &ObjectJobs,
     parts: &Parts,
     action: &ActionMsg,
     body: &[u8],
@@ -71,7 +79,7 @@ pub(super) async fn on_bucket(
 
 /// Starts a promotion on all targets, or on the named one; returns the job's id. Every target must
 /// find files: a target without files would be missing without an error.
-async fn promote(state: &Objects, found: &Found, args: PromoteArgs) -> Result<String> {
+async fn promote(state: &ObjectJobs, found: &Found, args: PromoteArgs) -> Result<String> {
     check_prefix(&args.object)?;
     let nodes = targets_of(found, &args.target)?;
     let scans = state.targets.post_all::<_, PromoteScan>(nodes.iter().copied(), SCAN, &args).await;

@@ -22,7 +22,8 @@ use forebay_node::metrics::Metrics;
 use forebay_node::routing::{GuardedRouter, RouteSet};
 use http_body_util::BodyExt;
 
-use super::{MAX_CONTROL, access_of, auth, counted, object_jobs, read_body, redirect};
+use super::object_jobs::{self, ObjectJobs};
+use super::{MAX_CONTROL, access_of, auth, counted, read_body, redirect};
 use crate::route::Route;
 use crate::targets::Targets;
 
@@ -33,6 +34,7 @@ const DRAIN_IDLE: Duration = Duration::from_secs(10);
 pub(crate) struct Objects {
     pub(crate) route: Route,
     pub(crate) targets: Targets,
+    pub(crate) jobs: ObjectJobs,
     pub(crate) identity: Identity,
     pub(crate) metrics: Metrics,
     pub(crate) lifecycle: Lifecycle,
@@ -79,7 +81,7 @@ async fn on_bucket(State(state): State<Objects>, request: Request) -> Response {
     let result = async {
         let body = read_body(body, MAX_CONTROL).await?;
         let action = forebay_node::off_worker(body.len(), || ActionMsg::parse(&body))?;
-        object_jobs::on_bucket(&state, &parts, &action, &body).await
+        object_jobs::on_bucket(&state.jobs, &parts, &action, &body).await
     };
     let result = result.await;
     counted(&state.metrics, "v1", "post", result)
