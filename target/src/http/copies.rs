@@ -1,16 +1,19 @@
 //! Copies of native objects between targets: sends them to where they belong, accepts them, and
 //! returns that a newer version exists.
 
+use std::sync::Arc;
+
 use axum::Json;
 use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::HeaderValue;
 use axum::http::header::CONTENT_LENGTH;
 use axum::response::Response;
+use forebay_core::bucket::BucketInfo;
 use forebay_core::copies::{COPY_HEADER, CopyHead, CopyRequest, SurveyRequest};
 use forebay_core::routes::internal as rules;
 use forebay_core::v1::query::{Query, split_path};
-use forebay_core::{Error, ObjectName};
+use forebay_core::{Bucket, Error, ObjectName, Result};
 use forebay_node::maps::Maps;
 use forebay_node::reply::{Failure, json};
 use forebay_node::routing::RouteSet;
@@ -24,6 +27,13 @@ use crate::object::{OLDER, ObjectService, headers_of};
 pub(crate) struct CopiesApi {
     pub(crate) objects: ObjectService,
     pub(crate) maps: Maps,
+}
+
+impl CopiesApi {
+    /// A bucket by the current state.
+    fn bucket(&self, bucket: &Bucket) -> Result<Arc<BucketInfo>> {
+        self.maps.load().bucket(bucket).cloned()
+    }
 }
 
 pub(crate) fn routes() -> RouteSet<Synced<CopiesApi>> {
@@ -43,7 +53,7 @@ async fn look(
     State(api): State<CopiesApi>,
     Json(request): Json<CopyRequest>,
 ) -> Result<Response, Failure> {
-    let info = api.maps.load().bucket(&request.bucket)?.clone();
+    let info = api.bucket(&request.bucket)?;
     Ok(json(&api.objects.replication().look(&info, &request).await?))
 }
 
@@ -51,7 +61,7 @@ async fn peek(
     State(api): State<CopiesApi>,
     Json(request): Json<CopyRequest>,
 ) -> Result<Response, Failure> {
-    let info = api.maps.load().bucket(&request.bucket)?.clone();
+    let info = api.bucket(&request.bucket)?;
     Ok(json(&api.objects.replication().peek(&info, &request).await?))
 }
 
@@ -59,7 +69,7 @@ async fn survey(
     State(api): State<CopiesApi>,
     Json(request): Json<SurveyRequest>,
 ) -> Result<Response, Failure> {
-    let info = api.maps.load().bucket(&request.bucket)?.clone();
+    let info = api.bucket(&request.bucket)?;
     Ok(json(&api.objects.replication().survey(&info, &request).await?))
 }
 
@@ -67,7 +77,7 @@ async fn send(
     State(api): State<CopiesApi>,
     Json(request): Json<CopyRequest>,
 ) -> Result<Response, Failure> {
-    let info = api.maps.load().bucket(&request.bucket)?.clone();
+    let info = api.bucket(&request.bucket)?;
     api.objects.replication().send_on_request(&info, &request).await?;
     Ok(json(&serde_json::Value::Null))
 }
@@ -76,7 +86,7 @@ async fn send_versions(
     State(api): State<CopiesApi>,
     Json(request): Json<CopyRequest>,
 ) -> Result<Response, Failure> {
-    let info = api.maps.load().bucket(&request.bucket)?.clone();
+    let info = api.bucket(&request.bucket)?;
     api.objects.replication().hand_over_versions(&info, &request).await?;
     Ok(json(&serde_json::Value::Null))
 }
@@ -85,7 +95,7 @@ async fn remove(
     State(api): State<CopiesApi>,
     Json(request): Json<CopyRequest>,
 ) -> Result<Response, Failure> {
-    let info = api.maps.load().bucket(&request.bucket)?.clone();
+    let info = api.bucket(&request.bucket)?;
     api.objects.replication().remove_older(&info, &request).await?;
     Ok(json(&serde_json::Value::Null))
 }
@@ -94,7 +104,7 @@ async fn ensure(
     State(api): State<CopiesApi>,
     Json(request): Json<CopyRequest>,
 ) -> Result<Response, Failure> {
-    let info = api.maps.load().bucket(&request.bucket)?.clone();
+    let info = api.bucket(&request.bucket)?;
     Ok(json(&api.objects.replication().ensure(&info, &request).await?))
 }
 
@@ -102,7 +112,7 @@ async fn slice(
     State(api): State<CopiesApi>,
     Json(request): Json<CopyRequest>,
 ) -> Result<Response, Failure> {
-    let info = api.maps.load().bucket(&request.bucket)?.clone();
+    let info = api.bucket(&request.bucket)?;
     let (head, len, body) = api.objects.replication().read_slice(&info, &request).await?;
     let mut response = Response::new(Body::from_stream(body));
     *response.headers_mut() = headers_of(&head)?;
@@ -119,7 +129,7 @@ async fn take(State(api): State<CopiesApi>, request: Request) -> Result<Response
     let name = ObjectName::new(name)?;
     let head = parts.headers.get(COPY_HEADER).map_or(&b""[..], |value| value.as_bytes());
     let head = CopyHead::from_header(head)?;
-    let info = api.maps.load().bucket(&bucket)?.clone();
+    let info = api.bucket(&bucket)?;
     let body = body
         .into_data_stream()
         .map_err(|e| Error::invalid(format!("the other target stopped sending: {e}")))

@@ -8,9 +8,9 @@ use forebay_core::etl::EtlCall;
 use forebay_core::v1::action::ActionMsg;
 use forebay_core::v1::object::CopyArgs;
 use forebay_core::{ObjectName, Result};
+use forebay_node::maps::Maps;
 
 use super::object_request::{ObjectRequest, unknown_action};
-use super::owner::OwnerCheck;
 use crate::etl::Etls;
 use crate::object::{CopyOptions, ObjectService};
 
@@ -18,13 +18,13 @@ use crate::object::{CopyOptions, ObjectService};
 pub(crate) struct ObjectActions {
     pub(crate) objects: ObjectService,
     pub(crate) etls: Etls,
-    pub(crate) owner: OwnerCheck,
+    pub(crate) maps: Maps,
 }
 
 impl ObjectActions {
     /// A PUT that is a copy of the object in its path.
     pub(super) async fn copy(&self, request: &ObjectRequest, to: CopyArgs) -> Result<Response> {
-        let target = self.owner.bucket(&to.bucket)?;
+        let target = self.maps.load().bucket(&to.bucket)?.clone();
         if !target.has_backend() {
             to.name.check_v1_native()?;
         }

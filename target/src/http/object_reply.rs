@@ -97,3 +97,59 @@ pub(super) fn not_satisfiable(error: Error, size: u64) -> Response {
     v1::set(response.headers_mut(), "content-range", &format!("bytes */{size}"));
     response
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn part_of_an_object(part: ByteRange, is_part: bool) -> FastRead {
+        let bytes = Bytes::from_static(b"0123456789");
+        let custom = [("color".to_owned(), "red".to_owned())].into();
+        let meta = ObjectMeta {
+            size: bytes.len() as u64,
+            version: "7".into(),
+            atime_ns: 5,
+            custom,
+            ..ObjectMeta::default()
+        };
+        FastRead { meta, bytes, part, is_part }
+    }
+
+    /// The lines of a head in the order of their text.
+    fn lines(head: &str) -> Vec<&str> {
+        let mut lines: Vec<_> = head.lines().collect();
+        lines.sort_unstable();
+        lines
+    }
+
+    #[test]
+    fn the_fast_connection_writes_the_head_that_a_response_has() {
+        let reads = [
+            part_of_an_object(ByteRange::whole(10), false),
+            part_of_an_object(ByteRange { start: 2, end: 5 }, true),
+        ];
+        for (read, caller) in reads.iter().flat_map(|read| {
+            [Caller::Client, Caller::Node, Caller::Anonymous].map(|caller| (read, caller))
+        }) {
+            let response = read.response(caller);
+            let mut expected = format!("HTTP/1.1 {}\n", response.status());
+            for (name, value) in response.headers() {
+                expected
+                    .push_str(&format!("{name}: {}\n", String::from_utf8_lossy(value.as_bytes())));
+            }
+            let mut written = Vec::new();
+            read.write_head(&mut written, caller);
+            assert_eq!(lines(&String::from_utf8_lossy(&written)), lines(&expected), "{caller:?}");
+        }
+    }
+
+    #[test]
+    fn a_response_to_a_range_has_its_bytes_and_its_position() {
+        let read = part_of_an_object(ByteRange { start: 2, end: 5 }, true);
+        let response = read.response(Caller::Client);
+        assert_eq!(read.body(), "234");
+        assert_eq!(response.status(), StatusCode::PARTIAL_CONTENT);
+        assert_eq!(response.headers()[header::CONTENT_LENGTH], "3");
+        assert_eq!(response.headers()[header::CONTENT_RANGE], "bytes 2-4/10");
+    }
+}

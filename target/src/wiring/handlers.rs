@@ -113,7 +113,7 @@ impl Services {
                 actions: ObjectActions {
                     objects: self.objects.clone(),
                     etls: self.etls.clone(),
-                    owner: owner.clone(),
+                    maps: self.sync.maps.clone(),
                 },
                 shards,
             },
