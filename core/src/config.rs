@@ -26,6 +26,7 @@ pub struct NodeConfig {
     pub node: NodeSection,
     pub listen: ListenConfig,
     pub tls: TlsConfig,
+    pub http: HttpConfig,
     pub disk: Vec<DiskConfig>,
     pub disks: DisksConfig,
     pub cache: CacheConfig,
@@ -110,6 +111,22 @@ impl Default for ListenConfig {
             hosts: Vec::new(),
             insecure: false,
         }
+    }
+}
+
+/// How the node serves HTTP.
+#[derive(Clone, Copy, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct HttpConfig {
+    /// Answers small requests for cached objects without the HTTP library `hyper`, for less CPU time.
+    /// `false`: `hyper` gets every connection from its first byte. Turn it off to find out whether a
+    /// wrong answer comes from this path.
+    pub fast_path: bool,
+}
+
+impl Default for HttpConfig {
+    fn default() -> Self {
+        Self { fast_path: true }
     }
 }
 

@@ -64,7 +64,7 @@ const RESTART: &str = "restart";
 const TLS_FILE: &str = "restart; none for new content of the file";
 
 /// For each key: the nodes that read it, how a change takes effect, and the flags that set it.
-const NOTES: [(&str, ReadBy, &str, &str); 80] = [
+const NOTES: [(&str, ReadBy, &str, &str); 81] = [
     ("cluster.name", Both, RESTART, ""),
     ("cluster.gateways", Both, RESTART, ""),
     ("cluster.secret_file", Both, RESTART, ""),
@@ -82,6 +82,7 @@ const NOTES: [(&str, ReadBy, &str, &str); 80] = [
     ("tls.client_ca", Both, TLS_FILE, ""),
     ("tls.require_client_cert", Both, RESTART, ""),
     ("tls.http", Both, RESTART, ""),
+    ("http.fast_path", Both, RESTART, ""),
     ("disk", Target, "restart, or `forebay disk attach` and `detach`", ""),
     ("disk.path", Target, RESTART, "serve --dir, dev --dir, dev --disks"),
     ("disk.size", Target, RESTART, "serve --size, dev --size"),
