@@ -16,7 +16,7 @@ turn) chosen=("${targets[commit % ${#targets[@]}]}") ;;
 esac
 for target in "${chosen[@]}"; do
     if [ "$target" = heads ]; then
-        where=(-p forebay-node --lib head::tests::fuzz_heads)
+        where=(-p forebay-node --lib fast_http::head::tests::fuzz_heads)
     else
         where=(-p forebay-core --test fuzz "fuzz_$target")
     fi

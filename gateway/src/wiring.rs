@@ -127,7 +127,8 @@ pub async fn run(
     let edge = Edge::new(&config.s3, &identity, &maps).named_by(&config);
     let edge = edge.audited_by(audit).with_tls(tls).with_users(users);
     let life = lifecycle.clone();
-    listener::serve(listener, front, edge, lifecycle, config.limits.clone()).await;
+    let limits = config.limits.clone();
+    listener::serve(listener, front, edge, lifecycle, limits, config.http).await;
     // It leaves the cluster as a member of the group, and leaves the group after that.
     if let Err(e) = membership.await {
         tracing::error!(error = %e, "could not leave the cluster");

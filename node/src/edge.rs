@@ -40,7 +40,7 @@ pub(crate) use self::users::s3_token;
 use crate::access::Authenticator;
 use crate::audit::Audit;
 use crate::clock::{unix_ns, unix_s};
-use crate::head::Asked;
+use crate::fast_http::RequestHead;
 use crate::identity::Identity;
 use crate::maps::Maps;
 use crate::s3::{FRONT, PEER, USER};
@@ -201,7 +201,7 @@ impl Edge {
     pub(crate) fn quick(
         &self,
         method: &Method,
-        asked: &Asked<'_, '_>,
+        asked: &RequestHead<'_, '_>,
         last: &LastSender,
     ) -> Option<RequestContext> {
         let (path, query) = match asked.target.split_once('?') {

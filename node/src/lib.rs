@@ -7,14 +7,11 @@
 
 pub mod access;
 pub mod activity;
-mod answered;
 pub mod audit;
 pub mod auth;
 mod bare_answer;
 pub mod bill;
 pub mod body_budget;
-mod byte_stream;
-mod chunks;
 pub mod clock;
 mod clock_watch;
 pub mod config_load;
@@ -23,14 +20,10 @@ mod config_page;
 mod connections;
 mod drain;
 pub mod edge;
+pub mod fast_http;
 pub mod file_modes;
-mod head;
-#[cfg(test)]
-mod head_parity_tests;
-mod head_timeout;
 pub mod identity;
 pub mod lifecycle;
-mod linger;
 pub mod listener;
 pub mod logs;
 pub mod machine;
@@ -40,9 +33,6 @@ pub mod metric_families;
 pub mod metrics;
 pub mod node_key;
 mod off_worker;
-mod outgoing;
-pub mod piece;
-mod quick;
 pub mod relay;
 pub mod reply;
 pub mod routing;
@@ -52,11 +42,5 @@ pub mod stall;
 pub mod telemetry;
 pub mod tls;
 mod token_join;
-mod whole;
-#[cfg(test)]
-mod whole_body_tests;
-mod wire;
-#[cfg(test)]
-mod wire_tests;
 
 pub use off_worker::off_worker;

@@ -17,7 +17,7 @@ use hyper_util::client::legacy::Client;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 
 use crate::clock::unix_s;
-use crate::head::MAX_HEADERS;
+use crate::fast_http::MAX_HEADERS;
 use crate::identity::Identity;
 use crate::listener::FORWARDED_PROTO;
 use crate::s3::{FRONT, PEER, USER};

@@ -196,7 +196,8 @@ pub async fn run(
     let edge = Edge::new(&config.s3, &identity, &maps).named_by(&names);
     let edge = edge.audited_by(audit).with_tls(tls).with_users(users);
     let life = lifecycle.clone();
-    listener::serve(listener, front, edge, lifecycle, config.limits.clone()).await;
+    let limits = config.limits.clone();
+    listener::serve(listener, front, edge, lifecycle, limits, config.http).await;
     life.outcome()
 }
 

@@ -9,7 +9,7 @@ use axum::http::StatusCode;
 use axum::Json;
 use forebay_client::PeerClient;
 use forebay_core::NodeId;
-use forebay_core::config::{LimitsConfig, S3Config};
+use forebay_core::config::{HttpConfig, LimitsConfig, S3Config};
 use forebay_core::intra::{
     BackendHeadRequest, BackendListRequest, ListPage, ListRequest, NodeUsage,
 };
@@ -75,9 +75,9 @@ impl StandIn {
         let usage = Arc::new(|| NodeUsage { objects: 7, bytes: 70, ..NodeUsage::default() });
         membership::follow(identity.clone(), maps.clone(), peer, gateways, usage, &lifecycle);
         let router = Routes::new(router(holds.clone()), Role::Target);
-        let limits = LimitsConfig::default();
+        let (limits, http) = (LimitsConfig::default(), HttpConfig::default());
         let edge = Edge::new(&S3Config::default(), &identity, &maps);
-        let serving = listener::serve(listener, router, edge, lifecycle.clone(), limits);
+        let serving = listener::serve(listener, router, edge, lifecycle.clone(), limits, http);
         lifecycle.spawn(serving);
         Self { id: id.into(), url, holds, lifecycle }
     }

@@ -11,7 +11,7 @@ use httparse::EMPTY_HEADER;
 
 use super::*;
 use crate::auth::{check_sender, redirect_location};
-use crate::head::{HEADERS, Kind, Message, Next, next};
+use crate::fast_http::{HEADERS, Kind, Message, Next, next};
 use crate::identity::tests::identity;
 
 #[path = "redirect_tests.rs"]

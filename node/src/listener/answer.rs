@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 
 use axum::body::Body;
 use axum::extract::Request;
-use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Version, header};
 use axum::response::{IntoResponse, Response};
 use forebay_core::audit::Reason;
 use forebay_core::intra::MAP_HEADER;
@@ -24,7 +24,7 @@ use crate::activity::User;
 use crate::audit::Event;
 use crate::drain::Waits;
 use crate::edge::LastSender;
-use crate::head::{MAX_HEAD, Refusal};
+use crate::fast_http::{MAX_HEAD, Refusal};
 use crate::reply::{self, Failure};
 use crate::s3;
 use crate::sender::{self, Sender};
@@ -196,7 +196,7 @@ fn refused_event(subject: &str, reason: Reason) -> Event<'_> {
 /// stand-in for a refused one.
 fn unserved(request: &Request, refusal: Option<Refusal>) -> Option<Response> {
     if let Some(refusal) = refusal {
-        return Some(Failure(refused(refusal)).into_response());
+        return Some(refused(refusal));
     }
     let headers = request.headers();
     let bytes = headers.iter().map(|(name, value)| name.as_str().len() + value.len() + 4);
@@ -207,13 +207,31 @@ fn unserved(request: &Request, refusal: Option<Refusal>) -> Option<Response> {
         *response.status_mut() = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;
         return Some(response);
     }
-    // A body with another coding would be stored in its encoded form.
-    let mut codings = headers.get_all(header::TRANSFER_ENCODING).iter();
-    let is_other = codings.any(|coding| !coding.as_bytes().eq_ignore_ascii_case(b"chunked"));
-    is_other.then(|| Failure(refused(Refusal::Coding)).into_response())
+    refusal_of(request).map(refused)
 }
 
-fn refused(why: Refusal) -> Error {
+/// The refusal of a head that `hyper` has accepted. The fast path refuses such requests before
+/// `hyper` sees them; this is for nodes without it.
+fn refusal_of(request: &Request) -> Option<Refusal> {
+    let headers = request.headers();
+    // A body with another coding would be stored in its encoded form.
+    let mut codings = headers.get_all(header::TRANSFER_ENCODING).iter();
+    let is_chunked = |coding: &HeaderValue| coding.as_bytes().eq_ignore_ascii_case(b"chunked");
+    if codings.next().is_some_and(|coding| !is_chunked(coding)) || codings.next().is_some() {
+        return Some(Refusal::Coding);
+    }
+    let is_one_host = headers.get_all(header::HOST).iter().count() == 1;
+    (request.version() == Version::HTTP_11 && !is_one_host).then_some(Refusal::Host)
+}
+
+/// The answer to a refused request. The connection ends with it.
+fn refused(why: Refusal) -> Response {
+    let mut response = Failure(error_of(why)).into_response();
+    response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    response
+}
+
+fn error_of(why: Refusal) -> Error {
     match why {
         Refusal::Lengths => Error::invalid(
             "the request has more than one of Content-Length and Transfer-Encoding: \

@@ -10,8 +10,7 @@ use forebay_core::request::RequestContext;
 use futures::future::{BoxFuture, Either, Ready};
 use tokio_util::sync::CancellationToken;
 
-use crate::head::Asked;
-use crate::outgoing::Direct;
+use crate::fast_http::{FastAnswer, RequestHead};
 
 /// Ends the connection of a request immediately, even in the middle of an answer. An extension of
 /// each request that comes through `hyper`.
@@ -51,15 +50,15 @@ pub trait Handler: Send + Sync + 'static {
     fn fast_path(
         &self,
         _about: RequestContext,
-        _get: &Asked<'_, '_>,
+        _get: &RequestHead<'_, '_>,
         _out: &mut Vec<u8>,
-    ) -> Option<Direct> {
+    ) -> Option<FastAnswer> {
         None
     }
 
     /// Accepts a PUT with a small body without `hyper`, before the body has arrived. `None`: use
     /// [`Self::answer`]; nothing was done or counted.
-    fn take(&self, _about: RequestContext, _put: &Asked<'_, '_>) -> Option<Take> {
+    fn take(&self, _about: RequestContext, _put: &RequestHead<'_, '_>) -> Option<Take> {
         None
     }
 }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use axum::body::{Body, HttpBody};
 use axum::http::{HeaderName, HeaderValue, header};
-use forebay_core::config::LimitsConfig;
+use forebay_core::config::{HttpConfig, LimitsConfig};
 use forebay_core::sign::{NODE_AUTH_HEADER, PROOF_FORMAT_PATH};
 use forebay_core::{Error, ErrorCode, Result};
 use hyper::service::service_fn;
@@ -21,20 +21,13 @@ use tokio::net::{TcpListener, TcpSocket, TcpStream};
 pub use self::answer::is_https;
 pub use self::handler::{Answer, Handler, Hangup, Peer, Take};
 pub use self::routes::Routes;
-use crate::answered::{Answered, NotifyOnDrop};
-use crate::byte_stream::ByteStream;
 use crate::connections::{Connection, Connections};
 use crate::drain::{DrainedBody, Waits};
 use crate::edge::{Edge, LastSender};
-pub use crate::head::Asked;
-use crate::head::{MAX_HEAD, MAX_HEADERS};
-use crate::head_timeout::{HeadTimeout, HeadTimer};
+use crate::fast_http::{self, ByteStream, FastServer, MAX_HEAD, MAX_HEADERS};
 use crate::lifecycle::Lifecycle;
-pub use crate::outgoing::{Direct, Streamed};
-use crate::quick::QuickServer;
 use crate::stall::ClientPace;
 use crate::tls::{Accepted, NodeTls};
-use crate::wire::Wire;
 
 /// The scheme of a request, for everything that answers with URLs. Proxies in front of a node set it
 /// too.
@@ -88,6 +81,7 @@ pub(crate) struct Server<H> {
     pub(crate) edge: Edge,
     lifecycle: Lifecycle,
     pace: ClientPace,
+    http: HttpConfig,
 }
 
 /// Answers with `handler` until the node stops; open connections then finish their request.
@@ -97,11 +91,12 @@ pub async fn serve(
     edge: Edge,
     lifecycle: Lifecycle,
     limits: LimitsConfig,
+    http: HttpConfig,
 ) {
     let stop = lifecycle.token();
     let connections = Connections::new(limits.connections);
     let pace = ClientPace::of(&limits);
-    let server = Arc::new(Server { handler, edge, lifecycle: lifecycle.clone(), pace });
+    let server = Arc::new(Server { handler, edge, lifecycle: lifecycle.clone(), pace, http });
     let mut warned: Option<Instant> = None;
     let mut is_due = || {
         let due = warned.is_none_or(|at| at.elapsed() > WARN_INTERVAL);
@@ -183,13 +178,12 @@ async fn connection(
     let hangup = Hangup::default();
     let ended = hangup.clone();
     let user = Arc::new(OnceLock::new());
-    let (answered, head_timeout) =
-        (Arc::new(Answered::default()), Arc::new(HeadTimeout::new(HEAD_TIMEOUT)));
     let sender = Arc::new(LastSender::default());
-    let quick = QuickServer::new(server.clone(), user.clone(), sender.clone(), is_tls);
-    let wire = Wire::new(stream, quick, answered.clone(), head_timeout.clone(), pace);
+    let fast = FastServer::new(server.clone(), user.clone(), sender.clone(), is_tls);
+    let is_on = server.http.fast_path;
+    let (stream, head_timer, progress) = fast_http::accept(stream, fast, pace, HEAD_TIMEOUT, is_on);
     let service = service_fn(move |request: hyper::Request<hyper::body::Incoming>| {
-        let (server, answered, sender) = (server.clone(), answered.clone(), sender.clone());
+        let (server, progress, sender) = (server.clone(), progress.clone(), sender.clone());
         if user.get().is_none() && !is_from_node(&request) {
             server.meet(&user);
         }
@@ -205,16 +199,16 @@ async fn connection(
             headers.entry(&FORWARDED_PROTO).or_insert(HeaderValue::from_static("https"));
         }
         async move {
-            let response = server.answer(request, peer, waits, answered.refusal(), &sender).await;
-            Ok::<_, Infallible>(response.map(|body| NotifyOnDrop::new(body, answered)))
+            let response = server.answer(request, peer, waits, progress.refusal(), &sender).await;
+            Ok::<_, Infallible>(response.map(|body| progress.watch(body)))
         }
     });
     let conn = hyper::server::conn::http1::Builder::new()
-        .timer(HeadTimer(head_timeout))
+        .timer(head_timer)
         .header_read_timeout(HEAD_TIMEOUT)
         .max_buf_size(MAX_HEAD.max(256 << 10))
         .max_headers(MAX_HEADERS)
-        .serve_connection(TokioIo::new(wire), service);
+        .serve_connection(TokioIo::new(stream), service);
     tokio::pin!(conn);
     let result = tokio::select! {
         biased;

@@ -12,8 +12,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::NodeTls;
 use crate::bare_answer::send_error;
-use crate::byte_stream::{Encrypted, TLS_HANDSHAKE};
 use crate::clock::unix_s;
+use crate::fast_http::{Encrypted, TLS_HANDSHAKE};
 use crate::listener::Peer;
 
 /// Timeout for the first byte of a connection.

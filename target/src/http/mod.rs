@@ -36,7 +36,8 @@ use axum::extract::Request;
 use axum::response::Response;
 use forebay_core::request::{RequestContext, Route};
 use forebay_core::state::Role;
-use forebay_node::listener::{Answer, Asked, Direct, Handler, Peer, Routes, Take};
+use forebay_node::fast_http::{FastAnswer, RequestHead};
+use forebay_node::listener::{Answer, Handler, Peer, Routes, Take};
 use forebay_node::routing::GuardedRouter;
 
 use self::objects::ObjectsApi;
@@ -65,13 +66,13 @@ impl Handler for Front {
     fn fast_path(
         &self,
         about: RequestContext,
-        get: &Asked<'_, '_>,
+        get: &RequestHead<'_, '_>,
         out: &mut Vec<u8>,
-    ) -> Option<Direct> {
+    ) -> Option<FastAnswer> {
         (about.route == Route::Objects).then(|| self.objects.fast_path(&about, get, out))?
     }
 
-    fn take(&self, about: RequestContext, put: &Asked<'_, '_>) -> Option<Take> {
+    fn take(&self, about: RequestContext, put: &RequestHead<'_, '_>) -> Option<Take> {
         (about.route == Route::Objects).then(|| self.objects.take(&about, put))?
     }
 

@@ -9,7 +9,8 @@ use forebay_core::request::RequestContext;
 use forebay_core::sign::GRANT_HEADER;
 use forebay_core::v1::headers as v1;
 use forebay_node::auth;
-use forebay_node::listener::{Asked, Direct, Take};
+use forebay_node::fast_http::{FastAnswer, RequestHead};
+use forebay_node::listener::Take;
 
 use super::get_request::{GetRequest, Lookup};
 use super::object_write::Sent;
@@ -42,22 +43,22 @@ impl ObjectsApi {
     pub(super) fn fast_path(
         &self,
         about: &RequestContext,
-        get: &Asked<'_, '_>,
+        get: &RequestHead<'_, '_>,
         out: &mut Vec<u8>,
-    ) -> Option<Direct> {
+    ) -> Option<FastAnswer> {
         let decoded = self.decode_fast(about, Method::GET, get)?;
         let DecodedRequest::Get(request, get) = decoded else { return None };
         let found = match self.reads.fast_path(&request, get).ok()? {
             Ok(found) => found,
             Err(GetRequest::Bytes(range, Lookup::Fresh(record))) => {
                 let work = self.reads.clone().streamed(request, range, record)?;
-                return Some(Direct::Streamed(Box::pin(work)));
+                return Some(FastAnswer::Streamed(Box::pin(work)));
             }
             Err(_) => return None,
         };
         self.metrics.object_request(&Method::GET, "ok");
         found.write_head(out, request.caller());
-        Some(Direct::Whole(found.body()))
+        Some(FastAnswer::Whole(found.body()))
     }
 
     /// Accepts a PUT of an object that belongs on this target, before its bytes arrive. `None` for
@@ -65,7 +66,7 @@ impl ObjectsApi {
     pub(super) fn take(
         self: &Arc<Self>,
         about: &RequestContext,
-        put: &Asked<'_, '_>,
+        put: &RequestHead<'_, '_>,
     ) -> Option<Take> {
         let decoded = self.decode_fast(about, Method::PUT, put)?;
         let DecodedRequest::Other(request) = decoded else { return None };
@@ -83,7 +84,7 @@ impl ObjectsApi {
         &self,
         about: &RequestContext,
         method: Method,
-        asked: &Asked<'_, '_>,
+        asked: &RequestHead<'_, '_>,
     ) -> Option<DecodedRequest> {
         let mut request = axum::http::Request::new(());
         *request.method_mut() = method;
@@ -98,7 +99,7 @@ impl ObjectsApi {
 }
 
 /// The recognized headers of a request; `None` if there are others.
-fn recognized(asked: &Asked<'_, '_>) -> Option<HeaderMap> {
+fn recognized(asked: &RequestHead<'_, '_>) -> Option<HeaderMap> {
     let mut headers = HeaderMap::new();
     for (name, value) in asked.headers() {
         if IGNORED_HEADERS.iter().any(|ignored| name.eq_ignore_ascii_case(ignored)) {

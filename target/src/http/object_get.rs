@@ -10,7 +10,7 @@ use forebay_core::request::Caller;
 use forebay_core::s3::condition::{Present, if_range_holds};
 use forebay_core::size::{ByteRange, RangeSpec};
 use forebay_core::{ErrorCode, Result};
-use forebay_node::listener::Streamed;
+use forebay_node::fast_http::StreamedAnswer;
 
 use super::blobs::BlobsApi;
 use super::etl::TransformsApi;
@@ -74,7 +74,7 @@ impl ObjectReads {
         request: ObjectRequest,
         range: Option<RangeSpec>,
         record: Box<Record>,
-    ) -> Option<impl Future<Output = Option<Streamed>> + Send> {
+    ) -> Option<impl Future<Output = Option<StreamedAnswer>> + Send> {
         let bytes = match range {
             Some(range) => range.resolve(record.size).ok()?,
             None => ByteRange::whole(record.size),
@@ -88,7 +88,7 @@ impl ObjectReads {
             self.objects.metrics().object_request(&Method::GET, "ok");
             let answer = (&*request.info, stored.result(), bytes.len());
             let body = self.objects.counting(answer, body, |piece| piece.len());
-            Some(Streamed { head, len: bytes.len(), body })
+            Some(StreamedAnswer { head, len: bytes.len(), body })
         })
     }
 

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use bytes::Bytes;
 use forebay_core::size::ByteRange;
-use forebay_node::piece::Piece;
+use forebay_node::fast_http::Piece;
 use futures::TryStreamExt;
 
 use super::format::BLOCK;

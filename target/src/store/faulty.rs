@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use forebay_node::piece::Held;
+use forebay_node::fast_http::Held;
 
 use super::disk::{Disk, DiskFile, DiskLock, RealDisk, Space};
 

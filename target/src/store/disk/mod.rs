@@ -11,7 +11,7 @@ use std::io::{self, IoSlice};
 use std::path::Path;
 use std::sync::Arc;
 
-use forebay_node::piece::Held;
+use forebay_node::fast_http::Held;
 
 pub use self::real::RealDisk;
 pub(crate) use self::real::open_files_limit;

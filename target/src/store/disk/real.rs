@@ -8,7 +8,7 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::sync::Arc;
 
-use forebay_node::piece::Held;
+use forebay_node::fast_http::Held;
 
 use super::{Disk, DiskFile, DiskLock, Space};
 use crate::store::page_cache::{PAGE, advise, is_cached, is_resident, read_now};

@@ -6,7 +6,7 @@ use std::time::Instant;
 use bytes::Bytes;
 use forebay_core::buffers::Buffer;
 use forebay_core::size::ByteRange;
-use forebay_node::piece::FilePart;
+use forebay_node::fast_http::FilePart;
 
 use crate::store::checked::{Checked, Marks};
 use crate::store::disk::DiskFile;

@@ -5,7 +5,7 @@ use forebay_core::buffers::Buffer;
 use forebay_core::checksum::crc32c;
 use forebay_core::size::ByteRange;
 use forebay_core::{Error, ErrorCode, Result};
-use forebay_node::piece::FilePart;
+use forebay_node::fast_http::FilePart;
 
 use super::extent::{OpenExtent, of_one};
 use super::{Body, Open, corrupt};

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use forebay_core::size::ByteRange;
 use forebay_core::{Error, ErrorCode, Result};
-use forebay_node::piece::Piece;
+use forebay_node::fast_http::Piece;
 use futures::{Stream, stream};
 
 pub(crate) use self::extent::OpenExtent;

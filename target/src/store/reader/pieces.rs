@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use forebay_core::Result;
 use forebay_core::size::ByteRange;
-use forebay_node::piece::FilePart;
+use forebay_node::fast_http::FilePart;
 use tokio::task::JoinHandle;
 
 use super::Open;

@@ -6,12 +6,12 @@ use std::task::{Context, Poll, ready};
 use bytes::{Buf, BytesMut};
 use httparse::EMPTY_HEADER;
 
-use super::{At, Coming, Quick, READ_AHEAD_BYTES, Wire};
-use crate::byte_stream::{self, ByteStream};
-use crate::chunks::Chunks;
-use crate::head::{self, HEADERS, Kind, MAX_HEAD, MAX_HEADERS, Message, Next, Refusal};
-use crate::outgoing::Direct;
-use crate::whole::{self, Taker, Whole};
+use super::{At, FastConnection, FastPath, PendingAnswer, READ_AHEAD_BYTES};
+use crate::fast_http::byte_stream::{self, ByteStream};
+use crate::fast_http::chunks::Chunks;
+use crate::fast_http::head::{self, HEADERS, Kind, MAX_HEAD, MAX_HEADERS, Message, Next, Refusal};
+use crate::fast_http::response_writer::FastAnswer;
+use crate::fast_http::small_body::{self, SmallBody, Taker};
 
 /// Minimum bytes that are read ahead of a chunked body, whose chunks may be small.
 const CHUNKS_AHEAD: usize = 64 << 10;
@@ -20,16 +20,16 @@ const TURN: usize = 32;
 
 /// How a request is handled without `hyper`.
 enum FastRequest {
-    Answer(Direct),
+    Answer(FastAnswer),
     Taken(Taker),
 }
 
-impl<Q: Quick, S: ByteStream> Wire<Q, S> {
+impl<F: FastPath, S: ByteStream> FastConnection<F, S> {
     /// Finishes what was begun before anything else. The connection is not idle meanwhile.
     pub(super) fn poll_out(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let polled = self.poll_answers(cx);
         // For a body, this node waits for the client.
-        let waits = polled.is_pending() && self.whole.is_none();
+        let waits = polled.is_pending() && self.small_body.is_none();
         if self.waits != waits {
             self.waits = waits;
             self.head_timeout.hold(waits);
@@ -40,13 +40,19 @@ impl<Q: Quick, S: ByteStream> Wire<Q, S> {
     fn poll_answers(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         loop {
             ready!(self.out.poll_send(&mut self.stream, cx, &mut self.sending))?;
-            if let Some(whole) = &mut self.whole {
-                let is_here = ready!(whole.poll_fill(&mut self.stream, cx, &self.head_timeout))?;
-                let Some(whole) = self.whole.take().filter(|_| is_here) else {
-                    self.at = At::Through;
-                    return Poll::Ready(Ok(()));
-                };
-                self.coming = Some(Coming { answer: whole.answer(), request: None });
+            if let Some(body) = &mut self.small_body {
+                let is_whole = ready!(body.poll_fill(&mut self.stream, cx, &self.head_timeout))?;
+                if let Some(body) = self.small_body.take() {
+                    if !is_whole {
+                        // `hyper` gets the request, and reports the end of the client's data.
+                        body.give_back(&mut self.ahead);
+                        self.at = At::Through;
+                        cx.waker().wake_by_ref();
+                        return Poll::Ready(Ok(()));
+                    }
+                    let answer = body.answer(&mut self.ahead);
+                    self.coming = Some(PendingAnswer { answer, request: None });
+                }
             }
             let Some(coming) = &mut self.coming else { return Poll::Ready(Ok(())) };
             let answer = ready!(coming.answer.as_mut().poll(cx));
@@ -99,27 +105,27 @@ impl<Q: Quick, S: ByteStream> Wire<Q, S> {
                     let answer = match &kind {
                         _ if head > READ_AHEAD_BYTES => None,
                         Kind::Get(get) => {
-                            self.quick.answer(get, self.out.head()).map(FastRequest::Answer)
+                            self.fast_path.answer(get, self.out.head()).map(FastRequest::Answer)
                         }
-                        Kind::Put(put) if body <= whole::MAX_WHOLE_BODY_BYTES => {
-                            self.quick.take(put).map(FastRequest::Taken)
+                        Kind::Put(put) if body <= small_body::MAX_SMALL_BODY_BYTES => {
+                            self.fast_path.take(put).map(FastRequest::Taken)
                         }
                         _ => None,
                     };
                     match answer {
-                        Some(FastRequest::Answer(Direct::Whole(content))) => {
+                        Some(FastRequest::Answer(FastAnswer::Whole(content))) => {
                             self.ahead.advance(head);
                             self.room = READ_AHEAD_BYTES;
                             self.out.add(content);
                         }
-                        Some(FastRequest::Answer(Direct::Streamed(answer))) => {
-                            self.coming = Some(Coming { answer, request: Some(head) });
+                        Some(FastRequest::Answer(FastAnswer::Streamed(answer))) => {
+                            self.coming = Some(PendingAnswer { answer, request: Some(head) });
                         }
                         Some(FastRequest::Taken(taker)) => {
-                            self.ahead.advance(head);
-                            let whole = Whole::new(body, taker, &mut self.ahead, self.pace);
-                            self.room = room_of(head + whole.len());
-                            self.whole = Some(whole);
+                            let body =
+                                SmallBody::new((head, body), taker, &mut self.ahead, self.pace);
+                            self.room = room_of(head + body.len());
+                            self.small_body = Some(body);
                         }
                         None => {
                             self.at = At::Within((head as u64).saturating_add(body));
@@ -174,7 +180,7 @@ impl<Q: Quick, S: ByteStream> Wire<Q, S> {
     /// Lets `hyper` answer a refusal, to an empty request in the place of this one.
     fn refuse(&mut self, instead: &str, why: Refusal) {
         // The connection ends with this request, so there is no other.
-        self.answered.refuse(why);
+        self.progress.refuse(why);
         self.ahead = BytesMut::from(instead);
         self.at = At::Refused(instead.len() as u64);
     }

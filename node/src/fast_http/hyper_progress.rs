@@ -8,21 +8,27 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use hyper::body::{Body, Frame, SizeHint};
 
-use crate::head::Refusal;
+use super::head::Refusal;
 
 /// State shared by a connection and the service behind `hyper`.
 #[derive(Default)]
-pub(crate) struct Answered {
+pub(crate) struct HyperProgress {
     is_over: AtomicBool,
     refusal: OnceLock<Refusal>,
 }
 
-impl Answered {
+impl HyperProgress {
+    /// The body of an answer, which records its end here.
+    pub(crate) fn watch(self: Arc<Self>, body: axum::body::Body) -> WatchedBody {
+        WatchedBody { body, progress: self }
+    }
+
     /// Records that the body of an answer has ended or was dropped.
-    pub(crate) fn set_over(&self) {
+    fn set_over(&self) {
         self.is_over.store(true, Ordering::Release);
     }
 
+    /// Whether a body has ended since the last call.
     pub(crate) fn take(&self) -> bool {
         self.is_over.swap(false, Ordering::Acquire)
     }
@@ -39,24 +45,18 @@ impl Answered {
 }
 
 /// The body of an answer; notifies the connection when it has ended or is dropped.
-pub(crate) struct NotifyOnDrop {
+pub(crate) struct WatchedBody {
     body: axum::body::Body,
-    answered: Arc<Answered>,
+    progress: Arc<HyperProgress>,
 }
 
-impl NotifyOnDrop {
-    pub(crate) fn new(body: axum::body::Body, answered: Arc<Answered>) -> Self {
-        Self { body, answered }
-    }
-}
-
-impl Drop for NotifyOnDrop {
+impl Drop for WatchedBody {
     fn drop(&mut self) {
-        self.answered.set_over();
+        self.progress.set_over();
     }
 }
 
-impl Body for NotifyOnDrop {
+impl Body for WatchedBody {
     type Data = Bytes;
     type Error = axum::Error;
 

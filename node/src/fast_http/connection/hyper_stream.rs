@@ -6,12 +6,12 @@ use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::{At, Quick, READ_AHEAD_BYTES, Wire};
-use crate::byte_stream::ByteStream;
-use crate::chunks::Chunks;
-use crate::linger::Linger;
+use super::{At, FastConnection, FastPath, READ_AHEAD_BYTES};
+use crate::fast_http::byte_stream::ByteStream;
+use crate::fast_http::chunks::Chunks;
+use crate::fast_http::linger::Linger;
 
-impl<Q: Quick, S: ByteStream> Wire<Q, S> {
+impl<F: FastPath, S: ByteStream> FastConnection<F, S> {
     /// Passes bytes of a request with a chunked body to `hyper`.
     fn poll_chunked(
         &mut self,
@@ -78,7 +78,7 @@ impl<Q: Quick, S: ByteStream> Wire<Q, S> {
     }
 }
 
-impl<Q: Quick + Unpin, S: ByteStream> AsyncRead for Wire<Q, S> {
+impl<F: FastPath + Unpin, S: ByteStream> AsyncRead for FastConnection<F, S> {
     fn poll_read(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -117,7 +117,7 @@ impl<Q: Quick + Unpin, S: ByteStream> AsyncRead for Wire<Q, S> {
     }
 }
 
-impl<Q: Quick + Unpin, S: ByteStream> AsyncWrite for Wire<Q, S> {
+impl<F: FastPath + Unpin, S: ByteStream> AsyncWrite for FastConnection<F, S> {
     fn poll_write(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -148,7 +148,7 @@ impl<Q: Quick + Unpin, S: ByteStream> AsyncWrite for Wire<Q, S> {
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let me = self.get_mut();
         ready!(me.poll_out(cx))?;
-        if matches!(me.at, At::Within(0)) && me.answered.take() {
+        if matches!(me.at, At::Within(0)) && me.progress.take() {
             me.at = At::Between;
             // The last read may have returned pending to `hyper`.
             cx.waker().wake_by_ref();

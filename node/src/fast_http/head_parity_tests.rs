@@ -16,8 +16,8 @@ use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use crate::chunks::Chunks;
-use crate::head::{Kind, MAX_HEAD, MAX_HEADERS, Message, Next, Refusal, next};
+use super::chunks::Chunks;
+use super::head::{Kind, MAX_HEAD, MAX_HEADERS, Message, Next, Refusal, next};
 
 /// Names and values of headers.
 type Lines = Vec<(String, Vec<u8>)>;

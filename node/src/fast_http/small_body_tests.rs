@@ -3,8 +3,8 @@
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use crate::whole::MAX_WHOLE_BODY_BYTES;
-use crate::wire_tests::{HEAD_TIMEOUT, connected, content, get, text};
+use super::connection_tests::{HEAD_TIMEOUT, connected, content, get, text};
+use super::small_body::MAX_SMALL_BODY_BYTES;
 
 fn put(path: &str, len: usize) -> Vec<u8> {
     let head = format!("PUT {path} HTTP/1.1\r\nHost: h\r\nContent-Length: {len}\r\n\r\n");
@@ -52,19 +52,33 @@ async fn requests_around_a_body_are_answered_in_their_order() {
 #[tokio::test]
 async fn a_large_body_is_hypers() {
     let mut stream = connected().await;
-    let len = MAX_WHOLE_BODY_BYTES as usize + 1;
+    let len = MAX_SMALL_BODY_BYTES as usize + 1;
     stream.write_all(&put("/take", len)).await.unwrap();
     assert_eq!(text(&mut stream).await, format!("hyper: PUT /take {len}"));
 }
 
 #[tokio::test]
-async fn a_client_that_goes_within_its_body_gets_no_answer() {
+async fn a_client_that_ends_its_data_within_its_body_gets_the_answer_of_hyper() {
     let mut stream = connected().await;
     stream.write_all(&put("/take", 1000)[..700]).await.unwrap();
     stream.shutdown().await.unwrap();
     let mut rest = Vec::new();
     stream.read_to_end(&mut rest).await.unwrap();
-    assert_eq!(String::from_utf8(rest).unwrap(), "");
+    let rest = String::from_utf8(rest).unwrap();
+    assert!(rest.contains("by: hyper") && rest.ends_with("broken"), "{rest}");
+}
+
+#[tokio::test]
+async fn a_request_after_a_body_that_came_in_parts_is_answered() {
+    let mut stream = connected().await;
+    let first = put("/take", 9_000);
+    for part in [&first[..50], &first[50..100], &first[100..]] {
+        stream.write_all(part).await.unwrap();
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+    stream.write_all(get("/quick/1").as_bytes()).await.unwrap();
+    assert_eq!(text(&mut stream).await, "take: 9000 bytes");
+    assert_eq!(text(&mut stream).await, "quick: q");
 }
 
 #[tokio::test]

@@ -17,15 +17,14 @@ use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-use crate::answered::{Answered, NotifyOnDrop};
+use super::accept;
+use super::connection::FastPath;
+use super::head::RequestHead;
+use super::piece::{FilePart, Held, Instead, Piece};
+use super::response_writer::{FastAnswer, StreamedAnswer};
+use super::small_body::Taker;
 use crate::drain::{DrainedBody, Waits};
-use crate::head::Asked;
-use crate::head_timeout::{HeadTimeout, HeadTimer};
-use crate::outgoing::{Direct, Streamed};
-use crate::piece::{FilePart, Held, Instead, Piece};
 use crate::stall::ClientPace;
-use crate::whole::Taker;
-use crate::wire::{Quick, Wire};
 
 pub(crate) const HEAD_TIMEOUT: Duration = Duration::from_secs(3);
 /// Longer than `HEAD_TIMEOUT`: a client may read slowly for longer than it may be idle.
@@ -37,10 +36,10 @@ pub(crate) const PACE: ClientPace =
 /// `/later` after a while; anything else is not answered.
 struct Lengths;
 
-impl Quick for Lengths {
-    fn answer(&self, request: &Asked<'_, '_>, out: &mut Vec<u8>) -> Option<Direct> {
+impl FastPath for Lengths {
+    fn answer(&self, request: &RequestHead<'_, '_>, out: &mut Vec<u8>) -> Option<FastAnswer> {
         if request.target == "/later" {
-            return Some(Direct::Streamed(Box::pin(async {
+            return Some(FastAnswer::Streamed(Box::pin(async {
                 tokio::time::sleep(Duration::from_millis(50)).await;
                 None
             })));
@@ -50,7 +49,7 @@ impl Quick for Lengths {
         let head = format!("HTTP/1.1 200 OK\r\nby: {how}\r\ncontent-length: {len}\r\n\r\n");
         if how == "quick" {
             out.extend_from_slice(head.as_bytes());
-            return Some(Direct::Whole(vec![b'q'; len].into()));
+            return Some(FastAnswer::Whole(vec![b'q'; len].into()));
         }
         let end: Option<forebay_core::Result<Piece>> = match how {
             "pieces" => None,
@@ -59,15 +58,15 @@ impl Quick for Lengths {
             _ => return None,
         };
         let most = if end.is_some() { len / 2 } else { len };
-        Some(Direct::Streamed(Box::pin(async move {
+        Some(FastAnswer::Streamed(Box::pin(async move {
             tokio::task::yield_now().await;
             let body = futures::stream::iter(pieces(most).into_iter().map(Ok).chain(end)).boxed();
-            Some(Streamed { head: head.into(), len: len as u64, body })
+            Some(StreamedAnswer { head: head.into(), len: len as u64, body })
         })))
     }
 
     /// Accepts requests to `/take`, and answers what was received; `/take/none` gives no answer.
-    fn take(&self, request: &Asked<'_, '_>) -> Option<Taker> {
+    fn take(&self, request: &RequestHead<'_, '_>) -> Option<Taker> {
         let none = request.target.strip_prefix("/take")? == "/none";
         Some(Box::new(move |body| {
             Box::pin(async move {
@@ -80,7 +79,7 @@ impl Quick for Lengths {
                 );
                 let len = read.len() as u64;
                 let body = futures::stream::iter([Ok(Piece::from(Bytes::from(read)))]).boxed();
-                (!none).then(|| Streamed { head: head.into(), len, body })
+                (!none).then(|| StreamedAnswer { head: head.into(), len, body })
             })
         }))
     }
@@ -155,29 +154,32 @@ async fn slow(request: Request<DrainedBody>) -> Response<Body> {
 }
 
 pub(crate) async fn connected() -> TcpStream {
+    connected_to(true).await
+}
+
+/// A connection to a server with the fast path on or off.
+pub(crate) async fn connected_to(is_on: bool) -> TcpStream {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(async move {
         let (stream, _) = listener.accept().await.unwrap();
-        let (answered, head_timeout) = (Arc::default(), Arc::new(HeadTimeout::new(HEAD_TIMEOUT)));
-        let read = Arc::<Answered>::clone(&answered);
-        let wire = Wire::new(stream, Lengths, read, head_timeout.clone(), PACE);
+        let (stream, head_timer, progress) = accept(stream, Lengths, PACE, HEAD_TIMEOUT, is_on);
         let service = service_fn(move |request: Request<hyper::body::Incoming>| {
-            let answered: Arc<Answered> = answered.clone();
-            let refusal = answered.refusal();
+            let progress = progress.clone();
+            let refusal = progress.refusal();
             let request = request.map(|body| DrainedBody::new(body, Waits::new(false), PACE));
             async move {
                 let answer = match refusal {
                     Some(_) => Response::new(Body::from("refused")),
                     None => slow(request).await,
                 };
-                Ok::<_, Infallible>(answer.map(|body| NotifyOnDrop::new(body, answered)))
+                Ok::<_, Infallible>(answer.map(|body| progress.watch(body)))
             }
         });
         let _ = hyper::server::conn::http1::Builder::new()
-            .timer(HeadTimer(head_timeout))
+            .timer(head_timer)
             .header_read_timeout(HEAD_TIMEOUT)
-            .serve_connection(TokioIo::new(wire), service)
+            .serve_connection(TokioIo::new(stream), service)
             .await;
     });
     TcpStream::connect(address).await.unwrap()
@@ -218,6 +220,17 @@ async fn both_answer_on_one_connection_in_turns() {
         assert_eq!(text(&mut stream).await, "hyper: GET /quick/none 0");
         stream.write_all(get("/wait").as_bytes()).await.unwrap();
         assert_eq!(text(&mut stream).await, "hyper: GET /wait");
+    }
+}
+
+#[tokio::test]
+async fn a_fast_path_that_is_off_leaves_every_request_to_hyper() {
+    let mut stream = connected_to(false).await;
+    let put = "PUT /take HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\n\r\nabc";
+    let all = format!("{}{put}{}", get("/quick/5"), get("/wait"));
+    stream.write_all(all.as_bytes()).await.unwrap();
+    for expected in ["hyper: GET /quick/5 0", "hyper: PUT /take 3", "hyper: GET /wait"] {
+        assert_eq!(text(&mut stream).await, expected);
     }
 }
 
@@ -452,9 +465,11 @@ async fn a_body_that_cannot_be_ended_ends_the_connection_short_of_its_length() {
 
 #[tokio::test]
 async fn a_client_that_does_not_read_its_answer_is_let_go() {
-    // By `hyper`, from memory, and from files.
-    let drain = ["/huge", "/quick/40000000", "/pieces/40000000"].map(|path| async move {
-        let mut stream = connected().await;
+    // By `hyper`, from memory, and from files; by `hyper` alone.
+    let requests =
+        [(true, "/huge"), (true, "/quick/40000000"), (true, "/pieces/40000000"), (false, "/huge")];
+    let drain = requests.map(|(is_on, path)| async move {
+        let mut stream = connected_to(is_on).await;
         stream.write_all(get(path).as_bytes()).await.unwrap();
         // The write fails once the connection is closed.
         while stream.write_all(b"G").await.is_ok() {

@@ -8,8 +8,8 @@ use bytes::{Buf, Bytes};
 use futures::StreamExt;
 use futures::future::BoxFuture;
 
-use crate::byte_stream::ByteStream;
-use crate::piece::{Piece, Pieces};
+use super::byte_stream::ByteStream;
+use super::piece::{Piece, Pieces};
 use crate::stall::StallTimer;
 
 /// Bodies up to this size are copied into one buffer with their head.
@@ -20,15 +20,15 @@ const MAX_KEPT_BYTES: usize = 64 << 10;
 const TURN: u64 = 4 << 20;
 
 /// An answer that does not pass `hyper`.
-pub enum Direct {
+pub enum FastAnswer {
     /// The whole body; status line and headers are written already.
     Whole(Bytes),
     /// An answer that takes a while to find. `None`: `hyper` has to answer the request.
-    Streamed(BoxFuture<'static, Option<Streamed>>),
+    Streamed(BoxFuture<'static, Option<StreamedAnswer>>),
 }
 
 /// An answer whose body comes in pieces.
-pub struct Streamed {
+pub struct StreamedAnswer {
     /// Status line and headers, the body's length among them.
     pub head: Vec<u8>,
     /// Bytes of the body. If fewer come, the connection ends.
@@ -38,7 +38,7 @@ pub struct Streamed {
 
 /// Data that is being sent.
 #[derive(Default)]
-pub(crate) struct Outgoing {
+pub(crate) struct ResponseWriter {
     /// Bytes in one buffer, of which `sent` were sent.
     head: Vec<u8>,
     sent: usize,
@@ -48,7 +48,7 @@ pub(crate) struct Outgoing {
     rest: Option<(Pieces, u64)>,
 }
 
-impl Outgoing {
+impl ResponseWriter {
     /// The buffer for heads; only while nothing else is being sent.
     pub(crate) fn head(&mut self) -> &mut Vec<u8> {
         &mut self.head
@@ -64,8 +64,8 @@ impl Outgoing {
     }
 
     /// Sends an answer.
-    pub(crate) fn stream(&mut self, answer: Streamed) {
-        let Streamed { head, len, body } = answer;
+    pub(crate) fn stream(&mut self, answer: StreamedAnswer) {
+        let StreamedAnswer { head, len, body } = answer;
         self.head.extend_from_slice(&head);
         self.rest = Some((body, len));
     }

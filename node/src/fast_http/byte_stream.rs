@@ -10,8 +10,8 @@ use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::server::TlsStream;
 
+use super::piece::FilePart;
 use crate::clock::unix_s;
-use crate::piece::FilePart;
 
 /// How long bytes of a file that were found in the page cache count as cached.
 const SEEN: Duration = Duration::from_millis(20);
@@ -22,7 +22,7 @@ pub(crate) const TLS_HANDSHAKE: u8 = 0x16;
 /// Minimum interval in seconds between warnings about TLS on a port without it.
 const WARN_INTERVAL_S: u64 = 10;
 
-/// A connection as [`Wire`](crate::wire::Wire) reads and writes it.
+/// A connection as [`FastConnection`](super::connection::FastConnection) reads and writes it.
 pub(crate) trait ByteStream: AsyncRead + AsyncWrite + Unpin + Send {
     /// Sends bytes of a file; returns how many. `None`: they would have to be read from disk.
     fn poll_send_file(

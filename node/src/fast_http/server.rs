@@ -13,21 +13,21 @@ use forebay_core::intra::MAP_HEADER;
 use forebay_core::v1::headers::{self as v1, Headers};
 use futures::{FutureExt, StreamExt};
 
+use super::connection::FastPath;
+use super::head::RequestHead;
+use super::piece::Piece;
+use super::response_writer::{FastAnswer, StreamedAnswer};
+use super::small_body::Taker;
 use crate::activity::User;
 use crate::clock::unix_ns;
 use crate::edge::LastSender;
-use crate::head::Asked;
 use crate::listener::{Handler, Server};
-use crate::outgoing::{Direct, Streamed};
-use crate::piece::Piece;
-use crate::whole::Taker;
-use crate::wire::Quick;
 
 /// Bytes of a typical head.
 const HEAD: usize = 512;
 
 /// The part of a server that answers requests before `hyper` sees them.
-pub(crate) struct QuickServer<H> {
+pub(crate) struct FastServer<H> {
     server: Arc<Server<H>>,
     /// The client, once it is registered.
     user: Arc<OnceLock<User>>,
@@ -36,7 +36,7 @@ pub(crate) struct QuickServer<H> {
     sender: Arc<LastSender>,
 }
 
-impl<H: Handler> QuickServer<H> {
+impl<H: Handler> FastServer<H> {
     pub(crate) fn new(
         server: Arc<Server<H>>,
         user: Arc<OnceLock<User>>,
@@ -53,8 +53,8 @@ impl<H: Handler> QuickServer<H> {
     }
 }
 
-impl<H: Handler> Quick for QuickServer<H> {
-    fn answer(&self, get: &Asked<'_, '_>, out: &mut Vec<u8>) -> Option<Direct> {
+impl<H: Handler> FastPath for FastServer<H> {
+    fn answer(&self, get: &RequestHead<'_, '_>, out: &mut Vec<u8>) -> Option<FastAnswer> {
         let server = &*self.server;
         let before = out.len();
         let about = server.edge.quick(&Method::GET, get, &self.sender)?;
@@ -66,14 +66,14 @@ impl<H: Handler> Quick for QuickServer<H> {
         };
         self.meet();
         Some(match answer {
-            Direct::Whole(body) => {
+            FastAnswer::Whole(body) => {
                 end_head(out, server.edge.maps().version());
-                Direct::Whole(body)
+                FastAnswer::Whole(body)
             }
-            Direct::Streamed(answer) => {
+            FastAnswer::Streamed(answer) => {
                 let answer = AssertUnwindSafe(answer).catch_unwind();
                 let server = self.server.clone();
-                Direct::Streamed(Box::pin(async move {
+                FastAnswer::Streamed(Box::pin(async move {
                     let mut answer = answer.await.ok()??;
                     end_head(&mut answer.head, server.edge.maps().version());
                     Some(answer)
@@ -82,7 +82,7 @@ impl<H: Handler> Quick for QuickServer<H> {
         })
     }
 
-    fn take(&self, put: &Asked<'_, '_>) -> Option<Taker> {
+    fn take(&self, put: &RequestHead<'_, '_>) -> Option<Taker> {
         let server = self.server.clone();
         let about = server.edge.quick(&Method::PUT, put, &self.sender)?;
         let take = AssertUnwindSafe(|| server.handler.take(about, put));
@@ -105,7 +105,7 @@ impl<H: Handler> Quick for QuickServer<H> {
 }
 
 /// The answer as it is sent without `hyper`.
-async fn written(response: Response, map: u64) -> Option<Streamed> {
+async fn written(response: Response, map: u64) -> Option<StreamedAnswer> {
     let (parts, body) = response.into_parts();
     let len = HttpBody::size_hint(&body).exact()?;
     let mut head = Vec::with_capacity(HEAD);
@@ -122,7 +122,7 @@ async fn written(response: Response, map: u64) -> Option<Streamed> {
             .map(|read| read.map(Piece::from).map_err(|e| Error::internal(e.to_string())))
             .boxed(),
     };
-    Some(Streamed { head, len, body })
+    Some(StreamedAnswer { head, len, body })
 }
 
 /// Writes the headers that every answer has, and the end of its head.

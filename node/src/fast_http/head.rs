@@ -63,20 +63,20 @@ pub(crate) enum Refusal {
 /// How a request may be answered without `hyper`.
 pub(crate) enum Kind<'a, 'h> {
     /// A GET without body that leaves the connection open.
-    Get(Asked<'a, 'h>),
+    Get(RequestHead<'a, 'h>),
     /// A PUT with a body that leaves the connection open, without `Expect: 100-continue`.
-    Put(Asked<'a, 'h>),
+    Put(RequestHead<'a, 'h>),
     Other,
 }
 
 /// The target and headers of a request, as sent.
-pub struct Asked<'a, 'h> {
+pub struct RequestHead<'a, 'h> {
     /// Path and query.
     pub target: &'a str,
     headers: &'h [Header<'a>],
 }
 
-impl<'a> Asked<'a, '_> {
+impl<'a> RequestHead<'a, '_> {
     /// Header names, in any case, and values.
     pub fn headers(&self) -> impl Iterator<Item = (&'a str, &'a [u8])> + '_ {
         self.headers.iter().map(|header| (header.name, header.value))
@@ -129,11 +129,18 @@ pub(crate) fn next<'a, 'h>(bytes: &'a [u8], headers: &'h mut [Header<'a>]) -> Ne
     let why = match (lengths, codings) {
         (0 | 1, 0) if version == 1 && hosts != 1 => Refusal::Host,
         (0, 0) => {
-            return message(head, method, Some(0), stays.then_some(Asked { target, headers }));
+            return message(
+                head,
+                method,
+                Some(0),
+                stays.then_some(RequestHead { target, headers }),
+            );
         }
         // An invalid length is left to `hyper`, which refuses the largest numbers, too.
         (1, 0) if length.is_none_or(|length| length > u64::MAX >> 1) => return Next::Unclear,
-        (1, 0) => return message(head, method, length, stays.then_some(Asked { target, headers })),
+        (1, 0) => {
+            return message(head, method, length, stays.then_some(RequestHead { target, headers }));
+        }
         (0, _) if version != 1 => return Next::Unclear,
         (0, 1) if is_chunked && hosts == 1 => return message(head, method, None, None),
         (0, 1) if is_chunked => Refusal::Host,
@@ -148,7 +155,7 @@ fn message<'a, 'h>(
     head: usize,
     method: &str,
     body: Option<u64>,
-    asked: Option<Asked<'a, 'h>>,
+    asked: Option<RequestHead<'a, 'h>>,
 ) -> Next<'a, 'h> {
     let kind = match (method, body, asked) {
         ("GET", Some(0), Some(asked)) => Kind::Get(asked),

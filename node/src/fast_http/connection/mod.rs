@@ -7,8 +7,8 @@
 //! for byte: this module only has to know where a request ends, and whether `hyper` has answered
 //! it.
 
-mod fast_path;
-mod stream;
+mod hyper_stream;
+mod requests;
 
 use std::io;
 use std::pin::Pin;
@@ -19,27 +19,27 @@ use bytes::BytesMut;
 use futures::future::BoxFuture;
 use tokio_util::io::poll_read_buf;
 
-use crate::answered::Answered;
-use crate::byte_stream::ByteStream;
-use crate::chunks::Chunks;
-use crate::head::Asked;
-use crate::head_timeout::HeadTimeout;
-use crate::linger::Linger;
-use crate::outgoing::{Direct, Outgoing, Streamed};
+use crate::fast_http::byte_stream::ByteStream;
+use crate::fast_http::chunks::Chunks;
+use crate::fast_http::head::RequestHead;
+use crate::fast_http::head_timeout::HeadTimeout;
+use crate::fast_http::hyper_progress::HyperProgress;
+use crate::fast_http::linger::Linger;
+use crate::fast_http::response_writer::{FastAnswer, ResponseWriter, StreamedAnswer};
+use crate::fast_http::small_body::{SmallBody, Taker};
 use crate::stall::{ClientPace, StallTimer};
-use crate::whole::{Taker, Whole};
 
 /// Minimum bytes that are read ahead; a request with a longer head is left to `hyper`.
 const READ_AHEAD_BYTES: usize = 8 << 10;
 
 /// Answers requests without waiting, or leaves them to `hyper`.
-pub(crate) trait Quick {
+pub(crate) trait FastPath {
     /// Appends the answer's head without its final empty line to `out` and returns the body. If the
     /// body comes later, or if the result is `None`, nothing was appended or done.
-    fn answer(&self, request: &Asked<'_, '_>, out: &mut Vec<u8>) -> Option<Direct>;
+    fn answer(&self, request: &RequestHead<'_, '_>, out: &mut Vec<u8>) -> Option<FastAnswer>;
 
     /// Accepts a PUT whose body is still to come, or declines it.
-    fn take(&self, request: &Asked<'_, '_>) -> Option<Taker>;
+    fn take(&self, request: &RequestHead<'_, '_>) -> Option<Taker>;
 }
 
 /// The position in the conversation of the client's next byte.
@@ -59,10 +59,10 @@ enum At {
 }
 
 /// A connection of a client: plain, or inside TLS.
-pub(crate) struct Wire<Q, S> {
+pub(crate) struct FastConnection<F, S> {
     stream: S,
-    quick: Q,
-    answered: Arc<Answered>,
+    fast_path: F,
+    progress: Arc<HyperProgress>,
     head_timeout: Arc<HeadTimeout>,
     pace: ClientPace,
     /// Timer for sending, here or by `hyper`.
@@ -73,10 +73,10 @@ pub(crate) struct Wire<Q, S> {
     /// Bytes that are read ahead: the size of the last request, so that its body need not be
     /// copied.
     room: usize,
-    out: Outgoing,
+    out: ResponseWriter,
     /// A request that was accepted, and whose body is being read.
-    whole: Option<Whole>,
-    coming: Option<Coming>,
+    small_body: Option<SmallBody>,
+    coming: Option<PendingAnswer>,
     /// Something has been in progress for more than one poll.
     waits: bool,
     /// The current head is longer than most.
@@ -86,29 +86,29 @@ pub(crate) struct Wire<Q, S> {
 }
 
 /// An answer that is being prepared.
-struct Coming {
-    answer: BoxFuture<'static, Option<Streamed>>,
+struct PendingAnswer {
+    answer: BoxFuture<'static, Option<StreamedAnswer>>,
     /// Length of its request at the beginning of the bytes read ahead; `hyper` gets the request if
     /// there is no answer. `None`: the request was consumed.
     request: Option<usize>,
 }
 
-impl<Q: Quick, S: ByteStream> Wire<Q, S> {
+impl<F: FastPath, S: ByteStream> FastConnection<F, S> {
     pub(crate) fn new(
         stream: S,
-        quick: Q,
-        answered: Arc<Answered>,
+        fast_path: F,
+        progress: Arc<HyperProgress>,
         head_timeout: Arc<HeadTimeout>,
         pace: ClientPace,
     ) -> Self {
         let sending = StallTimer::new(pace);
         let (at, ahead, room) = (At::Between, BytesMut::new(), READ_AHEAD_BYTES);
-        let (out, whole, coming, waits) = (Outgoing::default(), None, None, false);
+        let (out, small_body, coming, waits) = (ResponseWriter::default(), None, None, false);
         let (is_long, linger) = (false, None);
         Self {
             stream,
-            quick,
-            answered,
+            fast_path,
+            progress,
             head_timeout,
             pace,
             sending,
@@ -116,12 +116,19 @@ impl<Q: Quick, S: ByteStream> Wire<Q, S> {
             ahead,
             room,
             out,
-            whole,
+            small_body,
             coming,
             waits,
             is_long,
             linger,
         }
+    }
+
+    /// Passes all bytes to `hyper`, from the first one on. Only the time in which the client has to
+    /// read its answers is limited here.
+    #[must_use]
+    pub(crate) fn turned_off(self) -> Self {
+        Self { at: At::Through, ..self }
     }
 
     /// Reads ahead at least one byte, or none at the end of the client's data.
