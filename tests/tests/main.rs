@@ -32,6 +32,7 @@ mod folder;
 mod gateways_grow;
 mod gcs;
 mod get_put;
+mod http_fast_path;
 mod identity;
 mod ishard;
 mod jobs;
