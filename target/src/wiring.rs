@@ -33,8 +33,9 @@ use crate::destroyed;
 use crate::disks::{self, DiskAdmin};
 use crate::download::Downloads;
 use crate::egress::WebRules;
-use crate::etl::{Etls, follow};
+use crate::etl::Etls;
 use crate::job::build::builds::Builds;
+use crate::job::transform_inline::TransformJobs;
 use crate::job::{Jobs, Notes, make_up_for_losses};
 use crate::object::{ObjectService, Parts};
 use crate::promote::Promotions;
@@ -148,7 +149,10 @@ pub async fn run(
         &lifecycle,
     );
     let shards = Shards::new(objects.clone(), lifecycle.clone());
-    let etls = Etls::new(objects.clone(), maps.clone(), config.etl.clone(), &policy)?;
+    let transform_jobs = TransformJobs::default();
+    let transformed = transform_jobs.clone();
+    let counted = Box::new(move |job: &str, bytes| transformed.done(job, bytes));
+    let etls = Etls::new(objects.clone(), maps.clone(), config.etl.clone(), &policy, counted)?;
     let web = WebRules::new(policy, allow_private);
     let jobs = Jobs::new(
         objects.clone(),
@@ -165,7 +169,7 @@ pub async fn run(
     let builds = Builds::new(objects.clone(), peer.clone(), lifecycle.clone());
     let root = &config.promote.root;
     let promotions = Promotions::new(objects.clone(), jobs.clone(), root, lifecycle.clone());
-    lifecycle.spawn(follow(etls.clone(), jobs.clone(), maps.clone(), lifecycle.token()));
+    lifecycle.spawn(transform_jobs.follow(jobs.clone(), maps.clone(), lifecycle.token()));
     let downloads =
         Downloads::new(objects.clone(), jobs.clone(), config.download, web, &lifecycle)?;
     let users = Authenticator::new(&config.auth, &config.s3, &identity, &maps)?;

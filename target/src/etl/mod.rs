@@ -3,7 +3,6 @@
 
 mod clients;
 mod command;
-mod follow;
 mod notes;
 mod piece;
 mod service;
@@ -27,12 +26,10 @@ use tokio::time::{Instant, sleep, timeout};
 
 use self::clients::Clients;
 use self::command::CommandInput;
-use self::follow::Running;
 use self::notes::{Note, Notes};
 use self::service::Service;
 use crate::object::{Delivery, ObjectService, read_first_chunk};
 
-pub(crate) use self::follow::follow;
 pub(crate) use self::piece::Transformed;
 
 /// A reader that gets no permit within this time gets an error that allows a retry.
@@ -47,6 +44,9 @@ const CHECK_EVERY: Duration = Duration::from_millis(250);
 /// Timeout of one check of a service.
 const LOOK: Duration = Duration::from_secs(2);
 
+/// Called with the job and the bytes of each object that a transform has changed.
+pub(crate) type Counted = Box<dyn Fn(&str, u64) + Send + Sync>;
+
 /// The transforms of this target; cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Etls(Arc<Inner>);
@@ -57,7 +57,7 @@ struct Inner {
     config: EtlConfig,
     clients: Clients,
     notes: Notes,
-    running: Running,
+    counted: Counted,
     turns: Arc<Semaphore>,
 }
 
@@ -67,13 +67,14 @@ impl Etls {
         maps: Maps,
         config: EtlConfig,
         policy: &EgressPolicy,
+        counted: Counted,
     ) -> Result<Self> {
         Ok(Self(Arc::new(Inner {
             objects,
             maps,
             clients: Clients::new(&config, policy)?,
             notes: Notes::default(),
-            running: Running::default(),
+            counted,
             turns: Arc::new(Semaphore::new(config.parallel)),
             config,
         })))
@@ -343,7 +344,7 @@ impl Path {
             });
             let next = next.first_chunk().await?;
             note.objects.fetch_add(1, Ordering::Relaxed);
-            self.etls.0.running.done(&etl.job, next.len.unwrap_or(0));
+            (self.etls.0.counted)(&etl.job, next.len.unwrap_or(0));
             made = Some(next);
         }
         made.ok_or_else(|| Error::internal("a transform without stages"))

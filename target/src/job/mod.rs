@@ -17,6 +17,7 @@ mod scrub;
 mod selection;
 mod sync;
 mod table;
+pub(crate) mod transform_inline;
 mod walked;
 mod work;
 mod write_back;

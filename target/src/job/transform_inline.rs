@@ -1,7 +1,8 @@
-//! A running transform is a job on every target, as long as it is in the cluster's state.
+//! The jobs of transforms: a running transform is a job on every target, as long as it is in the
+//! cluster's state.
 
 use std::collections::BTreeMap;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 use forebay_core::etl::Stage;
 use forebay_core::job::JobKind;
@@ -10,19 +11,32 @@ use forebay_core::state::ClusterState;
 use forebay_node::maps::Maps;
 use tokio_util::sync::CancellationToken;
 
-use super::Etls;
-use crate::job::{Jobs, Registration, RequestJob};
+use super::{Jobs, Registration, RequestJob};
 
-/// Jobs of transforms, by id.
-#[derive(Default)]
-pub(super) struct Running(Mutex<BTreeMap<String, RequestJob>>);
+/// Jobs of running transforms, by id; cheap to clone.
+#[derive(Clone, Default)]
+pub(crate) struct TransformJobs(Arc<Mutex<BTreeMap<String, RequestJob>>>);
 
-impl Running {
-    /// Counts an object for a reader.
-    pub(super) fn done(&self, job: &str, bytes: u64) {
+impl TransformJobs {
+    /// Counts an object that a transform has changed.
+    pub(crate) fn done(&self, job: &str, bytes: u64) {
         let running = self.0.locked();
         if let Some(job) = running.get(job) {
             job.done(bytes);
+        }
+    }
+
+    /// Keeps the jobs in accordance with the state, until `stop`.
+    pub(crate) async fn follow(self, jobs: Jobs, maps: Maps, stop: CancellationToken) {
+        let mut versions = maps.subscribe();
+        loop {
+            self.adopt(&maps.load(), &jobs);
+            tokio::select! {
+                () = stop.cancelled() => return,
+                changed = versions.changed() => if changed.is_err() {
+                    return;
+                },
+            }
         }
     }
 
@@ -43,20 +57,6 @@ impl Running {
                     Err(e) => tracing::debug!(etl = etl.name, error = %e, "runs without a job"),
                 }
             }
-        }
-    }
-}
-
-/// Keeps the jobs in accordance with the state, until `stop`.
-pub(crate) async fn follow(etls: Etls, jobs: Jobs, maps: Maps, stop: CancellationToken) {
-    let mut versions = maps.subscribe();
-    loop {
-        etls.0.running.adopt(&maps.load(), &jobs);
-        tokio::select! {
-            () = stop.cancelled() => return,
-            changed = versions.changed() => if changed.is_err() {
-                return;
-            },
         }
     }
 }
