@@ -190,6 +190,11 @@ impl JobKind {
         matches!(self, Self::Prefetch | Self::WriteBack)
     }
 
+    /// Whether a training run starts many such jobs each second.
+    pub fn is_frequent(self) -> bool {
+        matches!(self, Self::GetBatch | Self::List)
+    }
+
     /// Whether AIStore keeps a finished job of this kind for more work, so that clients wait until
     /// it is idle and not for its end.
     pub fn idles(self) -> bool {

@@ -10,7 +10,7 @@ use super::Job;
 /// Ended jobs of one kind that are kept.
 const REMEMBERED: usize = 1000;
 /// The same for kinds of which a training run starts many each second.
-const REMEMBERED_SHORT: usize = 100;
+const REMEMBERED_FREQUENT: usize = 100;
 
 #[derive(Default)]
 pub(super) struct Table {
@@ -43,10 +43,7 @@ impl Table {
         let kind = job.spec.kind;
         let ended = self.ended.entry(kind).or_default();
         ended.push_back(job.spec.id.clone());
-        let most = match kind {
-            JobKind::GetBatch | JobKind::List => REMEMBERED_SHORT,
-            _ => REMEMBERED,
-        };
+        let most = if kind.is_frequent() { REMEMBERED_FREQUENT } else { REMEMBERED };
         let oldest = if ended.len() > most { ended.pop_front() } else { None };
         oldest.and_then(|oldest| self.jobs.remove(&oldest))
     }
