@@ -35,6 +35,7 @@ use crate::download::Downloads;
 use crate::egress::WebRules;
 use crate::etl::Etls;
 use crate::job::build::builds::Builds;
+use crate::job::kinds::Kinds;
 use crate::job::transform_inline::TransformJobs;
 use crate::job::{Jobs, Notes, make_up_for_losses};
 use crate::object::{ObjectService, Parts};
@@ -154,18 +155,10 @@ pub async fn run(
     let counted = Box::new(move |job: &str, bytes| transformed.done(job, bytes));
     let etls = Etls::new(objects.clone(), maps.clone(), config.etl.clone(), &policy, counted)?;
     let web = WebRules::new(policy, allow_private);
-    let jobs = Jobs::new(
-        objects.clone(),
-        identity.id.clone(),
-        peer.clone(),
-        shards.clone(),
-        etls.clone(),
-        web.clone(),
-        lifecycle.clone(),
-        job_notes,
-    );
+    let kinds = Kinds::new(objects.clone(), shards.clone(), etls.clone(), web.clone());
+    let jobs = Jobs::new(objects.clone(), kinds.factory(), lifecycle.clone(), job_notes);
     jobs.take_up(noted_jobs);
-    lifecycle.spawn(make_up_for_losses(jobs.clone(), lifecycle.token()));
+    lifecycle.spawn(make_up_for_losses(objects.clone(), jobs.clone(), lifecycle.token()));
     let builds = Builds::new(objects.clone(), peer.clone(), lifecycle.clone());
     let root = &config.promote.root;
     let promotions = Promotions::new(objects.clone(), jobs.clone(), root, lifecycle.clone());

@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use async_trait::async_trait;
 use bytes::Bytes;
 use forebay_client::RowStream;
 use forebay_core::archive::ArchiveFormat;
@@ -14,9 +15,10 @@ use forebay_core::{Bucket, Error, ErrorCode, NodeId, ObjectName, Result};
 use futures::{StreamExt, TryStreamExt};
 use tokio::sync::mpsc;
 
-use super::ishard::client;
-use super::{Job, Jobs};
-use crate::object::PutRequest;
+use super::cluster_client::cluster_client;
+use super::run::{Job, JobRun};
+use crate::object::{ObjectService, PutRequest};
+use crate::shard::Shards;
 use crate::shard::write::ArchiveWriter;
 
 /// Members requested at once.
@@ -30,11 +32,23 @@ const MAX_LISTED: usize = 10_000_000;
 /// Longest wait for data from an owner: a cold object is fetched from its backend.
 const SILENCE: Duration = Duration::from_secs(60);
 
-pub(super) async fn run(jobs: &Jobs, job: &Job) -> Result<()> {
-    let Task::Archive(task) = &job.spec.task else {
-        return Err(Error::invalid("a job that archives needs its task"));
-    };
-    let objects = &jobs.0.objects;
+pub(super) struct Archive {
+    pub(super) objects: ObjectService,
+    pub(super) shards: Shards,
+}
+
+#[async_trait]
+impl Job for Archive {
+    async fn run(&self, job: &JobRun) -> Result<()> {
+        let Task::Archive(task) = &job.spec.task else {
+            return Err(Error::invalid("a job that archives needs its task"));
+        };
+        run(self, job, task).await
+    }
+}
+
+async fn run(kind: &Archive, job: &JobRun, task: &ArchiveTask) -> Result<()> {
+    let objects = &kind.objects;
     let destination = objects.state().bucket(&task.to)?.clone();
     if !destination.has_backend() {
         ObjectName::new(&task.name)?.check_v1_native()?;
@@ -49,7 +63,7 @@ pub(super) async fn run(jobs: &Jobs, job: &Job) -> Result<()> {
     let put = PutRequest::new(body.boxed());
     let pack = async {
         let out = Output { writer, sender: sender.clone() };
-        let packed = pack(jobs, job, task, format, out).await;
+        let packed = pack(kind, job, task, format, out).await;
         if let Err(e) = &packed {
             // The shard is not kept if its stream ends with an error.
             let _ = sender.send(Err(e.clone())).await;
@@ -106,15 +120,15 @@ impl Output {
 }
 
 async fn pack(
-    jobs: &Jobs,
-    job: &Job,
+    kind: &Archive,
+    job: &JobRun,
     task: &ArchiveTask,
     format: ArchiveFormat,
     mut out: Output,
 ) -> Result<()> {
     let source = job.info()?.bucket.clone();
     if task.append {
-        append_existing(jobs, task, format, &mut out).await?;
+        append_existing(kind, task, format, &mut out).await?;
     }
     let mut members = 0;
     match job.spec.selection.names()? {
@@ -123,12 +137,12 @@ async fn pack(
             if chunk.is_empty() {
                 break;
             }
-            members += add(jobs, job, task, &source, chunk, &mut out).await?;
+            members += add(&kind.objects, job, task, &source, chunk, &mut out).await?;
         },
         None => {
-            let names = list(jobs, job, &source, task).await?;
+            let names = list(&kind.objects, job, &source, task).await?;
             for chunk in names.chunks(CHUNK) {
-                members += add(jobs, job, task, &source, chunk.to_vec(), &mut out).await?;
+                members += add(&kind.objects, job, task, &source, chunk.to_vec(), &mut out).await?;
             }
         }
     }
@@ -142,9 +156,14 @@ async fn pack(
 }
 
 /// The names of a prefix, from the cluster's listing; without the shard itself.
-async fn list(jobs: &Jobs, job: &Job, source: &Bucket, task: &ArchiveTask) -> Result<Vec<String>> {
+async fn list(
+    objects: &ObjectService,
+    job: &JobRun,
+    source: &Bucket,
+    task: &ArchiveTask,
+) -> Result<Vec<String>> {
     let Selection::Prefix(prefix) = &job.spec.selection else { return Ok(Vec::new()) };
-    let client = client(&jobs.0.objects, &jobs.0.peer)?;
+    let client = cluster_client(objects)?;
     let mut names = Vec::new();
     let add = |name: &str, _| {
         let nested = job.spec.flat && name[prefix.len()..].contains('/');
@@ -163,13 +182,13 @@ async fn list(jobs: &Jobs, job: &Job, source: &Bucket, task: &ArchiveTask) -> Re
 
 /// Puts the members of the existing shard in front of the new ones.
 async fn append_existing(
-    jobs: &Jobs,
+    kind: &Archive,
     task: &ArchiveTask,
     format: ArchiveFormat,
     out: &mut Output,
 ) -> Result<()> {
-    let info = jobs.0.objects.state().bucket(&task.to)?.clone();
-    let shards = &jobs.0.shards;
+    let info = kind.objects.state().bucket(&task.to)?.clone();
+    let shards = &kind.shards;
     let index = match shards.index(&info, &task.name, Some(format)).await {
         Err(e) if e.code == ErrorCode::ObjectNotFound => return Ok(()),
         index => index?,
@@ -190,8 +209,8 @@ async fn append_existing(
 
 /// Adds objects in their order. Returns how many there were.
 async fn add(
-    jobs: &Jobs,
-    job: &Job,
+    objects: &ObjectService,
+    job: &JobRun,
     task: &ArchiveTask,
     source: &Bucket,
     names: Vec<String>,
@@ -200,7 +219,7 @@ async fn add(
     let entries = names.iter().map(|name| Ok(BatchEntry::whole(0, ObjectName::new(name)?)));
     let entries = entries.collect::<Result<Vec<_>>>()?;
     let request = BatchRequest { buckets: vec![source.clone()], entries, ordered: true };
-    let (owners, mut sources) = open(jobs, &request).await?;
+    let (owners, mut sources) = open(objects, &request).await?;
     let named = matches!(job.spec.selection, Selection::Names(_));
     let mut added = 0;
     for (name, owner) in names.iter().zip(owners) {
@@ -240,16 +259,16 @@ async fn add(
 
 /// Requests some members from their owners. Returns which owner sends which member.
 async fn open(
-    jobs: &Jobs,
+    objects: &ObjectService,
     request: &BatchRequest,
 ) -> Result<(Vec<NodeId>, HashMap<NodeId, RowStream>)> {
-    let state = jobs.0.objects.state();
+    let state = objects.state();
     let plan = batch::plan(&state, request, 0..request.entries.len());
     if let Some((_, e)) = plan.failed.into_iter().next() {
         return Err(e);
     }
     let mut owners: Vec<Option<NodeId>> = vec![None; request.entries.len()];
-    let peer = jobs.0.peer.with_idle_timeout(SILENCE);
+    let peer = objects.peer().with_idle_timeout(SILENCE);
     let mut asked = Vec::new();
     for (id, indices) in plan.by_owner {
         indices.iter().for_each(|&i| owners[i] = Some(id.clone()));

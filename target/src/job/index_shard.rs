@@ -1,15 +1,31 @@
 //! Indexes of shards, built before the first read.
 
+use async_trait::async_trait;
 use forebay_core::Result;
 use forebay_core::archive::ArchiveFormat;
 
-use super::work::Walk;
+use super::scope::{Item, Scope};
+use super::walk::{ObjectJob, Walk};
+use super::walked::Outcome;
+use crate::shard::Shards;
 
-/// Builds the index of a shard, if the object is one.
-pub(super) async fn one(walk: &Walk<'_>, name: &str) -> Result<Option<u64>> {
-    if ArchiveFormat::from_name(name).is_none() {
-        return Ok(None);
+pub(super) struct IndexShard {
+    pub(super) shards: Shards,
+}
+
+#[async_trait]
+impl ObjectJob for IndexShard {
+    fn scope(&self) -> Scope {
+        Scope::OWNED
     }
-    let (meta, _) = walk.jobs.0.shards.described(&walk.info, name, None).await?;
-    Ok(Some(meta.size))
+
+    /// Builds the index of a shard, if the object is one.
+    async fn step(&self, walk: &Walk<'_>, item: &Item) -> Result<Outcome> {
+        let name = item.name.as_str();
+        if ArchiveFormat::from_name(name).is_none() {
+            return Ok(Outcome::Nothing);
+        }
+        let (meta, _) = self.shards.described(&walk.info, name, None).await?;
+        Ok(Outcome::Done(meta.size))
+    }
 }

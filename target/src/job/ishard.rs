@@ -5,17 +5,17 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebay_client::{Client, ClientConfig, Contact, PeerClient, TokenSource};
+use async_trait::async_trait;
+use forebay_client::Client;
 use forebay_core::ishard::{self, IshardSpec, Listing, ManifestLine, Plan};
 use forebay_core::job::Task;
 use forebay_core::shard_build::BuildMember;
-use forebay_core::sign::GrantUser;
 use forebay_core::{Error, ErrorCode, ObjectName, Result};
-use forebay_node::clock::unix_s;
 use futures::StreamExt;
 
-use super::Job;
-use super::build::{Contents, Order, Owners, Wanted, stopped, writer};
+use super::build::{Contents, Order, Owners, Wanted, writer};
+use super::cluster_client::cluster_client;
+use super::run::{Job, JobRun, stopped};
 use crate::object::ObjectService;
 
 /// Shards in progress for each live target; an owner builds two of them at once.
@@ -23,20 +23,35 @@ const QUEUED_SHARDS_PER_TARGET: usize = 4;
 /// How long a new bucket may take to become known on this target.
 const KNOWN_WITHIN: Duration = Duration::from_secs(10);
 
-/// Runs the job to its end, or until it is stopped: then no build continues when this returns.
-pub(super) async fn run(objects: &ObjectService, peer: &PeerClient, job: &Job) -> Result<()> {
-    let Task::Ishard(spec) = &job.spec.task else {
-        return Err(Error::invalid("a job that packs shards needs its spec"));
-    };
+pub(super) struct Ishard {
+    pub(super) objects: ObjectService,
+}
+
+#[async_trait]
+impl Job for Ishard {
+    /// Runs the job to its end, or until it is stopped: then no build continues when this returns.
+    async fn run(&self, job: &JobRun) -> Result<()> {
+        let Task::Ishard(spec) = &job.spec.task else {
+            return Err(Error::invalid("a job that packs shards needs its spec"));
+        };
+        run(&self.objects, job, spec).await
+    }
+
+    fn ends_itself(&self) -> bool {
+        true
+    }
+}
+
+async fn run(objects: &ObjectService, job: &JobRun, spec: &IshardSpec) -> Result<()> {
     writer(&spec.ext)?;
-    let client = client(objects, peer)?;
+    let client = cluster_client(objects)?;
     let plan = tokio::select! {
         plan = prepare(objects, &client, spec) => plan?,
         () = job.stop.cancelled() => return Err(stopped()),
     };
-    job.expect(&plan);
+    expect(job, &plan);
     let plan = Arc::new(plan);
-    let lines = build(objects, peer, job, spec, &plan).await?;
+    let lines = build(objects, job, spec, &plan).await?;
     let bytes: u64 = lines.iter().map(|line| line.size).sum();
     if let Some(name) = spec.manifest_name() {
         let text = manifest(&lines)?;
@@ -49,20 +64,13 @@ pub(super) async fn run(objects: &ObjectService, peer: &PeerClient, job: &Job) -
     Ok(())
 }
 
-/// A client of this cluster: the gateways list, and create buckets.
-pub(super) fn client(objects: &ObjectService, peer: &PeerClient) -> Result<Client> {
-    let state = objects.state();
-    let alive = state.gateways().filter(|n| n.alive);
-    let urls: Vec<_> = alive.map(|n| peer.reached_at(&n.url).into_owned()).collect();
-    if urls.is_empty() {
-        return Err(Error::unavailable("no gateway of the cluster is alive"));
-    }
-    // Waits for gateways that restart.
-    let contact = Contact::made();
-    let signer = peer.signer().clone();
-    let token = TokenSource::made_by(move || signer.user_grant(&GrantUser::node(), unix_s()));
-    let config = ClientConfig { contact, token, ..ClientConfig::new(urls.join(",")) };
-    Ok(Client::over(peer.tls().clone(), config)?)
+/// Shows the plan in the status.
+fn expect(job: &JobRun, plan: &Plan) {
+    job.update(|status| {
+        status.total_objects = plan.totals.files;
+        status.total_bytes = plan.totals.bytes;
+        status.notes.extend(plan.notes.iter().cloned());
+    });
 }
 
 /// Makes all checks that can reject the job: nothing is written before this has succeeded.
@@ -110,15 +118,14 @@ async fn create_destination(
 /// Builds all shards. Ends at the first final failure, after all builds in progress have ended.
 async fn build(
     objects: &ObjectService,
-    peer: &PeerClient,
-    job: &Job,
+    job: &JobRun,
     spec: &IshardSpec,
     plan: &Arc<Plan>,
 ) -> Result<Vec<ManifestLine>> {
     let targets = objects.state().alive_targets().count().max(1);
     let halt = job.stop.child_token();
     let order = Order::new(&spec.source, &spec.destination, &spec.ext);
-    let owners = Owners::new(objects, peer, job, order, &halt);
+    let owners = Owners::new(objects, job, order, &halt);
     let mut results = futures::stream::iter(0..plan.len())
         .map(|index| {
             let owners = &owners;

@@ -2,12 +2,16 @@
 //! targets. It works by the objects that it finds here, so it can be stopped, killed and started
 //! again at any time: moved objects are not found again.
 
+use std::sync::Arc;
+
+use async_trait::async_trait;
 use forebay_core::bucket::BucketInfo;
-use forebay_core::job::JobKind;
 use forebay_core::{Error, ErrorCode, Result, history};
 use futures::StreamExt;
 
-use super::{Job, Jobs};
+use super::Jobs;
+use super::run::{Job, JobRun};
+use crate::object::ObjectService;
 use crate::pace::Pace;
 
 /// Objects that are moved at once.
@@ -21,41 +25,51 @@ const TRIES: u32 = 4;
 const PAUSE: std::time::Duration = std::time::Duration::from_millis(250);
 
 /// Moves objects that belong elsewhere, of the job's bucket or of all buckets.
-pub(super) async fn run(jobs: &Jobs, job: &Job) -> Result<()> {
-    if job.spec.kind == JobKind::Rebalance {
-        // An older job would do the same again.
-        jobs.stop_others(JobKind::Rebalance, &job.spec.id);
-    }
-    let _turn = jobs.0.moving.lock().await;
-    let objects = &jobs.0.objects;
-    // Objects on a disk that is not in use are not found, and come back with it.
-    objects.check_whole()?;
-    objects.replication().changes_under_way().await;
-    let moving = Moving { jobs, job, pace: Pace::new(BYTES_PER_SECOND, 1) };
-    let state = objects.state();
-    let chosen = job.info.get().map(|info| &**info);
-    let buckets = state.buckets.values().map(|info| &**info);
-    for info in buckets.filter(|info| chosen.is_none_or(|chosen| chosen.id == info.id)) {
-        if !info.has_backend() {
-            moving.tombstones(info).await?;
-            moving.all(info, Part::Objects).await?;
-            moving.all(info, Part::Versions).await?;
-            moving.slices(info).await?;
+pub(super) struct Rebalance {
+    pub(super) objects: ObjectService,
+    /// The jobs of this kind that a new one stops, because it does the same again.
+    pub(super) replaces: Option<Jobs>,
+    /// Held while objects are moved to where they belong.
+    pub(super) moving: Arc<tokio::sync::Mutex<()>>,
+}
+
+#[async_trait]
+impl Job for Rebalance {
+    async fn run(&self, job: &JobRun) -> Result<()> {
+        if let Some(jobs) = &self.replaces {
+            jobs.stop_others(job);
         }
+        let _turn = self.moving.lock().await;
+        let objects = &self.objects;
+        // Objects on a disk that is not in use are not found, and come back with it.
+        objects.check_whole()?;
+        objects.replication().changes_under_way().await;
+        let moving = Moving { objects, job, pace: Pace::new(BYTES_PER_SECOND, 1) };
+        let state = objects.state();
+        let chosen = job.bucket().map(|info| &**info);
+        let buckets = state.buckets.values().map(|info| &**info);
+        for info in buckets.filter(|info| chosen.is_none_or(|chosen| chosen.id == info.id)) {
+            if !info.has_backend() {
+                moving.tombstones(info).await?;
+                moving.all(info, Part::Objects).await?;
+                moving.all(info, Part::Versions).await?;
+                moving.slices(info).await?;
+            }
+        }
+        Ok(())
     }
-    Ok(())
 }
 
 struct Moving<'a> {
-    jobs: &'a Jobs,
-    job: &'a Job,
+    objects: &'a ObjectService,
+    job: &'a JobRun,
     pace: Pace,
 }
 
 impl Moving<'_> {
     /// Sends tombstones first: owners must have them before older copies arrive.
     async fn tombstones(&self, info: &BucketInfo) -> Result<()> {
-        let objects = &self.jobs.0.objects;
+        let objects = self.objects;
         let (id, mut after) = (history::tombstones(info.id), String::new());
         loop {
             let (page, more) = objects.listing().names_here(id, &after, PAGE).await?;
@@ -74,7 +88,7 @@ impl Moving<'_> {
 
     /// Processes all slices of a bucket's objects on this target.
     async fn slices(&self, info: &BucketInfo) -> Result<()> {
-        for id in self.jobs.0.objects.replication().slice_ids(info.id).await? {
+        for id in self.objects.replication().slice_ids(info.id).await? {
             self.all(info, Part::Slices(id)).await?;
         }
         Ok(())
@@ -82,7 +96,7 @@ impl Moving<'_> {
 
     /// Processes one part of a bucket on this target.
     async fn all(&self, info: &BucketInfo, part: Part) -> Result<()> {
-        let objects = &self.jobs.0.objects;
+        let objects = self.objects;
         let id = match part {
             Part::Objects => info.id,
             Part::Versions => history::id(info.id),
@@ -114,7 +128,7 @@ impl Moving<'_> {
     }
 
     async fn one(&self, info: &BucketInfo, part: Part, name: &str) -> Result<Option<u64>> {
-        let objects = &self.jobs.0.objects;
+        let objects = self.objects;
         let mut tries = 0;
         loop {
             tries += 1;

@@ -8,7 +8,8 @@ use rand::RngExt;
 use rand::distr::Alphanumeric;
 use tokio_util::sync::CancellationToken;
 
-use super::{Job, Jobs};
+use super::Jobs;
+use super::run::JobRun;
 
 /// The parameters of a job that a request does.
 #[derive(Clone, Debug)]
@@ -39,7 +40,7 @@ impl Registration {
 /// A job that a request does. Dropped before [`Self::end`] it has failed: its request went away.
 pub(crate) struct RequestJob {
     jobs: Jobs,
-    job: Arc<Job>,
+    job: Arc<JobRun>,
     over: bool,
 }
 

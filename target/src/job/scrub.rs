@@ -2,15 +2,31 @@
 
 use std::time::Duration;
 
+use async_trait::async_trait;
 use forebay_core::{Error, ErrorCode, Result};
 
-use super::work::Walk;
+use super::scope::{Item, Listed, Scope};
+use super::walk::{ObjectJob, Walk};
+use super::walked::Outcome;
 use crate::object::Verdict;
+
+pub(super) struct Scrub;
+
+#[async_trait]
+impl ObjectJob for Scrub {
+    fn scope(&self) -> Scope {
+        Scope::copies_here(Listed::Anything)
+    }
+
+    async fn step(&self, walk: &Walk<'_>, item: &Item) -> Result<Outcome> {
+        check(walk, &item.name).await.map(Outcome::from)
+    }
+}
 
 /// Checks all copies of one object. Returns the bytes checked; `None` if there are none. A client
 /// waits for it, so it does not pause as the background scrub does.
-pub(super) async fn one(walk: &Walk<'_>, name: &str) -> Result<Option<u64>> {
-    let (objects, info) = (walk.objects(), &walk.info);
+async fn check(walk: &Walk<'_>, name: &str) -> Result<Option<u64>> {
+    let (objects, info) = (walk.objects, &walk.info);
     let mut checked = None;
     for record in objects.replication().anything_of(info, name).await? {
         match objects.check(&record, |_, _, _| Duration::ZERO).await? {

@@ -2,77 +2,42 @@
 
 use forebay_core::cloud_rules::CloudRule;
 use forebay_core::intra::{ListPage, ListRequest};
-use forebay_core::job::{JobKind, Selection, Task};
+use forebay_core::job::Selection;
 use forebay_core::list_page::Detail;
 use forebay_core::object::ListEntry;
 use forebay_core::{Result, placement};
 use futures::{Stream, TryStreamExt};
 use tokio::sync::mpsc;
 
-use super::work::{Walk, is_local};
-use super::write_back;
+use super::scope::{Item, Listed, Source};
+use super::walk::{PAGE, Walk};
 
-/// Names taken from a listing at once.
-pub(super) const PAGE: usize = 1000;
 /// Pages of a backend's listing that are read ahead: the totals are known early.
 const PAGES_AHEAD: usize = 64;
 /// Longer lists of names are not counted before the work begins.
 const COUNTED: usize = 1_000_000;
 
-/// An object to process.
-pub(super) struct Item {
-    pub(super) name: String,
-    /// If the listing has it.
-    pub(super) size: Option<u64>,
-}
-
-impl From<String> for Item {
-    fn from(name: String) -> Self {
-        Self { name, size: None }
-    }
-}
-
-/// The source of names.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Source {
-    /// The list of the client.
-    Named,
-    /// The copies on this target.
-    Here,
-    /// The listing of the backend.
-    Backend,
-}
-
 impl Walk<'_> {
     /// The listings to walk for a prefix.
-    pub(super) fn sources(&self) -> Vec<Source> {
-        if !self.info.has_backend() || is_local(self.job.spec.kind) {
-            return vec![Source::Here];
-        }
-        match &self.job.spec.task {
-            Task::Copy(task) if !task.remote_too => vec![Source::Here],
-            // Objects that the backend does not have any more are found only among the copies here.
-            Task::Copy(task) if task.synchronize => vec![Source::Here, Source::Backend],
-            _ => vec![Source::Backend],
+    pub(super) fn sources(&self) -> &'static [Source] {
+        match self.info.has_backend() {
+            true => self.kind.scope().sources,
+            false => &[Source::Here],
         }
     }
 
-    /// Counts those of the given names that this target owns, for the job's status.
-    pub(super) async fn count_mine(&self) -> Result<()> {
-        match self.job.spec.kind {
-            JobKind::Prefetch => {}
-            JobKind::WriteBack => return write_back::count_mine(self).await,
-            _ => return Ok(()),
-        }
+    /// Sets the expected objects of the job to those of the given names that this target owns.
+    pub(super) async fn expect_owned_names(&self) -> Result<()> {
         let Some(mut names) = self.job.spec.selection.names()? else { return Ok(()) };
         let (mut mine, mut seen) = (0, 0);
         loop {
-            let state = self.objects().state();
+            let state = self.objects.state();
             let before = seen;
             for name in names.by_ref().take(PAGE) {
                 seen += 1;
-                mine +=
-                    u64::from(placement::owner(&state, &self.info, &name)?.id == self.jobs.0.me);
+                mine += u64::from(
+                    placement::owner(&state, &self.info, &name)?.id == *self.objects.me(),
+                );
             }
             if seen > COUNTED {
                 return Ok(());
@@ -115,9 +80,9 @@ impl Walk<'_> {
         while let Some(page) = pages.try_next().await? {
             let item = |entry: ListEntry| Item { name: entry.name, size: Some(entry.meta.size) };
             let items = self.chosen(page.into_iter().map(item).collect(), prefix);
-            let state = self.objects().state();
+            let state = self.objects.state();
             for item in &items {
-                if placement::owner(&state, &self.info, &item.name)?.id == self.jobs.0.me {
+                if placement::owner(&state, &self.info, &item.name)?.id == *self.objects.me() {
                     objects += 1;
                     bytes += item.size.unwrap_or(0);
                 }
@@ -126,7 +91,7 @@ impl Walk<'_> {
                 return Ok(());
             }
         }
-        if self.job.spec.kind == JobKind::Prefetch {
+        if self.kind.expects_listed() {
             self.job.expect_totals(objects, bytes);
         }
         Ok(())
@@ -143,7 +108,7 @@ impl Walk<'_> {
         let age = self.info.cloud.time(CloudRule::ListMaxAgeMs).unwrap_or_default();
         let age_ns = u64::try_from(age.as_nanos()).unwrap_or(u64::MAX);
         let since_ns = self.job.spec.asked_ns.saturating_sub(age_ns);
-        self.objects().listing().listed(&self.info, prefix, after, since_ns, detail)
+        self.objects.listing().listed(&self.info, prefix, after, since_ns, detail)
     }
 
     async fn each_page(&self, mut pages: mpsc::Receiver<Vec<Item>>) -> Result<()> {
@@ -176,15 +141,13 @@ impl Walk<'_> {
             detail: Detail::Size,
             ..ListRequest::default()
         };
-        match self.job.spec.kind {
-            JobKind::Scrub => {
-                let page = self.objects().replication().page_of_anything(&request).await?;
-                Ok(self.objects().cold_cache().with_parts(&request, page))
+        match self.kind.scope().listed {
+            Listed::Anything => {
+                let page = self.objects.replication().page_of_anything(&request).await?;
+                Ok(self.objects.cold_cache().with_parts(&request, page))
             }
-            JobKind::Evict | JobKind::Prefetch => {
-                self.objects().listing().page_of_copies(&request).await
-            }
-            _ => self.objects().listing().page_here(&request).await,
+            Listed::Copies => self.objects.listing().page_of_copies(&request).await,
+            Listed::Objects => self.objects.listing().page_here(&request).await,
         }
     }
 }

@@ -9,7 +9,7 @@ use forebay_core::list_page::Detail;
 use forebay_core::object::{ListEntry, ObjectMeta};
 use futures::TryStreamExt;
 
-use super::work::Walk;
+use super::walk::Walk;
 
 /// Drops the stale copies on this target, independent of the owner of their objects. The listing
 /// only selects candidates: each is compared with the backend itself before it is dropped.
@@ -34,9 +34,8 @@ pub(super) async fn drop_stale(walk: &Walk<'_>, prefix: &str) -> Result<()> {
             }
             let first = listed.front().filter(|first| first.name == copy.name);
             if first.is_none_or(|first| differs(&first.meta, &copy.meta)) {
-                dropped += u64::from(
-                    walk.objects().cold_cache().drop_stale(&walk.info, &copy.name).await?,
-                );
+                dropped +=
+                    u64::from(walk.objects.cold_cache().drop_stale(&walk.info, &copy.name).await?);
             }
         }
         match here.entries.last() {

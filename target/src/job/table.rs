@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use forebay_core::job::JobKind;
 
-use super::Job;
+use super::run::JobRun;
 
 /// Ended jobs of one kind that are kept.
 const REMEMBERED: usize = 1000;
@@ -14,14 +14,14 @@ const REMEMBERED_FREQUENT: usize = 100;
 
 #[derive(Default)]
 pub(super) struct Table {
-    pub(super) jobs: BTreeMap<String, Arc<Job>>,
+    pub(super) jobs: BTreeMap<String, Arc<JobRun>>,
     /// Ids, in the order of their ends.
     ended: HashMap<JobKind, VecDeque<String>>,
 }
 
 impl Table {
     /// Adds a job. If another job has its id, that job is returned.
-    pub(super) fn add(&mut self, job: &Arc<Job>) -> Option<Arc<Job>> {
+    pub(super) fn add(&mut self, job: &Arc<JobRun>) -> Option<Arc<JobRun>> {
         if let Some(known) = self.jobs.get(&job.spec.id) {
             return Some(known.clone());
         }
@@ -39,7 +39,7 @@ impl Table {
     }
 
     /// Records the end of a job. Returns the oldest job of its kind if it is removed in exchange.
-    pub(super) fn over(&mut self, job: &Job) -> Option<Arc<Job>> {
+    pub(super) fn over(&mut self, job: &JobRun) -> Option<Arc<JobRun>> {
         let kind = job.spec.kind;
         let ended = self.ended.entry(kind).or_default();
         ended.push_back(job.spec.id.clone());

@@ -21,6 +21,13 @@ pub(super) enum Outcome {
     Failed,
 }
 
+impl From<Option<u64>> for Outcome {
+    /// The bytes of a finished object; `None` if there was nothing to do.
+    fn from(done: Option<u64>) -> Self {
+        done.map_or(Self::Nothing, Self::Done)
+    }
+}
+
 /// The walk of one job.
 #[derive(Debug, Default)]
 pub(super) struct Walked {

@@ -6,12 +6,7 @@ pub(crate) mod builds;
 mod owners;
 mod pack;
 
-use forebay_core::{Error, ErrorCode};
+use super::run::stopped;
 
 pub(super) use owners::{Built, Contents, Order, Owners, Wanted};
 pub(super) use pack::writer;
-
-/// The error of stopped work.
-pub(super) fn stopped() -> Error {
-    Error::new(ErrorCode::Conflict, "stopped")
-}

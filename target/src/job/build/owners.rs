@@ -17,7 +17,7 @@ use forebay_core::{Bucket, Error, ErrorCode, NodeId, ObjectName, Result, placeme
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 
-use super::super::Job;
+use super::super::run::JobRun;
 use super::builds::LEASE;
 use super::stopped;
 use crate::object::ObjectService;
@@ -96,7 +96,7 @@ pub(in super::super) struct Built {
 pub(in super::super) struct Owners<'a> {
     objects: &'a ObjectService,
     peer: PeerClient,
-    job: &'a Job,
+    job: &'a JobRun,
     order: Order,
     halt: CancellationToken,
     permits: Mutex<BTreeMap<NodeId, Arc<Semaphore>>>,
@@ -105,19 +105,18 @@ pub(in super::super) struct Owners<'a> {
 impl<'a> Owners<'a> {
     pub(in super::super) fn new(
         objects: &'a ObjectService,
-        peer: &PeerClient,
-        job: &'a Job,
+        job: &'a JobRun,
         order: Order,
         halt: &CancellationToken,
     ) -> Self {
-        let (peer, halt) = (peer.clone(), halt.clone());
+        let (peer, halt) = (objects.peer().clone(), halt.clone());
         Self { objects, peer, job, order, halt, permits: Mutex::default() }
     }
 
     /// The same owners, for work that is completed even if the job is stopped.
     pub(in super::super) fn unstoppable(&self) -> Self {
         let order = self.order.clone();
-        Self::new(self.objects, &self.peer, self.job, order, &CancellationToken::new())
+        Self::new(self.objects, self.job, order, &CancellationToken::new())
     }
 
     /// Has the current owner build one shard. Transient failures are retried.

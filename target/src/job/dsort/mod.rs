@@ -9,8 +9,9 @@ mod key_map;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use forebay_client::{Client, PeerClient};
-use forebay_core::dsort::{self, Algorithm, DsortSpec, Overwrite, Phase, Plan};
+use async_trait::async_trait;
+use forebay_client::Client;
+use forebay_core::dsort::{self, Algorithm, DsortReport, DsortSpec, Overwrite, Phase, Plan};
 use forebay_core::job::Task;
 use forebay_core::shard_build::BuildMember;
 use forebay_core::{Error, NodeId, ObjectName, Result, placement};
@@ -18,9 +19,9 @@ use forebay_node::clock::unix_ns;
 use forebay_node::machine::machine;
 use futures::{FutureExt, StreamExt};
 
-use super::Job;
-use super::build::{Built, Contents, Order, Owners, Wanted, stopped, writer};
-use super::ishard::client;
+use super::build::{Built, Contents, Order, Owners, Wanted, writer};
+use super::cluster_client::cluster_client;
+use super::run::{Job, JobRun, stopped};
 use crate::egress::WebRules;
 use crate::object::ObjectService;
 
@@ -29,37 +30,59 @@ const QUEUED_SHARDS_PER_TARGET: usize = 2;
 /// Shards published at once.
 const PUBLISHING: usize = 16;
 
-/// Runs the job to its end, or until it is stopped: then none of its work continues when this
-/// returns.
-pub(super) async fn run(
+pub(super) struct Dsort {
+    pub(super) objects: ObjectService,
+    /// Destinations of URLs of callers.
+    pub(super) web: WebRules,
+}
+
+#[async_trait]
+impl Job for Dsort {
+    /// Runs the job to its end, or until it is stopped: then none of its work continues when this
+    /// returns.
+    async fn run(&self, job: &JobRun) -> Result<()> {
+        let Task::Dsort(spec) = &job.spec.task else {
+            return Err(Error::invalid("a job that sorts shards needs its spec"));
+        };
+        run(&self.objects, &self.web, job, spec).await
+    }
+
+    fn ends_itself(&self) -> bool {
+        true
+    }
+}
+
+/// Changes the job's report: its phases, and the part of each target.
+fn report(job: &JobRun, change: impl FnOnce(&mut DsortReport)) {
+    job.update(|status| change(status.dsort.get_or_insert_default()));
+}
+
+async fn run(
     objects: &ObjectService,
-    peer: &PeerClient,
     web: &WebRules,
-    job: &Job,
+    job: &JobRun,
+    spec: &DsortSpec,
 ) -> Result<()> {
-    let Task::Dsort(spec) = &job.spec.task else {
-        return Err(Error::invalid("a job that sorts shards needs its spec"));
-    };
-    job.report(|report| {
+    report(job, |report| {
         report.description.clone_from(&spec.description);
         let state = objects.state();
         let targets = state.alive_targets().map(|n| (n.id.clone(), Default::default()));
         report.targets = targets.collect();
     });
-    let client = client(objects, peer)?;
+    let client = cluster_client(objects)?;
     let plan = tokio::select! {
         plan = prepare(objects, &client, web, job, spec) => Arc::new(plan?),
         () = job.stop.cancelled() => return Err(stopped()),
     };
     plan.notes.iter().for_each(|note| job.note(note.clone()));
     if spec.dry_run {
-        job.report(|r| r.creation = Phase { started_ns: unix_ns(), ended_ns: unix_ns() });
+        report(job, |r| r.creation = Phase { started_ns: unix_ns(), ended_ns: unix_ns() });
         let t = &plan.totals;
         job.note(format!("dry run: {} shards of {} records, none written", t.shards, t.records));
         return Ok(());
     }
     job.expect_totals(plan.totals.members, plan.totals.bytes);
-    create(objects, peer, job, spec, &plan).await
+    create(objects, job, spec, &plan).await
 }
 
 /// Makes all checks that can reject the job: nothing is written before this has succeeded.
@@ -67,10 +90,10 @@ async fn prepare(
     objects: &ObjectService,
     client: &Client,
     web: &WebRules,
-    job: &Job,
+    job: &JobRun,
     spec: &DsortSpec,
 ) -> Result<Plan> {
-    job.report(|report| report.extraction.started_ns = unix_ns());
+    report(job, |report| report.extraction.started_ns = unix_ns());
     let mut notes = Vec::new();
     let map = match &spec.key_map {
         Some(source) => {
@@ -87,7 +110,7 @@ async fn prepare(
         None => None,
     };
     let names = client.dsort_inputs(spec).await?;
-    job.report(|report| report.inputs = names.len() as u64);
+    report(job, |report| report.inputs = names.len() as u64);
     let machine = machine();
     let memory = match machine.mem_used + machine.mem_avail {
         // The size of the memory is unknown.
@@ -96,7 +119,7 @@ async fn prepare(
     };
     let looked = |seen: forebay_client::LookedInto<'_>| {
         let owner = owner_id(objects, &spec.source, seen.shard);
-        job.report(|report| {
+        report(job, |report| {
             let part = report.targets.entry(owner).or_default();
             part.inputs += 1;
             part.input_records += seen.added.records;
@@ -107,7 +130,7 @@ async fn prepare(
     let gathered = client.gather_records(spec, &names, memory, looked).await?;
     drop(names);
     notes.extend(gathered.warnings);
-    job.report(|report| {
+    report(job, |report| {
         report.extraction.ended_ns = unix_ns();
         report.sorting.started_ns = unix_ns();
     });
@@ -122,7 +145,7 @@ async fn prepare(
         let free = |name: &str, _| plan.refuse(spec, &outputs, name);
         client.list_each(&spec.destination, &plan.output_prefix(), free).await?;
     }
-    job.report(|report| {
+    report(job, |report| {
         report.sorting.ended_ns = unix_ns();
         for shard in plan.shards() {
             let owner = owner_id(objects, &spec.destination, shard.name);
@@ -153,12 +176,11 @@ fn millis(took: Duration) -> u64 {
 /// Has all shards packed, and publishes them when the last of them is complete.
 async fn create(
     objects: &ObjectService,
-    peer: &PeerClient,
-    job: &Job,
+    job: &JobRun,
     spec: &DsortSpec,
     plan: &Plan,
 ) -> Result<()> {
-    job.report(|report| report.creation.started_ns = unix_ns());
+    report(job, |report| report.creation.started_ns = unix_ns());
     let halt = job.stop.child_token();
     let mut order = Order::new(&spec.source, &spec.destination, &plan.ext);
     (order.from_shards, order.aside) = (true, true);
@@ -170,7 +192,7 @@ async fn create(
     }
     let targets = objects.state().alive_targets().count().max(1);
     let ahead = (order.builds_per_owner + QUEUED_SHARDS_PER_TARGET) * targets;
-    let owners = Owners::new(objects, peer, job, order, &halt);
+    let owners = Owners::new(objects, job, order, &halt);
     let work = async {
         if spec.algorithm != Algorithm::None {
             let packed: Vec<String> = plan.packed_inputs().map(str::to_owned).collect();
@@ -196,7 +218,7 @@ async fn create(
 /// Builds the shards in their order. Ends at the first final failure, after all builds in progress
 /// have ended.
 async fn build_all(
-    job: &Job,
+    job: &JobRun,
     plan: &Plan,
     owners: &Owners<'_>,
     ahead: usize,
@@ -208,7 +230,7 @@ async fn build_all(
             let contents = || contents(plan, index);
             let wanted = Wanted { index, name: plan.shard(index).name, contents: &contents };
             let built = owners.build(&wanted).await?;
-            job.report(|report| {
+            report(job, |report| {
                 let part = report.targets.entry(built.owner.id.clone()).or_default();
                 part.created += 1;
                 part.created_bytes += built.size;
@@ -239,7 +261,12 @@ async fn build_all(
 }
 
 /// Publishes all shards. A failure of one does not stop the others.
-async fn publish_all(job: &Job, plan: &Plan, built: Vec<Built>, owners: &Owners<'_>) -> Result<()> {
+async fn publish_all(
+    job: &JobRun,
+    plan: &Plan,
+    built: Vec<Built>,
+    owners: &Owners<'_>,
+) -> Result<()> {
     let mut results = futures::stream::iter(built.into_iter().enumerate())
         .map(|(index, built)| {
             async move {
@@ -261,7 +288,7 @@ async fn publish_all(job: &Job, plan: &Plan, built: Vec<Built>, owners: &Owners<
         }
     }
     drop(results);
-    job.report(|report| report.creation.ended_ns = unix_ns());
+    report(job, |report| report.creation.ended_ns = unix_ns());
     job.note(format!("wrote {shards} shards, {bytes} bytes"));
     let count = failed.len();
     match failed.into_iter().next() {

@@ -1,13 +1,16 @@
-//! Jobs for a target as a whole. Much of their work also runs in the background: such a job speeds
-//! it up, or ends at once.
+//! Resilvers: moves objects to the disks that they belong on. Copies that were lost with a disk are
+//! fetched from other targets, in the background.
 
 use std::time::Duration;
 
+use async_trait::async_trait;
 use forebay_core::Result;
 use forebay_core::job::JobKind;
 use tokio_util::sync::CancellationToken;
 
-use super::{Job, Jobs, Registration, rebalance};
+use super::run::{Job, JobRun};
+use super::{Jobs, Registration};
+use crate::object::ObjectService;
 use crate::pace::Pace;
 
 /// Wait after objects were lost with a disk, because the disk may come back with them.
@@ -18,54 +21,41 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(600);
 /// Bytes of lost copies that are fetched in a second at most: reads and writes run meanwhile.
 const BYTES_PER_SECOND: f64 = (64u64 << 20) as f64;
 
-/// Whether a kind concerns the target and not chosen objects.
-pub(super) fn is_maintenance(kind: JobKind) -> bool {
-    matches!(
-        kind,
-        JobKind::Lru
-            | JobKind::Cleanup
-            | JobKind::Resilver
-            | JobKind::Rebalance
-            | JobKind::MoveBucket
-            | JobKind::LoadMetadata
-            | JobKind::MakeCopies
-            | JobKind::EcEncode
-    )
+pub(super) struct Resilver {
+    pub(super) objects: ObjectService,
 }
 
-pub(super) async fn run(jobs: &Jobs, job: &Job) -> Result<()> {
-    let objects = &jobs.0.objects;
-    match job.spec.kind {
-        JobKind::Lru => objects.make_room(),
-        JobKind::Resilver => {
-            let moved = objects.move_to_their_disks().await?;
-            job.count(moved, 0);
-        }
-        JobKind::MoveBucket | JobKind::Rebalance | JobKind::MakeCopies | JobKind::EcEncode => {
-            rebalance::run(jobs, job).await?;
-        }
-        JobKind::Cleanup => {
-            let swept = objects.sweep_clouds().await?;
-            job.count(swept, 0);
-        }
-        // The next compaction and scrub remove unneeded data; metadata needs no loading.
-        _ => {}
+#[async_trait]
+impl Job for Resilver {
+    async fn run(&self, job: &JobRun) -> Result<()> {
+        let moved = self.objects.move_to_their_disks().await?;
+        job.count(moved, 0);
+        Ok(())
     }
-    Ok(())
 }
 
 /// Fetches copies that were lost with a disk of this target from other targets, until `stop` is
 /// cancelled.
-pub(crate) async fn make_up_for_losses(jobs: Jobs, stop: CancellationToken) {
+pub(crate) async fn make_up_for_losses(
+    objects: ObjectService,
+    jobs: Jobs,
+    stop: CancellationToken,
+) {
+    let losses = Losses { objects, jobs };
     tokio::select! {
         () = stop.cancelled() => {}
-        () = jobs.refill_after_losses() => {}
+        () = losses.refill_after_losses() => {}
     }
 }
 
-impl Jobs {
+struct Losses {
+    objects: ObjectService,
+    jobs: Jobs,
+}
+
+impl Losses {
     async fn refill_after_losses(&self) {
-        let objects = &self.0.objects;
+        let objects = &self.objects;
         objects.until_alive().await;
         let (mut losses, mut pause) = (objects.replication().losses(), AGAIN_AFTER);
         loop {
@@ -92,12 +82,12 @@ impl Jobs {
 
     /// Fetches the missing copies, as a visible job if there are any.
     async fn refill(&self) -> Result<bool> {
-        let objects = &self.0.objects;
+        let objects = &self.objects;
         let pace = Pace::new(BYTES_PER_SECOND, 1);
         if !objects.state().has_copies() {
             return objects.replication().refill(&pace, &|_| {}).await;
         }
-        let job = self.register(Registration::new(JobKind::Resilver))?;
+        let job = self.jobs.register(Registration::new(JobKind::Resilver))?;
         let stop = job.stop_token();
         let note = |came: Result<u64>| match came {
             Ok(bytes) => job.done(bytes),
