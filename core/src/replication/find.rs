@@ -123,8 +123,9 @@ impl Steps {
 
     /// Whether the write of a version with too few slices was certainly not acknowledged: an
     /// acknowledged one reached all living holders, and here a holder that missed nothing since does
-    /// not have it. If the places changed since the write, its holders are unknown: then all targets
-    /// must have answered, and have an older version that the write would have removed.
+    /// not have it. Its holders may be unknown, because the places changed since the write, or all may
+    /// have missed writes. Then all targets must have answered, and have an older version, which an
+    /// acknowledged write would have removed from all targets that were alive.
     fn was_never_acknowledged(
         &self,
         state: &ClusterState,
@@ -132,8 +133,11 @@ impl Steps {
         looks: &[FormLook],
         is_complete: bool,
     ) -> bool {
+        if is_complete && has_available_before(looks, stamp) {
+            return true;
+        }
         if !state.is_in_place(self.info()) && stamp.epoch < state.targets_changed {
-            return is_complete && has_available_before(looks, stamp);
+            return false;
         }
         let digest = placement::digest_in(&self.info().bucket, self.name());
         let holders = placement::holders(state, self.info(), digest);

@@ -21,6 +21,6 @@ pub enum Rule {
     SlicesBeforeAcknowledgement,
     /// Before a write is acknowledged, all living targets drop their older forms of the object.
     OlderFormsAreDropped,
-    /// A misplaced slice is dropped after all forms of its object are in place.
-    SlicesStayUntilSafe,
+    /// A misplaced form of a coded object is dropped after all its forms are in place.
+    FormsStayUntilSafe,
 }

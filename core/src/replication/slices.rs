@@ -30,7 +30,7 @@ impl Steps {
             // The target with the whole is only away.
             return Ok(None);
         }
-        if !is_due && !self.keeps(Rule::SlicesStayUntilSafe) {
+        if !is_due && !self.keeps(Rule::FormsStayUntilSafe) {
             return self.remove_slice(here).await.map(Some);
         }
         self.pace(0).await?;

@@ -1,5 +1,6 @@
 //! Brings the forms of a coded object to where they belong, from its whole.
 
+use super::Rule;
 use super::command::{Command, LocalCopy, LookMode, ObsoleteForms, Removal};
 use super::operation::all_done;
 use super::relocate::OBJECT_COST_BYTES;
@@ -66,6 +67,9 @@ impl Steps {
             return Err(Error::unavailable(text));
         }
         forms.retain(|(node, _)| node.alive);
+        if !stays && !self.keeps(Rule::FormsStayUntilSafe) {
+            self.drop_misplaced(copy).await?;
+        }
         let looks = self.look_at_holders(&forms).await?;
         let is_removal = |look: &&CopyLook| look.removed > Some(copy.stamp).max(look.newest());
         if let Some(removed) = looks.iter().find(is_removal).and_then(|look| look.removed) {

@@ -34,8 +34,8 @@ pub enum Broken {
     AckBeforeSlices,
     /// A write of a coded object is acknowledged while other targets have older forms of it.
     OlderFormsKept,
-    /// A misplaced slice is dropped before all forms of its object are in place.
-    SliceDroppedTooEarly,
+    /// A misplaced form of a coded object is dropped before all its forms are in place.
+    FormDroppedTooEarly,
     /// A process that restarts quickly does not report that its predecessor died.
     QuickRestartUnnoticed,
 }
@@ -52,7 +52,7 @@ impl Broken {
             Self::LossForgotten => Rule::LossesAreRemembered,
             Self::AckBeforeSlices => Rule::SlicesBeforeAcknowledgement,
             Self::OlderFormsKept => Rule::OlderFormsAreDropped,
-            Self::SliceDroppedTooEarly => Rule::SlicesStayUntilSafe,
+            Self::FormDroppedTooEarly => Rule::FormsStayUntilSafe,
             Self::DeadTooEarly
             | Self::LeaseFromTheAnswer
             | Self::NoLease

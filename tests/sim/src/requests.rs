@@ -203,7 +203,8 @@ impl World {
         let state = target.map();
         let keys = target.listed(bucket);
         let has_copies = info_in(&state, bucket).is_some_and(|info| info.has_copies());
-        let removed = match has_copies && target.lags(&state) {
+        let is_stale = has_copies && target.lags(&state);
+        let removed = match is_stale {
             true => self.removed_elsewhere(at, bucket).await?,
             false => BTreeSet::new(),
         };
@@ -218,6 +219,10 @@ impl World {
             self.leased(at).await?;
         }
         native::check_choice(&target.map(), version, &target.id)?;
+        if is_stale && !target.lags(&target.map()) {
+            // The tombstones may have been removed before they were listed.
+            return Err(Error::unavailable("this target got the changes that it missed just now"));
+        }
         Ok(names)
     }
 

@@ -216,17 +216,22 @@ impl World {
         key: &Key,
     ) -> Vec<String> {
         let mut there: BTreeSet<(At, Option<u8>, Stamp)> = BTreeSet::new();
-        let mut newest = None;
+        let mut values = BTreeMap::new();
         for target in &self.targets {
             let whole = target.get(key).map(|record| (None, record.stamp, record.value));
             let slices = target.slices_of(key).into_iter();
             let slices = slices.map(|here| (Some(here.slice.number), here.stamp, here.value));
             for (number, stamp, value) in whole.into_iter().chain(slices) {
                 there.insert((target.at, number, stamp));
-                newest = newest.max(Some((stamp, value)));
+                values.insert(stamp, value);
             }
         }
+        // Slices of newer versions that are too few are of a write, or of an object whose removal,
+        // was never acknowledged.
+        let is_readable = |stamp: &Stamp| self.is_readable(key, *stamp, self.targets.iter());
+        let newest = values.into_iter().rev().find(|(stamp, _)| is_readable(stamp));
         let Some((stamp, value)) = newest else { return Vec::new() };
+        there.retain(|(_, _, of)| *of <= stamp);
         let forms = rebalance::forms(state, info, &key.1, size_of(value));
         let belongs: BTreeSet<_> = forms
             .iter()

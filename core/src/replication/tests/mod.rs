@@ -1,6 +1,7 @@
 //! Tests of operations: each drives one by hand, answers its commands, and checks which come next.
 
 mod changes;
+mod coded;
 mod copies;
 mod reads;
 
