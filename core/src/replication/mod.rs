@@ -21,8 +21,8 @@
 //!          Step::Commands, Step::Done
 //! ```
 //!
-//! The simulator is the only driver today: it executes commands with its model of disks and network.
-//! Targets still have their own text of these steps, in `target/src/object`.
+//! There are two drivers: targets execute commands with disks and HTTP
+//! (`target/src/object/replication`), the simulator with its model of both (`tests/sim`).
 //!
 //! Payloads do not pass through the engine: it names a copy by its stamp and commit, and the driver
 //! moves the bytes. Between commands an operation reads the present through [`View`]: the cluster
