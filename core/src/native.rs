@@ -43,6 +43,40 @@ pub fn lags(state: &ClusterState, me: &NodeId) -> bool {
     state.node(me).is_none_or(|node| node.lagging)
 }
 
+/// Whether a target may have missed changes of the bucket's objects while it was away. `complete`:
+/// the version of a state in which all objects were in place.
+///
+/// An object with one copy gets another owner only by a change of placement. So a target has missed
+/// nothing if all objects are in place, if it was alive all the time since they were, or if it is
+/// new.
+pub fn may_have_missed_changes(
+    state: &ClusterState,
+    info: &BucketInfo,
+    id: &NodeId,
+    complete: u64,
+) -> bool {
+    if info.has_copies() {
+        return lags(state, id);
+    }
+    let complete = complete.max(state.rebalanced_version);
+    let was_away =
+        |node: &Node| node.alive_since > complete && node.alive_since != state.targets_changed;
+    !state.is_in_place(info) && state.node(id).is_none_or(was_away)
+}
+
+/// Whether a copy with this stamp at target `me` may be older than what another target has.
+pub fn may_be_stale(
+    state: &ClusterState,
+    info: &BucketInfo,
+    me: &NodeId,
+    copy: Stamp,
+    complete: u64,
+) -> bool {
+    // Only its present owner has changed an object with one copy since the placement changed.
+    let is_of_owner = !info.has_copies() && copy.epoch >= state.targets_changed;
+    !is_of_owner && may_have_missed_changes(state, info, me, complete)
+}
+
 /// The other targets that may have newer information on an object than `me`.
 pub fn lookup_peers<'a>(
     state: &'a ClusterState,
@@ -180,7 +214,7 @@ pub enum Arrival<'a> {
 }
 
 /// Whether target `me` may accept a copy from another target, or one that is being written
-/// (`written`).
+/// (`written`). `complete`: as for [`may_have_missed_changes`].
 pub fn arrival<'a>(
     state: &'a ClusterState,
     info: &BucketInfo,
@@ -188,20 +222,22 @@ pub fn arrival<'a>(
     me: &NodeId,
     from: Option<&NodeId>,
     written: bool,
+    complete: u64,
 ) -> Arrival<'a> {
     if written {
         return Arrival::Take;
     }
-    let sender = from.filter(|_| info.has_copies()).and_then(|from| state.node(from));
+    let sender = from.and_then(|from| state.node(from));
+    let missed = |id: &NodeId| may_have_missed_changes(state, info, id, complete);
     // During a rebalance, or while a target is away, tombstones are kept.
     let tombstone = !state.is_in_place(info) || info.has_copies() && !state.is_quiescent();
     match sender {
-        Some(node) if tombstone && node.lagging && !lags(state, me) => {
+        Some(node) if tombstone && missed(&node.id) && !missed(me) => {
             let others = state.holding_targets().filter(|n| n.id != *me && n.id != node.id);
             Arrival::IfNewest(others.collect())
         }
         _ if tombstone => Arrival::Take,
-        Some(node) if rebalance::duty(state, info, name, &node.id).stays => {
+        Some(node) if info.has_copies() && rebalance::duty(state, info, name, &node.id).stays => {
             Arrival::IfStillAt(node)
         }
         _ => Arrival::Refuse,
@@ -241,6 +277,25 @@ pub fn check_choice(state: &ClusterState, chosen_by: u64, me: &NodeId) -> Result
         return Ok(());
     }
     let text = format!("version {chosen_by} of the cluster's state is too old for a listing");
+    Err(Error::unavailable(text).retry_after(1))
+}
+
+/// Returns an error if a listing could lack, without notice, objects that `me` lost with a disk. The
+/// other targets have them all, if the lister asks each of these: it does so if it chose them by the
+/// present state, and none is away.
+pub fn check_losses(
+    state: &ClusterState,
+    info: &BucketInfo,
+    chosen_by: u64,
+    me: &NodeId,
+) -> Result<()> {
+    let others_are_whole =
+        state.holding_targets().filter(|n| n.id != *me).all(|n| n.alive && !n.lagging);
+    if !info.has_copies() || chosen_by == state.version && others_are_whole {
+        return Ok(());
+    }
+    let text =
+        format!("{me} restores objects that it lost with a disk, and another target is away");
     Err(Error::unavailable(text).retry_after(1))
 }
 

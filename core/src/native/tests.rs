@@ -119,7 +119,7 @@ fn a_copy_that_may_have_been_removed_meanwhile_is_taken_only_with_a_witness() {
     let (first, second) = holders(&state, &info);
     let stranger = (0..3).map(id).find(|id| *id != first && *id != second);
     let from = |state: &ClusterState, from: Option<&NodeId>, written| match arrival(
-        state, &info, "o", &second, from, written,
+        state, &info, "o", &second, from, written, 0,
     ) {
         Arrival::Take => "take",
         Arrival::Refuse => "refuse",
@@ -142,6 +142,57 @@ fn a_copy_that_may_have_been_removed_meanwhile_is_taken_only_with_a_witness() {
     assert_eq!(from(&state, Some(&first), false), "ask all", "it may have missed something");
     apply(&mut state, Command::SetAlive { id: second.clone(), alive: true, yields: true });
     assert_eq!(from(&state, Some(&first), false), "take", "it asks before it shows anything");
+}
+
+/// The quiescent cluster with a bucket of one copy, and two changes of placement since: target 3
+/// was added and is drained.
+fn moved_twice() -> (ClusterState, BucketInfo) {
+    let (mut state, info) = quiescent();
+    join(&mut state, 3);
+    apply(&mut state, Command::SetMaintenance { id: id(3), on: true });
+    (state, BucketInfo { copies: 1, ..info })
+}
+
+#[test]
+fn a_copy_without_others_may_be_stale_if_its_target_was_away_while_objects_moved() {
+    let (mut state, once) = moved_twice();
+    let (before, old) = (state.version, Stamp { epoch: 1, version: 1 });
+    assert!(!may_be_stale(&state, &once, &id(0), old, 0), "it was there all the time");
+    apply(&mut state, Command::SetAlive { id: id(0), alive: false, yields: false });
+    apply(&mut state, Command::SetAlive { id: id(0), alive: true, yields: false });
+    assert!(may_be_stale(&state, &once, &id(0), old, 0));
+    assert!(may_be_stale(&state, &once, &id(0), old, before));
+    let own = Stamp { epoch: state.targets_changed, version: 2 };
+    assert!(!may_be_stale(&state, &once, &id(0), own, 0), "no other target has owned it since");
+    assert!(!may_be_stale(&state, &once, &id(0), old, state.version), "all was in place since");
+    let placed = state.targets_changed;
+    apply(&mut state, Command::RebalanceComplete { placed, repaired: Vec::new() });
+    assert!(!may_be_stale(&state, &once, &id(0), old, 0), "all is in place");
+}
+
+#[test]
+fn a_new_target_has_missed_nothing() {
+    let (mut state, info) = quiescent();
+    let once = BucketInfo { copies: 1, ..info };
+    join(&mut state, 3);
+    assert!(!may_have_missed_changes(&state, &once, &id(3), 0));
+    join(&mut state, 4);
+    assert!(may_have_missed_changes(&state, &once, &id(3), 0), "it may have owned objects since");
+}
+
+#[test]
+fn a_copy_without_others_from_a_target_that_was_away_is_taken_if_it_is_the_newest() {
+    let (mut state, once) = moved_twice();
+    let digest = placement::digest_in(&once.bucket, "o");
+    let me = placement::highest(state.owning_targets(), digest).unwrap().id.clone();
+    let sender = (0..3).map(id).find(|id| *id != me).unwrap();
+    let decision = |state: &ClusterState| {
+        matches!(arrival(state, &once, "o", &me, Some(&sender), false, 0), Arrival::IfNewest(_))
+    };
+    assert!(!decision(&state));
+    apply(&mut state, Command::SetAlive { id: sender.clone(), alive: false, yields: false });
+    apply(&mut state, Command::SetAlive { id: sender.clone(), alive: true, yields: false });
+    assert!(decision(&state));
 }
 
 #[test]
@@ -178,6 +229,17 @@ fn a_listing_by_a_state_that_lacks_a_target_or_an_absence_is_refused() {
     assert!(check_choice(&state, before, &id(1)).is_ok(), "it was there all the time");
     join(&mut state, 3);
     assert!(check_choice(&state, state.version - 1, &id(1)).is_err());
+}
+
+#[test]
+fn a_listing_of_a_target_that_lost_objects_needs_all_others() {
+    let (mut state, info) = quiescent();
+    assert!(check_losses(&state, &info, state.version, &id(0)).is_ok());
+    assert!(check_losses(&state, &info, state.version - 1, &id(0)).is_err(), "who was asked?");
+    apply(&mut state, Command::SetAlive { id: id(1), alive: false, yields: false });
+    assert!(check_losses(&state, &info, state.version, &id(0)).is_err());
+    let once = BucketInfo { copies: 1, ..info };
+    assert!(check_losses(&state, &once, state.version, &id(0)).is_ok(), "nobody else has them");
 }
 
 #[test]

@@ -18,7 +18,7 @@ impl Steps {
         self.flush().await?;
         let here = self.copy_here().await?;
         let Assembled { copy, removed } =
-            match here.filter(|copy| copy.stamp >= stamp && self.is_authoritative()) {
+            match here.filter(|copy| copy.stamp >= stamp && self.is_authoritative(*copy)) {
                 Some(copy) => Assembled { copy: Some(copy), removed: None },
                 None => self.assemble_newest().await?,
             };

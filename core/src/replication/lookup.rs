@@ -97,7 +97,7 @@ impl Steps {
         let removed = removed.max(gone);
         let newest = newest.filter(|(_, stamp)| removed.is_none_or(|r| r < *stamp));
         match (newest, self.unanswered(&answers)) {
-            (Some((node, _)), Some(e)) if native::may_be_older(self.info(), node) => Err(e),
+            (Some((node, _)), Some(e)) if self.may_be_older(node) => Err(e),
             (Some((node, _)), _) => {
                 let fetched = self.try_fetch(&node.id, false).await?;
                 Ok(fetched.map_or(Continue(()), |copy| Break(Some(copy))))
@@ -202,6 +202,12 @@ impl Steps {
             Err(e) => Err(e),
             Ok(()) => self.copy_here().await,
         }
+    }
+
+    /// Whether a copy on this node may be older than another target's.
+    pub(super) fn may_be_older(&self, holder: &Node) -> bool {
+        let complete = self.complete_version();
+        native::may_have_missed_changes(&self.state(), self.info(), &holder.id, complete)
     }
 
     pub(super) fn is_being_moved(&self) -> Error {

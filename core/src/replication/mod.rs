@@ -78,6 +78,7 @@ mod pending;
 mod read;
 mod receive;
 mod relocate;
+mod removals;
 mod remove;
 mod replicate;
 mod restore;
@@ -101,6 +102,7 @@ pub use self::command::{
 pub use self::operation::{Event, IssuedCommand, Operation, Step};
 pub use self::pending::PendingReplications;
 pub use self::receive::{IncomingCopy, ReceiveOutcome};
+use self::removals::RecentRemovals;
 pub use self::rules::Rule;
 use self::steps::Steps;
 pub use self::write::WriteOptions;
@@ -137,6 +139,12 @@ pub trait View: Send + Sync {
     /// The newest cluster state that this target has.
     fn state(&self) -> Arc<ClusterState>;
 
+    /// The newest version of the cluster state, since this process started, in which the rebalance
+    /// was complete; 0 if that is not known.
+    fn complete_version(&self) -> u64 {
+        0
+    }
+
     /// Whether this target has a lease: no other target may act for its objects.
     fn has_lease(&self) -> bool;
 
@@ -162,13 +170,14 @@ pub struct Replication {
     me: NodeId,
     view: Arc<dyn View>,
     pending: Arc<PendingReplications>,
+    removals: Arc<RecentRemovals>,
     broken: Option<Rule>,
 }
 
 impl Replication {
     /// The engine of target `me` for the lifetime of its process.
     pub fn new(me: NodeId, view: Arc<dyn View>) -> Self {
-        Self { me, view, pending: Arc::default(), broken: None }
+        Self { me, view, pending: Arc::default(), removals: Arc::default(), broken: None }
     }
 
     /// The engine that breaks one rule; only for the simulator.
@@ -182,13 +191,20 @@ impl Replication {
         &self.pending
     }
 
-    /// Whether a copy here is known to be the newest without a lookup, so that it may be served.
-    pub fn is_authoritative(&self, info: &BucketInfo, name: &str) -> bool {
+    /// Whether a copy here with this stamp is known to be the newest without a lookup, so that it
+    /// may be served.
+    pub fn is_authoritative(&self, info: &BucketInfo, name: &str, copy: Stamp) -> bool {
         let may_be_pending =
             || self.keeps(Rule::ReadsShowReplicatedChanges) && self.pending.has(info, name);
-        let may_be_stale =
-            || self.keeps(Rule::StaleTargetsLookUp) && native::lags(&self.view.state(), &self.me);
-        !info.has_copies() || self.view.has_lease() && !may_be_pending() && !may_be_stale()
+        let may_be_stale = self.keeps(Rule::StaleTargetsLookUp)
+            && native::may_be_stale(
+                &self.view.state(),
+                info,
+                &self.me,
+                copy,
+                self.view.complete_version(),
+            );
+        !may_be_stale && (!info.has_copies() || self.view.has_lease() && !may_be_pending())
     }
 
     /// Whether this target may serve a hedged read of an object, if it has a copy.

@@ -18,7 +18,7 @@ use crate::locks::MutexExt;
 const WRITE_TIMEOUT: Duration = Duration::from_secs(7);
 
 /// Bucket id and name.
-type Key = (u64, Arc<str>);
+pub(super) type Key = (u64, Arc<str>);
 
 /// The objects of one target whose last change may not have reached all holders.
 #[derive(Debug, Default)]
@@ -64,7 +64,7 @@ impl PendingReplications {
 }
 
 impl Steps {
-    fn key(&self) -> Key {
+    pub(super) fn key(&self) -> Key {
         (self.object.info.id, self.object.name.clone())
     }
 

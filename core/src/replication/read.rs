@@ -41,7 +41,7 @@ impl Steps {
     /// here, or it was removed elsewhere.
     pub(super) async fn current_copy(&self) -> Result<Option<LocalCopy>> {
         match self.copy_here().await? {
-            Some(copy) if !self.is_authoritative() => self.newest_copy(copy).await,
+            Some(copy) if !self.is_authoritative(copy) => self.newest_copy(copy).await,
             copy => Ok(copy),
         }
     }

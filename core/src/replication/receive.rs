@@ -59,6 +59,9 @@ impl Steps {
         }
         let copy = self.copy_here().await?;
         let gone = removal.gone();
+        if !removal.written {
+            self.record_removal(gone);
+        }
         if native::notes_removal(&state, self.info(), self.name(), self.me())
             && self.tombstone_here().await? < Some(gone)
         {
@@ -140,30 +143,37 @@ impl Steps {
         Ok(look.knows_form(copy.form, stamp) || is_older)
     }
 
-    /// An error if a removal of the object since this copy was sent could not be detected.
+    /// An error if the object was removed since this copy was sent, or that could not be detected.
     async fn check_not_removed(&self, state: &ClusterState, copy: &IncomingCopy) -> Result<()> {
+        if self.keeps(Rule::LateCopiesAreRefused) && self.is_late(copy.stamp) {
+            return Err(self.is_not_wanted());
+        }
         if copy.written {
             return Ok(());
         }
         if !self.info().has_copies() {
             self.check_absent()?;
         }
-        let from = copy.from.as_ref();
-        let accepted =
-            match native::arrival(state, self.info(), self.name(), self.me(), from, false) {
-                Arrival::Take => true,
-                Arrival::Refuse => false,
-                Arrival::IfStillAt(from) => {
-                    let nodes = vec![from.clone()];
-                    self.immediate_looks(nodes).await?.iter().all(|l| l.there == Some(copy.stamp))
-                }
-                Arrival::IfNewest(others) => {
-                    let nodes = others.into_iter().cloned().collect();
-                    !self.immediate_looks(nodes).await?.iter().any(|l| l.is_after(copy.stamp))
-                }
-            };
-        let text = || format!("{}: the copy is not wanted any more", self.object.uri());
-        accepted.then_some(()).ok_or_else(|| Error::new(ErrorCode::Conflict, text()))
+        let (from, complete) = (copy.from.as_ref(), self.complete_version());
+        let (info, name, me) = (self.info(), self.name(), self.me());
+        let accepted = match native::arrival(state, info, name, me, from, false, complete) {
+            Arrival::Take => true,
+            Arrival::Refuse => false,
+            Arrival::IfStillAt(from) => {
+                let nodes = vec![from.clone()];
+                self.immediate_looks(nodes).await?.iter().all(|l| l.there == Some(copy.stamp))
+            }
+            Arrival::IfNewest(others) => {
+                let nodes = others.into_iter().cloned().collect();
+                !self.immediate_looks(nodes).await?.iter().any(|l| l.is_after(copy.stamp))
+            }
+        };
+        accepted.then_some(()).ok_or_else(|| self.is_not_wanted())
+    }
+
+    fn is_not_wanted(&self) -> Error {
+        let text = format!("{}: the copy is not wanted any more", self.object.uri());
+        Error::new(ErrorCode::Conflict, text)
     }
 
     /// The current state of other targets' copies, without waiting for writes in progress; an error

@@ -38,16 +38,16 @@ impl Steps {
         }
         let answers = self.look_at_all(others, LookMode::Final).await;
         let unanswered = self.unanswered(&answers);
-        // The copy here may be removed already, and only the target that does not answer has that
+        let (there, removed) = newest(&answers);
+        let may_be_stale = match here {
+            Some(stamp) => self.may_be_stale(&state, stamp),
+            None => there.is_some_and(|(node, _)| self.may_be_older(node)),
+        };
+        // That copy may be removed already, and only the target that does not answer has that
         // information.
-        if self.info().has_copies()
-            && self.is_stale(&state)
-            && here.is_some()
-            && let Some(e) = unanswered
-        {
+        if may_be_stale && let Some(e) = unanswered {
             return Err(e);
         }
-        let (there, removed) = newest(&answers);
         let there = there.map(|(_, stamp)| stamp);
         let gone = removed.max(self.tombstone_here().await?);
         if !native::is_there(here, there, gone) {
@@ -69,6 +69,7 @@ impl Steps {
             self.write_tombstone(stamp).await?;
         }
         self.begin_replication(Some(stamp));
+        self.record_removal(stamp);
         self.remove_forms().await?;
         let guard = self.replicate_and_ack(Change::Removed(stamp), guard).await?;
         if !has_tombstone && !self.is_quiescent(&self.state()) {

@@ -23,4 +23,6 @@ pub enum Rule {
     OlderFormsAreDropped,
     /// A misplaced form of a coded object is dropped after all its forms are in place.
     FormsStayUntilSafe,
+    /// A copy that arrives after the removal of its object, although it was sent before, is refused.
+    LateCopiesAreRefused,
 }

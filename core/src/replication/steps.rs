@@ -72,13 +72,22 @@ impl Steps {
         native::lags(state, self.me())
     }
 
+    /// Whether the copy here may be older than what another target has.
+    pub(super) fn may_be_stale(&self, state: &ClusterState, copy: Stamp) -> bool {
+        native::may_be_stale(state, self.info(), self.me(), copy, self.complete_version())
+    }
+
+    pub(super) fn complete_version(&self) -> u64 {
+        self.engine.view.complete_version()
+    }
+
     pub(super) fn is_pending(&self) -> bool {
         self.info().has_copies() && self.engine.pending.has(self.info(), self.name())
     }
 
-    /// Whether a copy here is known to be the newest without a lookup.
-    pub(super) fn is_authoritative(&self) -> bool {
-        self.engine.is_authoritative(self.info(), self.name())
+    /// Whether the copy here is known to be the newest without a lookup.
+    pub(super) fn is_authoritative(&self, copy: LocalCopy) -> bool {
+        self.engine.is_authoritative(self.info(), self.name(), copy.stamp)
     }
 
     /// An error if the object, which was not found, may be on a disk that is not in use.

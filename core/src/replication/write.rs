@@ -31,7 +31,7 @@ impl Steps {
         let here = self.copy_here().await?;
         let mut history = WriteHistory {
             here: here.map(|copy| copy.stamp).max(self.newest_slice_here().await?),
-            unreplicated: self.unreplicated_delete(),
+            unreplicated: self.unreplicated_delete().max(self.recent_removal()),
             tombstone: self.tombstone_here().await?,
             ..WriteHistory::default()
         };

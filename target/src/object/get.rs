@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use forebay_core::bucket::BucketInfo;
+use forebay_core::copies::Stamp;
 use forebay_core::object::ObjectMeta;
 use forebay_core::size::{ByteRange, RangeSpec};
 use forebay_core::{Error, ErrorCode, Result};
@@ -308,7 +309,11 @@ impl ObjectService {
     ) -> bool {
         match info.has_backend() {
             true => self.cold_cache().is_fresh(info, validated),
-            false => self.replication().is_authoritative(info, name),
+            // Only the epoch of a stamp decides this.
+            false => {
+                let copy = Stamp { epoch: validated.epoch, version: 0 };
+                self.replication().is_authoritative(info, name, copy)
+            }
         }
     }
 }

@@ -268,10 +268,11 @@ impl ObjectService {
         name: &str,
         announced: Option<&Checksum>,
     ) -> Result<bool> {
-        let knows = !info.has_backend() && self.replication().is_authoritative(info, name);
-        let Some(announced) = announced.filter(|_| knows) else { return Ok(false) };
+        let Some(announced) = announced.filter(|_| !info.has_backend()) else { return Ok(false) };
         let record = self.store().get(info.id, name).await?;
-        Ok(record.is_some_and(|r| r.meta.checksum.as_ref() == Some(announced)))
+        Ok(record.is_some_and(|record| {
+            record.meta.checksum.as_ref() == Some(announced) && self.is_fresh(info, &record)
+        }))
     }
 }
 

@@ -38,6 +38,8 @@ pub enum Broken {
     FormDroppedTooEarly,
     /// A process that restarts quickly does not report that its predecessor died.
     QuickRestartUnnoticed,
+    /// A copy that was long under way is accepted after the removal of its object.
+    LateCopyAccepted,
 }
 
 impl Broken {
@@ -53,6 +55,7 @@ impl Broken {
             Self::AckBeforeSlices => Rule::SlicesBeforeAcknowledgement,
             Self::OlderFormsKept => Rule::OlderFormsAreDropped,
             Self::FormDroppedTooEarly => Rule::FormsStayUntilSafe,
+            Self::LateCopyAccepted => Rule::LateCopiesAreRefused,
             Self::DeadTooEarly
             | Self::LeaseFromTheAnswer
             | Self::NoLease

@@ -147,8 +147,7 @@ impl World {
             Wish::Get => {
                 let found =
                     |value: Option<u64>| value.map_or(Observation::Missing, Observation::Found);
-                let changes_metadata =
-                    self.plan.all_operations && self.exec.percent(METADATA_PERCENT);
+                let changes_metadata = self.exec.percent(METADATA_PERCENT);
                 let get = async move {
                     match changes_metadata {
                         true => world.update(to, asked, version).await,

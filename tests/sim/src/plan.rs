@@ -26,9 +26,6 @@ pub struct Plan {
     pub fault_every: Micros,
     /// Whether disks are lost; if so, all objects have copies.
     pub disks: bool,
-    /// Whether clients also send writes with preconditions and changes of metadata: in every fourth
-    /// seed, so that the others keep their histories.
-    pub all_operations: bool,
 }
 
 impl Plan {
@@ -57,7 +54,6 @@ impl Plan {
             liveness: 180 * SECOND,
             fault_every: chance.between(2, 9) * SECOND,
             disks,
-            all_operations: seed % 4 == 3,
         };
         match seed % 5 {
             2 => plan.with_erasure(seed),

@@ -12,6 +12,7 @@ use forebay_core::replication::{
 };
 use forebay_core::{Error, ErrorCode, NodeId, Result, native, placement};
 
+use crate::broken::Broken;
 use crate::driver::{Payload, REQUEST_TIMEOUT};
 use crate::target::Key;
 use crate::world::{At, W, World, at_of, info_in, missing_info};
@@ -43,7 +44,13 @@ impl World {
         let object = self.object(at, &key)?;
         self.check_owner(at, &object.info, &key.1)?;
         let reading = self.engine(at).read(object);
-        self.value_of(at, &key, reading).await
+        let found = self.value_of(at, &key, reading).await?;
+        // Without a majority of the gateways, objects with one copy are served under the last map:
+        // these reads may be older than a write under a later one.
+        if !self.has_lease(at) {
+            return Err(Error::unavailable("a read without a lease, which no rule is about"));
+        }
+        Ok(found)
     }
 
     /// A hedged read by a client, at the second holder.
@@ -79,7 +86,7 @@ impl World {
         let object = self.object(at, &key)?;
         self.check_owner(at, &object.info, &key.1)?;
         self.moment().await;
-        let conditional = self.plan.all_operations && self.exec.percent(CONDITIONAL_PERCENT);
+        let conditional = self.exec.percent(CONDITIONAL_PERCENT);
         let options = WriteOptions { fetch_first: conditional, conditional };
         let writing = self.engine(at).write(object, options);
         self.change(at, &key, &Payload::of(value), writing).await.map(drop)
@@ -198,12 +205,12 @@ impl World {
     ) -> Result<Vec<String>> {
         self.caught_up(at, version).await?;
         let target = self.target(at);
-        native::check_choice(&target.map(), version, &target.id)?;
+        self.check_listing(at, bucket, version)?;
         self.moment().await;
         let state = target.map();
         let keys = target.listed(bucket);
-        let has_copies = info_in(&state, bucket).is_some_and(|info| info.has_copies());
-        let is_stale = has_copies && target.lags(&state);
+        let info = info_in(&state, bucket).ok_or_else(missing_info)?;
+        let is_stale = target.may_have_missed_changes(&state, &info);
         let removed = match is_stale {
             true => self.removed_elsewhere(at, bucket).await?,
             false => BTreeSet::new(),
@@ -215,15 +222,24 @@ impl World {
             }
         }
         // If this target was paused, its list may have names that were removed meanwhile.
-        if has_copies {
-            self.leased(at).await?;
-        }
-        native::check_choice(&target.map(), version, &target.id)?;
-        if is_stale && !target.lags(&target.map()) {
+        self.leased(at).await?;
+        self.check_listing(at, bucket, version)?;
+        if is_stale && !target.may_have_missed_changes(&target.map(), &info) {
             // The tombstones may have been removed before they were listed.
             return Err(Error::unavailable("this target got the changes that it missed just now"));
         }
         Ok(names)
+    }
+
+    /// An error if a listing could lack names without notice.
+    fn check_listing(&self, at: At, bucket: usize, version: u64) -> Result<()> {
+        let (target, state) = (self.target(at), self.target(at).map());
+        native::check_choice(&state, version, &target.id)?;
+        if target.has_lost_objects() && !self.is_broken(Broken::LossForgotten) {
+            let info = info_in(&state, bucket).ok_or_else(missing_info)?;
+            native::check_losses(&state, &info, version, &target.id)?;
+        }
+        Ok(())
     }
 
     /// The names for which other targets have tombstones.

@@ -7,6 +7,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
+use forebay_core::bucket::BucketInfo;
 use forebay_core::copies::Stamp;
 use forebay_core::intra::LeaveRequest;
 use forebay_core::lease::{HEARTBEAT_MS, LEASE_BACK_WITHIN_MS, LEASE_MS};
@@ -140,8 +141,9 @@ impl Target {
         self.process.borrow().view.lease_until()
     }
 
-    pub(crate) fn lags(&self, state: &ClusterState) -> bool {
-        native::lags(state, &self.id)
+    pub(crate) fn may_have_missed_changes(&self, state: &ClusterState, info: &BucketInfo) -> bool {
+        let complete = self.process.borrow().view.complete_version();
+        native::may_have_missed_changes(state, info, &self.id, complete)
     }
 
     pub(crate) fn has_lost_objects(&self) -> bool {

@@ -16,6 +16,7 @@ use crate::exec::Micros;
 pub(crate) struct TargetView {
     clock: Arc<AtomicU64>,
     state: Mutex<Arc<ClusterState>>,
+    complete_version: AtomicU64,
     lease_until: AtomicU64,
     has_lease_always: bool,
     /// How often objects were lost with a disk, and the count of losses that are restored.
@@ -28,6 +29,7 @@ impl TargetView {
         Self {
             clock,
             state: Mutex::default(),
+            complete_version: AtomicU64::new(0),
             lease_until: AtomicU64::new(0),
             has_lease_always,
             losses: AtomicU64::new(0),
@@ -40,6 +42,9 @@ impl TargetView {
     }
 
     pub(crate) fn set_state(&self, state: Arc<ClusterState>) {
+        if state.is_rebalance_complete() {
+            self.complete_version.fetch_max(state.version, Ordering::Relaxed);
+        }
         *self.state.locked() = state;
     }
 
@@ -72,6 +77,10 @@ impl View for TargetView {
 
     fn state(&self) -> Arc<ClusterState> {
         self.state.locked().clone()
+    }
+
+    fn complete_version(&self) -> u64 {
+        self.complete_version.load(Ordering::Relaxed)
     }
 
     fn has_lease(&self) -> bool {

@@ -127,3 +127,36 @@ fn changed_metadata_are_replicated_as_a_new_version() {
         .on(fixture.send(updated, true), Answer::Done);
     assert_eq!(update.result(), Ok(Some(updated)));
 }
+
+#[test]
+fn a_write_after_a_removal_is_newer_than_the_removed_object_also_without_a_tombstone() {
+    let fixture = Fixture::new();
+    let removed = copy(1).stamp.next(fixture.view.state().version);
+    let existed = Run::of(fixture.engine.remove(fixture.object()))
+        .on(Command::Lock, Answer::Done)
+        .on(Command::GetCopy, Answer::Copy(Some(copy(1))))
+        .on(Command::GetTombstone, Answer::Tombstone(None))
+        .on(Command::RemoveCopy, Answer::Copy(Some(copy(1))))
+        .on(fixture.remove_older(removed, Some(&fixture.owner), false), Answer::Done);
+    assert_eq!(existed.result(), Ok(true));
+    let stamp = removed.next(fixture.view.state().version);
+    fixture
+        .write()
+        .on(Command::Lock, Answer::Done)
+        .on(Command::GetCopy, Answer::Copy(None))
+        .on(Command::GetTombstone, Answer::Tombstone(None))
+        .on(Command::Prepare { replaced: None, stamp }, Answer::Done);
+}
+
+#[test]
+fn a_removal_fails_if_the_only_copy_found_may_be_stale_and_a_target_does_not_answer() {
+    let fixture = Fixture::once_and_away();
+    let removal = Run::of(fixture.engine.remove(fixture.object()))
+        .on(Command::Lock, Answer::Done)
+        .on(Command::GetCopy, Answer::Copy(Some(copy(1))));
+    let removal = fixture.looks(removal, |to| match to == fixture.third {
+        true => silent(),
+        false => found(None),
+    });
+    assert_eq!(removal.result().unwrap_err().code, ErrorCode::Unavailable);
+}

@@ -79,3 +79,32 @@ fn a_damaged_copy_is_fetched_anew_from_a_holder_that_is_as_new() {
         .on(Command::GetCopy, Answer::Copy(Some(repaired)));
     assert_eq!(repair.result(), Ok(true));
 }
+
+#[test]
+fn a_copy_that_arrives_after_the_removal_of_its_object_is_refused() {
+    let fixture = Fixture::new();
+    let engine = Replication::new(fixture.second.clone(), fixture.view.clone());
+    let removal = Removal { by: Some(fixture.owner.clone()), ..Removal::of(copy(2).stamp) };
+    Run::of(engine.remove_older(fixture.object(), removal))
+        .on(Command::Lock, Answer::Done)
+        .on(Command::GetCopy, Answer::Copy(Some(copy(1))))
+        .on(Command::RemoveCopy, Answer::Copy(Some(copy(1))))
+        .result()
+        .unwrap();
+    let receive = |stamp, seconds| {
+        fixture.view.now_s.store(seconds, Ordering::SeqCst);
+        let incoming = IncomingCopy { stamp, from: Some(fixture.owner.clone()), written: true };
+        Run::of(engine.receive(fixture.object(), incoming))
+            .on(Command::GetCopy, Answer::Copy(None))
+            .on(Command::GetTombstone, Answer::Tombstone(None))
+            .on(Command::Receive, Answer::Done)
+            .on(Command::Lock, Answer::Done)
+            .on(Command::GetCopy, Answer::Copy(None))
+            .on(Command::GetTombstone, Answer::Tombstone(None))
+    };
+    let late = receive(copy(1).stamp, 20).result().unwrap_err();
+    assert_eq!(late.code, ErrorCode::Conflict);
+    let (stamp, written) = (copy(3).stamp, copy(3));
+    let newer = receive(stamp, 20).on(Command::Commit { stamp }, Answer::Copy(Some(written)));
+    assert_eq!(newer.result(), Ok(ReceiveOutcome::Committed(written)));
+}

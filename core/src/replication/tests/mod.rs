@@ -51,7 +51,8 @@ impl View for FakeView {
     }
 }
 
-/// The engine of the owner of an object with two copies, in a quiescent cluster of three targets.
+/// The engine of the owner of an object, with two copies unless stated otherwise, in a quiescent
+/// cluster of three targets.
 struct Fixture {
     view: Arc<FakeView>,
     engine: Replication,
@@ -63,14 +64,33 @@ struct Fixture {
 
 impl Fixture {
     fn new() -> Self {
+        Self::with_copies(2)
+    }
+
+    /// The owner of an object with one copy. It was away while the placement changed twice.
+    fn once_and_away() -> Self {
+        let fixture = Self::with_copies(1);
+        let (id, new) = (fixture.owner.clone(), NodeId::new("target-03").unwrap());
+        fixture.change(|state| {
+            let dies = state::Command::SetAlive { id: id.clone(), alive: false, yields: false };
+            apply(state, dies);
+            join(state, 3);
+            apply(state, state::Command::SetMaintenance { id: new, on: true });
+            apply(state, state::Command::SetAlive { id, alive: true, yields: false });
+        });
+        fixture
+    }
+
+    fn with_copies(copies: u32) -> Self {
         let mut state = ClusterState::default();
         (0..3).for_each(|n| join(&mut state, n));
         let bucket = Bucket::new(Provider::Ais, "b").unwrap();
-        let info = BucketInfo { copies: 2, ..BucketInfo::requested(bucket.clone(), None) };
+        let info = BucketInfo { copies, ..BucketInfo::requested(bucket.clone(), None) };
         apply(&mut state, state::Command::CreateBucket { info: info.into(), now_ns: 1 });
         let info = state.bucket(&bucket).unwrap().clone();
         let digest = placement::digest_in(&info.bucket, "o");
-        let holders = placement::holders(&state, &info, digest);
+        let two = BucketInfo { copies: 2, ..(*info).clone() };
+        let holders = placement::holders(&state, &two, digest);
         let [owner, second] = [0, 1].map(|rank| holders[rank].id.clone());
         let third = state.targets().find(|n| n.id != owner && n.id != second).unwrap().id.clone();
         let view = Arc::new(FakeView {
@@ -131,6 +151,17 @@ impl Fixture {
         let LocalCopy { stamp, size, .. } = copy;
         let from = Some(self.second.clone());
         IncomingCopy { stamp, form: Form::Whole, size, from, written: false }
+    }
+
+    /// Answers the looks at all other targets.
+    #[track_caller]
+    fn looks<T>(&self, mut run: Run<T>, answer: impl Fn(NodeId) -> Answer) -> Run<T> {
+        let others = [&self.second, &self.third, &NodeId::new("target-03").unwrap()];
+        for to in others.map(NodeId::clone) {
+            let look = Command::Look { to: to.clone(), mode: LookMode::Final };
+            run = run.on(look, answer(to));
+        }
+        run
     }
 
     fn look(&self) -> Command {

@@ -112,3 +112,29 @@ fn a_target_without_the_bucket_does_not_hide_that_another_one_does_not_answer() 
     let no_bucket = Answer::Failed(Error::new(ErrorCode::BucketNotFound, "no such bucket"));
     assert_eq!(looks(no_bucket).unwrap_err().code, ErrorCode::Unavailable);
 }
+
+#[test]
+fn an_owner_that_was_away_while_objects_moved_looks_for_a_newer_version_of_its_only_copy() {
+    let fixture = Fixture::once_and_away();
+    let read = Run::of(fixture.engine.read(fixture.object()))
+        .on(Command::GetCopy, Answer::Copy(Some(copy(1))));
+    let newer = copy(2);
+    let read = fixture.looks(read, |to| found((to == fixture.third).then_some(newer.stamp)));
+    let fetch = Command::Fetch { from: fixture.third.clone(), anew: false };
+    let read = read
+        .on(fetch, Answer::Done)
+        .on(Command::GetCopy, Answer::Copy(Some(newer)))
+        .on(Command::Open(newer), Answer::Done);
+    assert_eq!(read.result(), Ok(Some(newer)));
+}
+
+#[test]
+fn an_owner_that_was_away_serves_what_it_wrote_since_objects_moved_last() {
+    let fixture = Fixture::once_and_away();
+    let epoch = fixture.view.state().targets_changed;
+    let own = LocalCopy { stamp: Stamp { epoch, version: 3 }, ..copy(3) };
+    let read = Run::of(fixture.engine.read(fixture.object()))
+        .on(Command::GetCopy, Answer::Copy(Some(own)))
+        .on(Command::Open(own), Answer::Done);
+    assert_eq!(read.result(), Ok(Some(own)));
+}

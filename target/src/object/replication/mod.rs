@@ -58,6 +58,7 @@ struct Inner {
     local: Arc<Local>,
     peer: PeerClient,
     engine: Engine,
+    view: Arc<TargetView>,
     /// Notified when a tombstone is not needed any more when it is written.
     late_tombstones: Notify,
     damaged: damaged_copies::DamagedCopies,
@@ -73,9 +74,10 @@ struct Inner {
 impl Replication {
     pub(super) fn new(local: Arc<Local>, peer: PeerClient) -> Self {
         let restored = Arc::new(AtomicU64::new(0));
-        let view = TargetView::new(local.clone(), restored.clone());
+        let view = Arc::new(TargetView::new(local.clone(), restored.clone()));
         Self(Arc::new(Inner {
-            engine: Engine::new(local.id.clone(), Arc::new(view)),
+            engine: Engine::new(local.id.clone(), view.clone()),
+            view,
             local,
             peer,
             late_tombstones: Notify::new(),

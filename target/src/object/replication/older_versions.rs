@@ -376,7 +376,10 @@ impl Replication {
             self.store().check_absent(history::id(info.id), name)?;
         }
         let from = head.from.as_ref();
-        let accepted = match native::arrival(state, info, object_of(name), self.me(), from, false) {
+        // Versions are taken from all targets: none is written a second time.
+        let (object, complete) = (object_of(name), u64::MAX);
+        let arrival = native::arrival(state, info, object, self.me(), from, false, complete);
+        let accepted = match arrival {
             Arrival::Take | Arrival::IfNewest(_) => true,
             Arrival::Refuse => false,
             Arrival::IfStillAt(from) if !from.alive => {

@@ -17,10 +17,15 @@ use crate::pace::Pace;
 use crate::store::Record;
 
 impl Replication {
-    /// Whether a copy here is known to be the newest without asking other targets, so that it may
-    /// be served.
-    pub(in crate::object) fn is_authoritative(&self, info: &BucketInfo, name: &str) -> bool {
-        self.engine().is_authoritative(info, name)
+    /// Whether a copy here with this stamp is known to be the newest without asking other targets, so
+    /// that it may be served.
+    pub(in crate::object) fn is_authoritative(
+        &self,
+        info: &BucketInfo,
+        name: &str,
+        copy: Stamp,
+    ) -> bool {
+        self.engine().is_authoritative(info, name, copy)
     }
 
     /// For a hedged read, when the owner does not respond: an error unless this target may serve

@@ -104,6 +104,7 @@ impl Replication {
         let mut done = false;
         loop {
             let state = self.state();
+            self.0.view.note(&state);
             let quiescent = state.version > 0 && state.is_quiescent();
             if quiescent && !done {
                 match self.drop_tombstones(state.version).await {

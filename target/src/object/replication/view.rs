@@ -17,11 +17,21 @@ pub(super) struct TargetView {
     /// The loss of the store up to which all copies were restored.
     restored: Arc<AtomicU64>,
     started: Instant,
+    /// The newest version, since this process started, of a state whose rebalance was complete.
+    complete_version: AtomicU64,
 }
 
 impl TargetView {
     pub(super) fn new(local: Arc<Local>, restored: Arc<AtomicU64>) -> Self {
-        Self { local, restored, started: Instant::now() }
+        let complete_version = AtomicU64::new(0);
+        Self { local, restored, started: Instant::now(), complete_version }
+    }
+
+    /// Notes a state of the cluster.
+    pub(super) fn note(&self, state: &ClusterState) {
+        if state.version > 0 && state.is_rebalance_complete() {
+            self.complete_version.fetch_max(state.version, Ordering::Relaxed);
+        }
     }
 }
 
@@ -32,6 +42,10 @@ impl View for TargetView {
 
     fn state(&self) -> Arc<ClusterState> {
         self.local.state()
+    }
+
+    fn complete_version(&self) -> u64 {
+        self.complete_version.load(Ordering::Relaxed)
     }
 
     fn has_lease(&self) -> bool {
