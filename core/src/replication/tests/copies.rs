@@ -1,5 +1,6 @@
 //! Copies between targets.
 
+use crate::erasure::Form;
 use super::*;
 
 #[test]
@@ -93,7 +94,8 @@ fn a_copy_that_arrives_after_the_removal_of_its_object_is_refused() {
         .unwrap();
     let receive = |stamp, seconds| {
         fixture.view.now_s.store(seconds, Ordering::SeqCst);
-        let incoming = IncomingCopy { stamp, from: Some(fixture.owner.clone()), written: true };
+        let from = Some(fixture.owner.clone());
+        let incoming = IncomingCopy { stamp, form: Form::Whole, size: 1, from, written: true };
         Run::of(engine.receive(fixture.object(), incoming))
             .on(Command::GetCopy, Answer::Copy(None))
             .on(Command::GetTombstone, Answer::Tombstone(None))
