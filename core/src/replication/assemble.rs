@@ -18,7 +18,7 @@ pub(super) struct Assembled {
 impl Steps {
     /// Brings the newest version of the object here, for a reader. `None` if no target that may have
     /// one has any.
-    pub(super) async fn newest_form(&self) -> Result<Option<LocalCopy>> {
+    pub(super) async fn fetch_newest_version(&self) -> Result<Option<LocalCopy>> {
         match self.assemble_newest().await?.copy {
             // A former owner may find a write that its successor does not know.
             Some(_) if !self.owns(&self.state()) => Err(self.belongs_elsewhere()),

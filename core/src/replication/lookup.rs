@@ -69,7 +69,7 @@ impl Steps {
             self.flush().await?;
         }
         if self.info().erasure.is_some() || self.newest_slice_here().await?.is_some() {
-            return Box::pin(self.newest_form()).await;
+            return Box::pin(self.fetch_newest_version()).await;
         }
         for _ in 0..MAX_LOOKUPS {
             if let Break(found) = self.look_and_fetch().await? {
@@ -91,7 +91,7 @@ impl Steps {
         }
         let answers = self.look_at_all(others, LookMode::Final).await;
         if is_fragmented(&answers) {
-            return Box::pin(self.newest_form()).await.map(Break);
+            return Box::pin(self.fetch_newest_version()).await.map(Break);
         }
         let (newest, removed) = newest(&answers);
         let removed = removed.max(gone);
@@ -133,12 +133,16 @@ impl Steps {
         let Some(copy) = self.replicated_copy(copy).await? else { return Ok(None) };
         if self.info().erasure.is_some() {
             let is_stale = self.is_stale(&self.state());
-            return if is_stale { Box::pin(self.newest_form()).await } else { Ok(Some(copy)) };
+            return if is_stale {
+                Box::pin(self.fetch_newest_version()).await
+            } else {
+                Ok(Some(copy))
+            };
         }
         let remote = self.newest_elsewhere(self.lookup_peers(), LookMode::Final).await?;
         let RemoteState { newest, removed, is_fragmented } = remote;
         if is_fragmented {
-            return Box::pin(self.newest_form()).await;
+            return Box::pin(self.fetch_newest_version()).await;
         }
         let is_overwritten = |removed| newest.as_ref().is_some_and(|(_, stamp)| *stamp >= removed);
         if let Some(removed) = removed.filter(|r| *r > copy.stamp && !is_overwritten(*r)) {
@@ -190,7 +194,11 @@ impl Steps {
     pub(super) async fn is_removed_elsewhere(&self, copy: Stamp) -> Result<bool> {
         let remote = self.newest_elsewhere(self.lookup_peers(), LookMode::Final).await?;
         let newest = remote.newest.map(|(_, stamp)| stamp);
-        Ok(remote.removed > newest.max(Some(copy)))
+        if remote.removed > newest.max(Some(copy)) {
+            return Ok(true);
+        }
+        // The copy here may be removed meanwhile, and then the tombstones.
+        Ok(newest.is_none() && self.newest_here().await?.is_none())
     }
 
     /// Requests a copy of the object from a target. `anew`: even if it is no newer than the copy

@@ -1,7 +1,7 @@
 //! Reads by clients.
 
 use super::command::{Command, LocalCopy};
-use super::steps::Steps;
+use super::steps::{LockGuard, Steps};
 use crate::error::{Error, ErrorCode, Result};
 
 /// Attempts to open a copy that is replaced between its lookup and its opening.
@@ -23,7 +23,7 @@ impl Steps {
                 opened => return opened.map(|()| Some(copy)),
             }
         }
-        Err(Error::unavailable(format!("{} keeps changing", self.object.uri())))
+        Err(self.keeps_changing())
     }
 
     /// The same at the second holder, for a client whose request the owner does not answer. An
@@ -46,8 +46,25 @@ impl Steps {
         }
     }
 
+    /// Locks the object, with the newest copy here. A target that stands in for the first holder of a
+    /// coded object may drop the whole between the fetch and the lock, when all forms are in place.
+    pub(super) async fn lock_newest(&self) -> Result<LockGuard> {
+        for _ in 0..MAX_OPENS {
+            self.fetch_before_write().await?;
+            let guard = self.lock().await?;
+            if self.newest_slice_here().await?.is_none() || self.copy_here().await?.is_some() {
+                return Ok(guard);
+            }
+        }
+        Err(self.keeps_changing())
+    }
+
+    fn keeps_changing(&self) -> Error {
+        Error::unavailable(format!("{} keeps changing", self.object.uri()))
+    }
+
     /// Fetches an object that a former owner may have, before its writer takes the lock.
-    pub(super) async fn fetch_before_write(&self) -> Result<()> {
+    async fn fetch_before_write(&self) -> Result<()> {
         if self.current_copy().await?.is_none() {
             self.fetch_newest().await?;
         }

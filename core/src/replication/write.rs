@@ -20,10 +20,10 @@ impl Steps {
     /// Commits the payload as the newest version of the object and replicates it. Returns the copy
     /// when all living holders have it.
     pub(super) async fn write(&self, options: WriteOptions) -> Result<LocalCopy> {
-        if options.fetch_first {
-            self.fetch_before_write().await?;
-        }
-        let guard = self.lock().await?;
+        let guard = match options.fetch_first {
+            true => self.lock_newest().await?,
+            false => self.lock().await?,
+        };
         if options.conditional {
             self.issue(Command::CheckCondition).await.done()?;
         }
@@ -48,8 +48,7 @@ impl Steps {
 
     /// Changes the metadata of the object; `None` if there is no such object.
     pub(super) async fn update(&self) -> Result<Option<LocalCopy>> {
-        self.fetch_before_write().await?;
-        let guard = self.lock().await?;
+        let guard = self.lock_newest().await?;
         let state = self.may_write().await?;
         let Some(copy) = self.copy_here().await? else { return Ok(None) };
         self.issue(Command::CheckCondition).await.done()?;

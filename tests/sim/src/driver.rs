@@ -316,9 +316,9 @@ fn copy_of(record: Record) -> LocalCopy {
 
 /// The size of an object: three sizes, above and below the limits of transfers and of coding.
 pub(crate) fn size_of(value: u64) -> u64 {
-    match value {
-        _ if value % 5 == 0 => LARGE,
-        _ if value % 2 == 0 => 2,
+    match (value % 5, value % 2) {
+        (0, _) => LARGE,
+        (_, 0) => 2,
         _ => 1,
     }
 }

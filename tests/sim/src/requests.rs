@@ -244,7 +244,7 @@ impl World {
 
     /// The names for which other targets have tombstones.
     async fn removed_elsewhere(self: &W, at: At, bucket: usize) -> Result<BTreeSet<String>> {
-        let (state, mut names) = (self.target(at).map(), BTreeSet::new());
+        let (state, mut names, mut newest) = (self.target(at).map(), BTreeSet::new(), 0);
         let me = &self.target(at).id;
         for node in state.holding_targets().filter(|n| n.alive && n.id != *me) {
             let (world, to, version) = (self.clone(), at_of(&node.id), state.version);
@@ -252,10 +252,15 @@ impl World {
                 world.caught_up(to, version).await?;
                 let tombstones = world.target(to).tombstones.borrow();
                 let of_bucket = tombstones.keys().filter(|key| key.0 == bucket);
-                Ok(of_bucket.map(|key| key.1.clone()).collect::<Vec<String>>())
+                let names = of_bucket.map(|key| key.1.clone()).collect::<Vec<String>>();
+                Ok((names, world.target(to).map().version))
             };
-            names.extend(self.call_within(REQUEST_TIMEOUT, (at, to), listed).await?);
+            let (listed, version) = self.call_within(REQUEST_TIMEOUT, (at, to), listed).await?;
+            names.extend(listed);
+            newest = version.max(newest);
         }
+        // By a newer state, the tombstones may have been removed.
+        self.caught_up(at, newest).await?;
         Ok(names)
     }
 

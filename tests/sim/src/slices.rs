@@ -174,8 +174,8 @@ impl World {
         let read = async move {
             world.caught_up(from, version).await?;
             world.moment().await;
-            let here = world.target(from).slices_of(&key).into_iter();
-            let found = here.filter(|here| (here.slice, here.stamp) == (slice, stamp)).next();
+            let here = world.target(from).slices_of(&key);
+            let found = here.iter().find(|here| (here.slice, here.stamp) == (slice, stamp));
             let none = || Error::new(ErrorCode::ObjectNotFound, "there is no such slice");
             found.map(|here| here.value).ok_or_else(none)
         };

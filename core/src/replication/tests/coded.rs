@@ -194,6 +194,22 @@ fn an_owner_that_stands_in_for_the_first_holder_keeps_its_own_slice() {
 }
 
 #[test]
+fn metadata_are_changed_of_a_whole_that_is_fetched_again_if_it_was_dropped_meanwhile() {
+    let coded = Coded::new();
+    coded.first_is_dead();
+    let update = Run::of(coded.engine(1).update(coded.object()))
+        .on(Command::GetCopy, Answer::Copy(Some(whole(1))))
+        .on(Command::Lock, Answer::Done)
+        .on(Command::GetSlices, Answer::Slices(vec![here(0, 1)]))
+        .on(Command::GetCopy, Answer::Copy(None))
+        .on(Command::GetCopy, Answer::Copy(None))
+        .on(Command::Lock, Answer::Done);
+    let update = with_forms(update, None, vec![here(0, 1)]);
+    assert!(update.open.iter().any(|open| open.command == coded.look(2)));
+    assert_eq!(update.unlocks, 1);
+}
+
+#[test]
 fn a_slice_is_committed_beside_that_of_the_older_version() {
     let coded = Coded::new();
     let (incoming, older) = (coded.incoming(0, 2), vec![here(0, 1)]);
