@@ -1,7 +1,7 @@
 //! Copies between targets.
 
-use crate::erasure::Form;
 use super::*;
+use crate::erasure::Form;
 
 #[test]
 fn an_incoming_copy_that_is_no_newer_is_not_committed() {
