@@ -28,7 +28,7 @@ _BYTES_PER_REQUEST = 1 << 20
 
 
 class PrefetchSource(Protocol):
-    """What a prefetcher needs of its dataset."""
+    """The methods of a dataset that its prefetcher calls."""
 
     def rows_to_fetch(self, indices: Sequence[Any]) -> list[int]:
         """The rows that a batch of these indices will read; none if that is unknown."""

@@ -56,10 +56,13 @@ async fn check_listing(api: &ListingApi, request: &ListRequest) -> Result<(), Er
     if request.chosen_by == 0 {
         return Ok(());
     }
-    if info.has_copies() {
-        api.maps.leased().await?;
+    api.maps.leased().await?;
+    let state = api.maps.load();
+    native::check_choice(&state, request.chosen_by, api.objects.me())?;
+    if api.objects.replication().may_have_lost() {
+        native::check_losses(&state, info, request.chosen_by, api.objects.me())?;
     }
-    native::check_choice(&api.maps.load(), request.chosen_by, api.objects.me())
+    Ok(())
 }
 
 async fn listed(api: &ListingApi, request: &ListRequest) -> Result<Response, Error> {

@@ -15,7 +15,7 @@ Info = dict[str, Any]
 
 
 class ObjectFileSystem(Protocol):
-    """What an open file needs of the file system that it belongs to."""
+    """The methods of a file system that its open files call."""
 
     num_workers: int
     """Requests of one file at the same time."""

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use forebay_core::bucket::BucketInfo;
 use forebay_core::intra::{LIST_PATH, ListPage, ListRequest};
+use forebay_core::replication::View;
 use forebay_core::state::Node;
 use forebay_core::{Error, Result, history, native};
 use futures::future::try_join_all;
@@ -26,10 +27,11 @@ impl Replication {
     /// The bucket of an id, if this target may have missed removals of its objects.
     pub(in crate::object) fn may_have_missed(&self, bucket_id: u64) -> Option<Arc<BucketInfo>> {
         let state = self.state();
-        if !native::lags(&state, self.me()) {
-            return None;
-        }
-        state.buckets.values().find(|info| info.id == bucket_id && info.has_copies()).cloned()
+        let native = |info: &&Arc<BucketInfo>| info.id == bucket_id && !info.has_backend();
+        let info = state.buckets.values().find(native)?;
+        let complete = self.0.view.complete_version();
+        let missed = native::may_have_missed_changes(&state, info, self.me(), complete);
+        missed.then(|| info.clone())
     }
 
     /// A page of the records held here, without those that other targets know to be removed.
@@ -55,6 +57,11 @@ impl Replication {
             }
             // An empty page means that no names follow.
             if !rest.is_empty() || !more {
+                if self.may_have_missed(info.id).is_none() {
+                    // The tombstones may have been removed before they were listed.
+                    let text = format!("{} got the changes that it missed just now", self.me());
+                    return Err(Error::unavailable(text).retry_after(1));
+                }
                 return Ok(ListPage { entries: entries(rest), more });
             }
             after = last;
