@@ -120,6 +120,7 @@ check: ## Format, lints and house rules; changes nothing
 	python3 ci/check_house.py
 	python3 ci/check_wire_names.py
 	python3 ci/check_words.py
+	python3 ci/check_circles.py
 
 .PHONY: deny
 deny: ## Check licences, bans and sources of all crates with cargo-deny (builds it once, minutes)

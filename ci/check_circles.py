@@ -31,10 +31,26 @@ CRATES = sorted(
 )
 PACKAGES = [ROOT / "sdk/python/forebay", ROOT / "pytorch/src/forebay_torch"]
 
-MAX_CIRCLES = 8
+# The number may only become smaller; the aim is 8.
+MAX_CIRCLES = 14
 
 # A file of the circle -> why the circle stays. Each circle has exactly one line.
-ALLOWED: dict[str, str] = {}
+ALLOWED: dict[str, str] = {
+    "core/src/bucket.rs": "a bucket records whether its endpoint is trusted, by a rule about kinds of backends",
+    "core/src/state/mod.rs": "the state of the cluster and its parts, which decide by the whole state",
+    "gateway/src/meta/group.rs": "a group of gateways and the changes that it orders",
+    "node/src/edge.rs": "to be broken: the edge knows users of S3, and S3 whether a request came over TLS",
+    "sdk/python/forebay/client.py": "types only: a client makes buckets, which have their client",
+    "target/src/backend/azure/error.rs": "to be broken: errors of tokens",
+    "target/src/backend/checks.rs": "to be broken: accepted endpoints",
+    "target/src/backend/composed/group.rs": "a group gathers objects, and ends when they are gathered",
+    "target/src/backend/folder/write.rs": "to be broken: a marker is written as an object is",
+    "target/src/object/replication/driver.rs": "commands of one driver: it starts them, they use its work",
+    "target/src/store/engine/mod.rs": "the one writer of a disk: requests, groups, plans, answers",
+    "target/src/store/format/trailer.rs": "the second format of a trailer contains the first",
+    "target/src/store/record.rs": "to be broken: the key under which observers know a record",
+    "target/src/store/shared.rs": "to be broken: what a disk shares with its partial copies, sidecars and reserve",
+}
 
 
 class Module(NamedTuple):
