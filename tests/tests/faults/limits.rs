@@ -21,7 +21,7 @@ const MEMORY: u64 = 512 << 20;
 
 /// Runs many clients for a time, and checks their history.
 async fn crowd(cluster: &LabCluster, name: &str, clients: u32, time: Duration) -> Vec<Sample> {
-    let bucket = cluster.bucket(name, 1).await;
+    let bucket = cluster.bucket(name, &[]).await;
     let gateways = cluster.gateways.iter().map(|gateway| gateway.url.clone()).collect();
     let plan = Plan { gateways, bucket, pace: Pace::Clients(clients), keys: 512, seed: 1 };
     let client = cluster.client(PATIENT);
