@@ -11,7 +11,7 @@ use forebay_tests::{Cluster, http};
 /// Longest wait for bytes of an answer.
 pub(super) const READ_TIMEOUT: Duration = Duration::from_secs(10);
 /// Headers whose values differ from one answer to the next.
-const VARYING: [&str; 3] = ["date", MAP_HEADER, ATIME];
+const VARYING: [&str; 4] = ["date", MAP_HEADER, ATIME, "etag"];
 /// The request that shows whether a connection is still open.
 const PROBE: &str = "GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n";
 
