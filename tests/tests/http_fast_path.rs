@@ -257,7 +257,7 @@ fn requests_that_come_together_or_in_parts_are_answered_alike() {
     ];
     let together = |name: &str, requests: &[(&'static str, Vec<u8>)]| {
         let bytes = requests.iter().flat_map(|(_, bytes)| bytes.clone()).collect();
-        let reads = requests.iter().map(|(method, _)| Step::Read(*method));
+        let reads = requests.iter().map(|(method, _)| Step::Read(method));
         Case::new(name, std::iter::once(Step::Send(bytes)).chain(reads).collect::<Vec<_>>())
     };
     let in_parts = |name: &str, method: &'static str, bytes: Vec<u8>| {

@@ -18,7 +18,7 @@ pub(super) enum Content<'a> {
     /// A copy or slice that another target sends.
     Transfer(Box<IncomingTransfer>),
     /// An object that was assembled from slices; beside a client's write, which is not committed.
-    Assembled(Option<(WorkFile, RecordMeta)>),
+    Assembled(Option<Box<(WorkFile, RecordMeta)>>),
 }
 
 /// A client's write, whose bytes are here.

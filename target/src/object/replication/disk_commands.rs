@@ -66,7 +66,7 @@ impl Replication {
             }
             Command::Assemble { stamp, sources } => {
                 let assembled = self.assemble(work, stamp, sources).await?;
-                *work.content.lock().await = Content::Assembled(Some(assembled));
+                *work.content.lock().await = Content::Assembled(Some(Box::new(assembled)));
                 Ok(Answer::Done)
             }
             Command::CommitAssembled { .. } => self.commit_assembled(work).await,
@@ -168,7 +168,7 @@ impl Replication {
             Content::Assembled(assembled) => assembled.take(),
             _ => None,
         };
-        let (file, meta) = assembled.ok_or_else(|| nothing_to("commit"))?;
+        let (file, meta) = *assembled.ok_or_else(|| nothing_to("commit"))?;
         let record = self.store().commit(file, meta).await?;
         self.local().lost.forget(&work.key);
         let uri = work.object.uri();
