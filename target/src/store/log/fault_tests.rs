@@ -25,7 +25,10 @@ fn faulty(dir: &TempDir) -> (FaultyDisk, Log) {
     (disk, log)
 }
 
-/// More than two segments of frames, some with a part of their own.
+/// The full segments that `batch` leaves behind, with the next one open.
+const LEFT_SEGMENTS: u64 = 3;
+
+/// More than three segments of frames, some with a part of their own.
 fn batch(first: u64) -> Vec<Item> {
     (first..first + 6).map(|i| put("name", i, 1000 + 1000 * (i as usize % 5))).collect()
 }
@@ -44,7 +47,10 @@ fn a_failed_append_counts_for_nothing_and_the_next_one_works() {
         disk.plan(step, Fault::Fail(io::ErrorKind::StorageFull));
         let result = append(&log, &batch(11));
         let struck = disk.struck();
-        assert_eq!(result.is_err(), struck, "step {step} of {:?}", disk.log());
+        // The first steps seal the segments that `batch(1)` left. A segment that could not be
+        // sealed stays open and is sealed later, so the append goes on.
+        let sealing = step < LEFT_SEGMENTS;
+        assert_eq!(result.is_err(), struck && !sealing, "step {step} of {:?}", disk.log());
         expected.extend(result.unwrap_or_default());
         assert_eq!(entries(&log), expected);
         disk.plan(1000, Fault::Crash);
