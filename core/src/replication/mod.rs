@@ -99,7 +99,7 @@ pub use self::command::{
     Answer, Command, CommandId, LocalCopy, LocalSlice, LookMode, ObsoleteForms, Removal,
     SliceSource,
 };
-pub use self::operation::{Event, IssuedCommand, Operation, Step};
+pub use self::operation::{Event, IssuedCommand, Operation, Step, next_executed};
 pub use self::pending::PendingReplications;
 pub use self::receive::{IncomingCopy, ReceiveOutcome};
 use self::removals::RecentRemovals;

@@ -72,6 +72,26 @@ impl<T> Operation<T> {
     }
 }
 
+/// Waits for the first of the commands that a driver executes, and takes it out of `running`.
+/// Returns its key and outcome. Never ends if `running` is empty.
+pub async fn next_executed<K, F>(running: &mut BTreeMap<K, F>) -> (K, F::Output)
+where
+    K: Copy + Ord,
+    F: Future + Unpin,
+{
+    poll_fn(|context| {
+        let executed =
+            running.iter_mut().find_map(|(key, work)| match Pin::new(work).poll(context) {
+                Poll::Ready(executed) => Some((*key, executed)),
+                Poll::Pending => None,
+            });
+        let Some((key, executed)) = executed else { return Poll::Pending };
+        running.remove(&key);
+        Poll::Ready((key, executed))
+    })
+    .await
+}
+
 /// The handle by which an operation issues commands.
 #[derive(Clone, Default)]
 pub(super) struct Commands(Arc<Mutex<Mailbox>>);

@@ -3,16 +3,15 @@
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
-use std::future::{Future, poll_fn};
+use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
-use std::task::Poll;
 
 use forebay_core::copies::Stamp;
 use forebay_core::erasure::Form;
 use forebay_core::replication::{
     Answer, Command, CommandId, Event, IncomingCopy, IssuedCommand, LocalCopy, LookMode,
-    ObsoleteForms, Operation, Removal, Step,
+    ObsoleteForms, Operation, Removal, Step, next_executed,
 };
 use forebay_core::{Error, ErrorCode, NodeId, Result};
 use futures::future::{Either, select};
@@ -76,7 +75,7 @@ impl World {
                     }
                 }
             }
-            let (id, (answer, taken)) = next(&mut running).await;
+            let (id, (answer, taken)) = next_executed(&mut running).await;
             lock = taken.or(lock);
             event = Event::Answered { id, answer };
         }
@@ -292,21 +291,6 @@ impl World {
             target.changed.rung().await;
         }
     }
-}
-
-/// The next command that is executed; it is taken out of `running`.
-async fn next(running: &mut Running) -> (CommandId, Executed) {
-    poll_fn(|context| {
-        let executed =
-            running.iter_mut().find_map(|(id, work)| match work.as_mut().poll(context) {
-                Poll::Ready(executed) => Some((*id, executed)),
-                Poll::Pending => None,
-            });
-        let Some((id, executed)) = executed else { return Poll::Pending };
-        running.remove(&id);
-        Poll::Ready((id, executed))
-    })
-    .await
 }
 
 fn copy_of(record: Record) -> LocalCopy {

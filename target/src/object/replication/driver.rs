@@ -2,14 +2,12 @@
 //! are those of this target.
 
 use std::collections::BTreeMap;
-use std::future::poll_fn;
 use std::sync::Arc;
-use std::task::Poll;
 
 use forebay_core::Result;
 use forebay_core::bucket::BucketInfo;
 use forebay_core::replication::{
-    Answer, Command, CommandId, Event, IssuedCommand, Object, Operation, Step,
+    Answer, Command, CommandId, Event, IssuedCommand, Object, Operation, Step, next_executed,
 };
 use futures::future::BoxFuture;
 use tokio::sync::Mutex;
@@ -102,7 +100,7 @@ impl Replication {
                 Step::Commands(commands) => self.begin(work, commands, &mut running, &mut lock),
             }
             event = loop {
-                match next(&mut running).await {
+                match next_executed(&mut running).await.1 {
                     Executed::Answered(id, answer) => break Event::Answered { id, answer },
                     Executed::Locked(id, guard) => {
                         lock = Some(guard);
@@ -167,19 +165,4 @@ impl Replication {
         }
         Ok(Answer::Done)
     }
-}
-
-/// The next outcome; its command is taken out of `running`.
-async fn next(running: &mut Running<'_>) -> Executed {
-    poll_fn(|context| {
-        let executed =
-            running.iter_mut().find_map(|(id, work)| match work.as_mut().poll(context) {
-                Poll::Ready(executed) => Some((*id, executed)),
-                Poll::Pending => None,
-            });
-        let Some((id, executed)) = executed else { return Poll::Pending };
-        running.remove(&id);
-        Poll::Ready(executed)
-    })
-    .await
 }
