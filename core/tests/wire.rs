@@ -162,6 +162,19 @@ fn commands() -> Vec<Command> {
     ]
 }
 
+/// A log of commands, a line each: sent as captured, and parsed to the same commands.
+fn captured_log(name: &str, log: &[Command]) -> Vec<Command> {
+    let lines: Vec<String> = log.iter().map(|c| serde_json::to_string(c).unwrap()).collect();
+    let capture = captured(name, (lines.join("\n") + "\n").as_bytes());
+    let read: Vec<Command> = String::from_utf8(capture)
+        .unwrap()
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    assert_eq!(read, log);
+    read
+}
+
 /// The state that results from the log.
 fn applied(log: impl IntoIterator<Item = Command>) -> ClusterState {
     let mut state = ClusterState::default();
@@ -174,14 +187,7 @@ fn applied(log: impl IntoIterator<Item = Command>) -> ClusterState {
 #[test]
 fn a_log_of_commands_is_read_and_makes_the_state_that_it_always_made() {
     let log = commands();
-    let lines: Vec<String> = log.iter().map(|c| serde_json::to_string(c).unwrap()).collect();
-    let capture = captured("commands.jsonl", (lines.join("\n") + "\n").as_bytes());
-    let read: Vec<Command> = String::from_utf8(capture)
-        .unwrap()
-        .lines()
-        .map(|line| serde_json::from_str(line).unwrap())
-        .collect();
-    assert_eq!(read, log);
+    let read = captured_log("commands.jsonl", &log);
     // Two versions that apply one log must get the same state, or gateways of a mixed cluster
     // diverge.
     assert_eq!(message("state.json", &applied(read)), applied(log));

@@ -94,14 +94,7 @@ fn bucket_commands() -> Vec<Command> {
 #[test]
 fn a_log_with_every_property_of_buckets_is_read_and_makes_the_state_that_it_always_made() {
     let log = bucket_commands();
-    let lines: Vec<String> = log.iter().map(|c| serde_json::to_string(c).unwrap()).collect();
-    let capture = captured("bucket-commands.jsonl", (lines.join("\n") + "\n").as_bytes());
-    let read: Vec<Command> = String::from_utf8(capture)
-        .unwrap()
-        .lines()
-        .map(|line| serde_json::from_str(line).unwrap())
-        .collect();
-    assert_eq!(read, log);
+    let read = captured_log("bucket-commands.jsonl", &log);
     assert_eq!(message("bucket-state.json", &applied(read)), applied(log));
 }
 

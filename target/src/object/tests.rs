@@ -81,6 +81,23 @@ async fn service(
     })
 }
 
+/// A cluster whose only node is this target.
+pub(crate) fn one_target(id: &NodeId) -> ClusterState {
+    let mut state = ClusterState::default();
+    state.apply(1, Command::Init { cluster_id: "test".into(), now_ns: 1 }).unwrap();
+    let join = Command::Join {
+        id: id.clone(),
+        role: Role::Target,
+        url: "http://127.0.0.1:1".into(),
+        weight: 1,
+        zone: String::new(),
+        instance: 0,
+        https: String::new(),
+    };
+    state.apply(2, join).unwrap();
+    state
+}
+
 impl Bench {
     pub(crate) async fn new(budget: u64) -> Self {
         let dir = tempfile::tempdir().unwrap();
@@ -88,18 +105,7 @@ impl Bench {
         std::fs::create_dir(&root).unwrap();
         let backend_gets = Arc::<AtomicU64>::default();
         let maps = Maps::default();
-        let mut state = ClusterState::default();
-        state.apply(1, Command::Init { cluster_id: "test".into(), now_ns: 1 }).unwrap();
-        let join = Command::Join {
-            id: id(),
-            role: Role::Target,
-            url: "http://127.0.0.1:1".into(),
-            weight: 1,
-            zone: String::new(),
-            instance: 0,
-            https: String::new(),
-        };
-        state.apply(2, join).unwrap();
+        let state = one_target(&id());
         maps.lease_for_good();
         maps.offer(state);
         let service = service(dir.path(), "disk", budget, &maps, &backend_gets).await;
@@ -312,10 +318,10 @@ async fn a_write_during_a_fetch_is_not_undone_by_it() {
     let bench = Bench::new(64 << 20).await;
     let info = bench.bucket("images", true, Freshness::Never);
     std::fs::write(bench.folder().join("o"), pattern(8 << 20)).unwrap();
-    let arriving = bench.service.get(&info, "o").await.unwrap();
+    let in_flight = bench.service.get(&info, "o").await.unwrap();
     bench.service.put(&info, "o", put(vec![Ok("new".into())])).await.unwrap();
-    let size = arriving.meta().size;
-    let _: Vec<Bytes> = arriving.stream(ByteRange::whole(size)).try_collect().await.unwrap();
+    let size = in_flight.meta().size;
+    let _: Vec<Bytes> = in_flight.stream(ByteRange::whole(size)).try_collect().await.unwrap();
     assert_eq!(bench.read(&info, "o").await.unwrap().0, "new");
     assert_eq!(std::fs::read(bench.folder().join("o")).unwrap(), b"new");
 }
@@ -381,12 +387,13 @@ async fn a_backends_object_has_one_etag_cold_cached_listed_and_after_an_eviction
     std::fs::write(bench.folder().join("o"), pattern(70_000)).unwrap();
     let head = async || bench.service.head(&info, "o").await.unwrap().s3_etag();
     let cold = head().await;
-    let arriving = bench.service.get(&info, "o").await.unwrap().meta().s3_etag();
+    let in_flight = bench.service.get(&info, "o").await.unwrap().meta().s3_etag();
     bench.service.cold_cache().prefetch(&info, "o").await.unwrap();
     let cached = bench.service.get(&info, "o").await.unwrap();
     assert!(cached.meta().present);
     let listed = bench.service.listing().page_backend(&info, "", "", 9).await.unwrap();
-    let etags = [arriving, head().await, cached.meta().s3_etag(), listed.entries[0].meta.s3_etag()];
+    let etags =
+        [in_flight, head().await, cached.meta().s3_etag(), listed.entries[0].meta.s3_etag()];
     assert_eq!(etags, [cold.as_str(); 4]);
     bench.service.cold_cache().evict(&info, "o").await.unwrap();
     assert_eq!(head().await, cold);

@@ -11,7 +11,7 @@ use forebay_core::archive::{ArchiveFormat, MemberMatch, MemberMatcher};
 use forebay_core::bucket::{BackendKind, BackendSpec, BucketInfo};
 use forebay_core::sign::{ClusterSecret, Signer};
 use forebay_core::size::ByteRange;
-use forebay_core::state::{ClusterState, Command, Role};
+use forebay_core::state::Command;
 use forebay_core::{Bucket, ErrorCode, NodeId, Provider};
 use forebay_node::maps::Maps;
 use forebay_node::metrics::Metrics;
@@ -20,6 +20,7 @@ use futures::{StreamExt, TryStreamExt};
 use super::*;
 use crate::backend::{BackendSettings, Backends};
 use crate::object::heal_tests::flip_where;
+use crate::object::tests::one_target;
 use crate::object::{Parts, PutRequest};
 use crate::store::{DiskSettings, RealDisk, Store};
 
@@ -59,19 +60,8 @@ impl Bench {
         };
         let roots = BackendSettings { folder_roots: vec![dir.path().into()], ..Default::default() };
         let maps = Maps::default();
-        let mut state = ClusterState::default();
-        state.apply(1, Command::Init { cluster_id: "test".into(), now_ns: 1 }).unwrap();
         let id = NodeId::new("target-01").unwrap();
-        let join = Command::Join {
-            id: id.clone(),
-            role: Role::Target,
-            url: "http://127.0.0.1:1".into(),
-            weight: 1,
-            zone: String::new(),
-            instance: 0,
-            https: String::new(),
-        };
-        state.apply(2, join).unwrap();
+        let state = one_target(&id);
         maps.lease_for_good();
         maps.offer(state);
         let lifecycle = Lifecycle::new();

@@ -114,6 +114,26 @@ impl Coded {
             .on(Command::GetSlices, Answer::Slices(Vec::new()))
             .on(Command::GetTombstone, Answer::Tombstone(None))
     }
+
+    /// [`Self::read_after_loss`] that finds and assembles two slices, up to the look at
+    /// [`Self::witness`].
+    fn read_that_assembles(&self) -> Run<Result<Option<LocalCopy>>> {
+        let sources = vec![self.source(1), self.source(2)];
+        self.read_after_loss()
+            .on(self.look(1), slices(&[(0, 1)]))
+            .on(self.look(2), slices(&[(1, 1)]))
+            .on(self.look(3), silent())
+            .on(Command::GetCopy, Answer::Copy(None))
+            .on(Command::Assemble { stamp: whole(1).stamp, sources }, Answer::Done)
+            .on(Command::Lock, Answer::Done)
+            .on(Command::GetCopy, Answer::Copy(None))
+            .on(Command::GetTombstone, Answer::Tombstone(None))
+    }
+
+    /// The look at a holder of a slice by which a read sees that its object was not removed.
+    fn witness(&self) -> Command {
+        Command::Look { to: self.targets[1].clone(), mode: LookMode::Immediate }
+    }
 }
 
 fn slice(number: u8) -> Slice {
@@ -250,19 +270,9 @@ fn a_slice_that_the_target_has_already_is_not_committed() {
 fn a_read_at_an_owner_without_the_whole_assembles_it_from_enough_slices() {
     let coded = Coded::new();
     let stamp = whole(1).stamp;
-    let sources = vec![coded.source(1), coded.source(2)];
-    let witness = Command::Look { to: coded.targets[1].clone(), mode: LookMode::Immediate };
     let read = coded
-        .read_after_loss()
-        .on(coded.look(1), slices(&[(0, 1)]))
-        .on(coded.look(2), slices(&[(1, 1)]))
-        .on(coded.look(3), silent())
-        .on(Command::GetCopy, Answer::Copy(None))
-        .on(Command::Assemble { stamp, sources }, Answer::Done)
-        .on(Command::Lock, Answer::Done)
-        .on(Command::GetCopy, Answer::Copy(None))
-        .on(Command::GetTombstone, Answer::Tombstone(None))
-        .on(witness, slices(&[(0, 1)]))
+        .read_that_assembles()
+        .on(coded.witness(), slices(&[(0, 1)]))
         .on(Command::CommitAssembled { stamp }, Answer::Copy(Some(whole(1))))
         .on(Command::Open(whole(1)), Answer::Done);
     assert_eq!(read.result(), Ok(Some(whole(1))));
@@ -271,20 +281,7 @@ fn a_read_at_an_owner_without_the_whole_assembles_it_from_enough_slices() {
 #[test]
 fn an_object_that_is_removed_while_it_is_assembled_is_not_committed() {
     let coded = Coded::new();
-    let stamp = whole(1).stamp;
-    let sources = vec![coded.source(1), coded.source(2)];
-    let witness = Command::Look { to: coded.targets[1].clone(), mode: LookMode::Immediate };
-    let read = coded
-        .read_after_loss()
-        .on(coded.look(1), slices(&[(0, 1)]))
-        .on(coded.look(2), slices(&[(1, 1)]))
-        .on(coded.look(3), silent())
-        .on(Command::GetCopy, Answer::Copy(None))
-        .on(Command::Assemble { stamp, sources }, Answer::Done)
-        .on(Command::Lock, Answer::Done)
-        .on(Command::GetCopy, Answer::Copy(None))
-        .on(Command::GetTombstone, Answer::Tombstone(None))
-        .on(witness, slices(&[]));
+    let read = coded.read_that_assembles().on(coded.witness(), slices(&[]));
     assert_eq!(read.result().unwrap_err().code, ErrorCode::Unavailable);
 }
 

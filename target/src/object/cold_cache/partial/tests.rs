@@ -10,7 +10,7 @@ use bytes::Bytes;
 use forebay_client::PeerClient;
 use forebay_core::bucket::{BackendKind, BackendSpec};
 use forebay_core::sign::{ClusterSecret, Signer};
-use forebay_core::state::{ClusterState, Command, Role};
+use forebay_core::state::Command;
 use forebay_core::{Bucket, NodeId, Provider};
 use forebay_node::lifecycle::Lifecycle;
 use forebay_node::maps::Maps;
@@ -21,6 +21,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use super::*;
 use crate::backend::{BackendSettings, Backends};
 use crate::cache::{CacheWatch, Evictor, Gate, Watermarks};
+use crate::object::tests::one_target;
 use crate::object::{ObjectService, Parts as ServiceParts, PutRequest};
 use crate::store::{DiskSettings, RealDisk, Store};
 
@@ -81,18 +82,7 @@ impl Rig {
             b.fetch_add(n, Ordering::SeqCst);
         }));
         let (maps, id) = (Maps::default(), NodeId::new("target-01").unwrap());
-        let mut state = ClusterState::default();
-        state.apply(1, Command::Init { cluster_id: "test".into(), now_ns: 1 }).unwrap();
-        let join = Command::Join {
-            id: id.clone(),
-            role: Role::Target,
-            url: "http://127.0.0.1:1".into(),
-            weight: 1,
-            zone: String::new(),
-            instance: 0,
-            https: String::new(),
-        };
-        state.apply(2, join).unwrap();
+        let mut state = one_target(&id);
         let bucket = Bucket::new(Provider::Ais, "images").unwrap();
         let backend = BackendSpec {
             kind: BackendKind::Folder,
