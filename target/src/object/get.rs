@@ -25,9 +25,9 @@ pub(crate) enum Found {
     /// On this target's disk.
     Stored { meta: ObjectMeta, stored: Stored },
     /// A fetch from the backend is in progress; `first`: for the request that started it.
-    Arriving { following: Following, first: bool },
+    InFlight { following: Following, first: bool },
     /// Streamed from the backend: there is no space to keep it.
-    Passing { meta: ObjectMeta, stream: BoxStream<'static, Result<Bytes>> },
+    PassThrough { meta: ObjectMeta, stream: BoxStream<'static, Result<Bytes>> },
     /// Cached in part; missing parts of a range come from the backend.
     Parts(Box<Parts>),
 }
@@ -44,10 +44,10 @@ pub(crate) enum HotRead {
 impl Found {
     pub(crate) fn meta(&self) -> &ObjectMeta {
         match self {
-            Self::Memory { meta, .. } | Self::Stored { meta, .. } | Self::Passing { meta, .. } => {
-                meta
-            }
-            Self::Arriving { following, .. } => &following.meta,
+            Self::Memory { meta, .. }
+            | Self::Stored { meta, .. }
+            | Self::PassThrough { meta, .. } => meta,
+            Self::InFlight { following, .. } => &following.meta,
             Self::Parts(parts) => &parts.meta,
         }
     }
@@ -56,8 +56,8 @@ impl Found {
     pub(crate) fn result(&self) -> &'static str {
         match self {
             Self::Memory { .. } | Self::Stored { .. } => "hit",
-            Self::Arriving { first: true, .. } | Self::Passing { .. } => "miss",
-            Self::Arriving { first: false, .. } => "coalesced",
+            Self::InFlight { first: true, .. } | Self::PassThrough { .. } => "miss",
+            Self::InFlight { first: false, .. } => "coalesced",
             Self::Parts(parts) => parts.result,
         }
     }
@@ -70,8 +70,8 @@ impl Found {
                 futures::stream::iter((!part.is_empty()).then_some(Ok(part))).boxed()
             }
             Self::Stored { stored, .. } => stored.stream(range),
-            Self::Arriving { following, .. } => following.stream(range).boxed(),
-            Self::Passing { stream, .. } => cut(stream, range),
+            Self::InFlight { following, .. } => following.stream(range).boxed(),
+            Self::PassThrough { stream, .. } => cut(stream, range),
             Self::Parts(parts) => parts.stream(range),
         }
     }
@@ -83,8 +83,8 @@ impl Found {
             Self::Stored { stored, .. } => {
                 Box::pin(stored.read(ByteRange::whole(stored.record().size))).await
             }
-            Self::Arriving { following, .. } => Box::pin(following.read_all()).await,
-            Self::Passing { .. } | Self::Parts(_) => {
+            Self::InFlight { following, .. } => Box::pin(following.read_all()).await,
+            Self::PassThrough { .. } | Self::Parts(_) => {
                 let mut all = bytes::BytesMut::new();
                 let whole = ByteRange::whole(self.meta().size);
                 let mut stream = self.stream(whole);
@@ -207,7 +207,7 @@ impl ObjectService {
                 return Ok(Found::Parts(Box::new(parts)));
             }
             match self.cold_cache().cold(info, name).await {
-                Ok(Some((following, first))) => return Ok(Found::Arriving { following, first }),
+                Ok(Some((following, first))) => return Ok(Found::InFlight { following, first }),
                 Ok(None) => {}
                 Err(e) if e.code == ErrorCode::OutOfSpace => {
                     return self.pass_through(info, name).await;
@@ -275,7 +275,7 @@ impl ObjectService {
     /// Streams the object from the backend without keeping it.
     pub(super) async fn pass_through(&self, info: &BucketInfo, name: &str) -> Result<Found> {
         let (meta, stream) = self.cold_cache().pass_through(info, name).await?;
-        Ok(Found::Passing { meta, stream })
+        Ok(Found::PassThrough { meta, stream })
     }
 
     /// The copy here if it is current, compared with the backend or other targets when that is due.

@@ -89,8 +89,8 @@ impl Healer {
     pub(super) async fn stream(&self, damage: Error, range: ByteRange) -> Result<BodyStream> {
         let Self { service, info, record } = self;
         service.metrics().damaged(CheckPath::Read);
-        if service.replication().mend(info, record, CheckPath::Read).await {
-            return self.mended(range).await;
+        if service.replication().replace_damaged(info, record, CheckPath::Read).await {
+            return self.repaired(range).await;
         }
         if !has_source(info, record) {
             return Err(service.lose(info, record, CheckPath::Read, damage));
@@ -119,7 +119,7 @@ impl Healer {
     }
 
     /// The bytes of `range` after the damaged copy was replaced.
-    async fn mended(&self, range: ByteRange) -> Result<BodyStream> {
+    async fn repaired(&self, range: ByteRange) -> Result<BodyStream> {
         let Self { service, info, record } = self;
         let now = service.store().get(record.bucket_id, &record.name).await?;
         match now.filter(|now| now.stamp() == record.stamp()) {
@@ -189,7 +189,7 @@ impl ObjectService {
         damage: Error,
     ) -> Result<()> {
         self.metrics().damaged(path);
-        if self.replication().mend(info, record, path).await {
+        if self.replication().replace_damaged(info, record, path).await {
             return Ok(());
         }
         if !has_source(info, record) {

@@ -1,4 +1,4 @@
-//! What every part of the objects needs of this target: its store, the state of the cluster, and
+//! Shared by all parts of the objects: this target's store, the state of the cluster, and
 //! the locks of objects.
 
 use std::sync::Arc;

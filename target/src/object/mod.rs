@@ -23,6 +23,7 @@ mod learn;
 mod listing;
 mod local;
 mod lock;
+mod maintenance;
 mod many;
 mod put;
 mod replication;
@@ -31,7 +32,6 @@ mod sent;
 mod stored;
 #[cfg(test)]
 pub(crate) mod tests;
-mod upkeep;
 mod upload;
 mod versions;
 mod write_back;

@@ -246,7 +246,7 @@ impl ObjectService {
             custom.into_iter().filter(|(key, _)| !is_system_key(key)).collect()
         };
         let mut custom = making.custom.unwrap_or_else(kept);
-        self.turn_over(info, name, &mut custom).await?;
+        self.archive_version(info, name, &mut custom).await?;
         let now = unix_ns();
         Ok(RecordMeta {
             checksum: making.checksum,

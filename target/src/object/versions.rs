@@ -59,7 +59,7 @@ pub(super) async fn older(store: &Store, info: &BucketInfo, name: &str) -> Resul
 impl ObjectService {
     /// Moves the object that is about to be replaced into the history and adds the new version's id
     /// to `custom`. The caller holds the object's lock.
-    pub(super) async fn turn_over(
+    pub(super) async fn archive_version(
         &self,
         info: &BucketInfo,
         name: &str,

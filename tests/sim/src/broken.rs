@@ -27,7 +27,7 @@ pub enum Broken {
     /// written under.
     NoEpochs,
     /// A rebalance counts as complete although a target was dead or restarted during it.
-    SettledTooEarly,
+    CompleteTooEarly,
     /// A target that lost a disk reports the lost objects as nonexistent.
     LossForgotten,
     /// A write of a coded object is acknowledged before the other holders have their slices.
@@ -60,7 +60,7 @@ impl Broken {
             | Self::LeaseFromTheAnswer
             | Self::NoLease
             | Self::TombstonesTooEarly
-            | Self::SettledTooEarly
+            | Self::CompleteTooEarly
             | Self::QuickRestartUnnoticed => return None,
         })
     }

@@ -22,7 +22,7 @@ const LOOK_EVERY: Micros = 100 * MS;
 /// A gateway that received nothing for this time, in milliseconds, was itself paused or cut off.
 const INATTENTIVE_MS: u64 = 1_500;
 const PUSHED_WITHIN: Micros = SECOND;
-const SETTLED_WITHIN: Micros = 2 * SECOND;
+const ACKNOWLEDGED_WITHIN: Micros = 2 * SECOND;
 const KNOCKED_WITHIN: Micros = 500 * MS;
 const ANSWERED_WITHIN: Micros = 2 * SECOND;
 
@@ -201,7 +201,7 @@ impl World {
     }
 
     /// Waits until all living nodes have `version`, or until a timeout.
-    async fn settled(self: &W, me: At, lead: &Lead, version: u64) {
+    async fn wait_acknowledged(self: &W, me: At, lead: &Lead, version: u64) {
         let all = async {
             loop {
                 let observed = lead.observed.rung();
@@ -214,11 +214,16 @@ impl World {
                 observed.await;
             }
         };
-        self.exec.within(SETTLED_WITHIN, all).await;
+        self.exec.within(ACKNOWLEDGED_WITHIN, all).await;
     }
 
     /// Handles a node's report, through any gateway.
-    pub(crate) async fn desk(self: &W, me: At, report: Report, passed_on: bool) -> Result<Reply> {
+    pub(crate) async fn handle_report(
+        self: &W,
+        me: At,
+        report: Report,
+        passed_on: bool,
+    ) -> Result<Reply> {
         let member = &self.gateways[me].member;
         if let Some(lead) = member.leads.get().and_then(|term| self.lead_of(me, term)) {
             return self.take(me, &lead, report).await;
@@ -226,7 +231,7 @@ impl World {
         let leader = member.leader.get().filter(|at| *at != me && !passed_on);
         let leader = leader.ok_or_else(|| Error::unavailable("no leader is known here"))?;
         let world = self.clone();
-        let passed = async move { Box::pin(world.desk(leader, report, true)).await };
+        let passed = async move { Box::pin(world.handle_report(leader, report, true)).await };
         self.call_within(ANSWERED_WITHIN, (me, leader), passed).await
     }
 
@@ -273,14 +278,14 @@ impl World {
                     if known.is_some_and(|n| n.alive && !n.lagging) && state.has_copies() {
                         let yields = Command::SetAlive { id, alive: true, yields: true };
                         let version = self.propose(me, yields).await?;
-                        self.settled(me, lead, version).await;
+                        self.wait_acknowledged(me, lead, version).await;
                     }
                 } else if leaves {
                     lead.leases.borrow_mut().left(&id);
                     let left = Command::SetAlive { id, alive: false, yields: false };
                     let version = self.propose(me, left).await?;
                     drop(turn);
-                    self.settled(me, lead, version).await;
+                    self.wait_acknowledged(me, lead, version).await;
                 }
                 let state = self.state_at(me);
                 Ok(Reply { state, lease: false, confirmed_ms: 0, unknown: false })

@@ -162,7 +162,7 @@ impl World {
     }
 
     /// A leader begins to act when a majority has the first entry of its term.
-    fn take_over(self: &W, me: At, term: u64) {
+    fn begin_term(self: &W, me: At, term: u64) {
         let member = self.member(me);
         self.note(|| format!("gateway {me} leads in term {term}"));
         self.group.push_blank();
@@ -215,7 +215,7 @@ impl World {
                 member.confirmed.set(before.max(Some(asked)));
             }
             if before.is_none() && member.confirmed.get().is_some() {
-                self.take_over(me, term);
+                self.begin_term(me, term);
             }
             self.exec.sleep(BEAT_EVERY).await;
         }
@@ -235,8 +235,9 @@ impl World {
             .filter(|at| *at != me)
             .map(|at| {
                 let world = self.clone();
-                let hears = async move { Ok(world.hears(at, me, term, end, applied)) };
-                self.call_within(within, (me, at), hears)
+                let append_entries =
+                    async move { Ok(world.append_entries(at, me, term, end, applied)) };
+                self.call_within(within, (me, at), append_entries)
             })
             .collect();
         let mut yes = 1;
@@ -260,7 +261,7 @@ impl World {
         self.member(me).term.get() == term
     }
 
-    fn hears(&self, at: At, leader: At, term: u64, end: usize, applied: usize) -> Answer {
+    fn append_entries(&self, at: At, leader: At, term: u64, end: usize, applied: usize) -> Answer {
         let member = self.member(at);
         if term < member.term.get() || member.leads.get() == Some(term) {
             return Answer { yes: false, term: member.term.get() };

@@ -66,7 +66,7 @@ impl World {
         }
         let failed: Vec<Error> = done.into_iter().filter_map(Result::err).collect();
         let now = self.state_at(me);
-        let settled = if self.is_broken(Broken::SettledTooEarly) {
+        let completion = if self.is_broken(Broken::CompleteTooEarly) {
             let repaired = now.targets().map(|n| (n.id.clone(), n.alive_since)).collect();
             Command::RebalanceComplete { placed, repaired }
         } else {
@@ -75,6 +75,6 @@ impl World {
             }
             rebalance::completion(&now, placed, &before)?
         };
-        self.propose(me, settled).await.map(drop)
+        self.propose(me, completion).await.map(drop)
     }
 }

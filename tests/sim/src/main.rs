@@ -49,7 +49,7 @@ fn main() -> ExitCode {
         let outcome = run_and_tell(seed, args.broken, args.last);
         done += 1;
         steps += outcome.steps;
-        slowest = slowest.max(outcome.settled_after);
+        slowest = slowest.max(outcome.converged_after);
         failed += u64::from(outcome.failure.is_some());
         if args.json {
             match serde_json::to_string(&outcome) {
@@ -65,7 +65,7 @@ fn main() -> ExitCode {
     }
     let seconds = started.elapsed().as_secs_f64();
     eprintln!(
-        "{done} seeds, {failed} failed, {:.1} seeds a second, {} steps a seed, settled within {slowest:.1} s",
+        "{done} seeds, {failed} failed, {:.1} seeds a second, {} steps a seed, converged within {slowest:.1} s",
         done as f64 / seconds,
         steps / done.max(1),
     );

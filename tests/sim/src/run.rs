@@ -30,7 +30,7 @@ pub struct Outcome {
     /// Entries of the gateways' log.
     pub versions: usize,
     /// Seconds from the last fault to full recovery.
-    pub settled_after: f64,
+    pub converged_after: f64,
     pub events: u64,
     /// Digest of all events: equal runs have equal digests.
     pub digest: u64,
@@ -56,9 +56,9 @@ pub fn run(seed: u64, broken: Option<Broken>) -> Outcome {
 /// The same; a failure prints this many events.
 pub fn run_and_tell(seed: u64, broken: Option<Broken>, last: usize) -> Outcome {
     let world = World::new(Plan::of(seed), seed, broken, last);
-    let mut settled_after = 0;
+    let mut converged_after = 0;
     let failure = safety(&world)
-        .or_else(|| liveness(&world, &mut settled_after))
+        .or_else(|| liveness(&world, &mut converged_after))
         .map(|why| Failure { step: world.exec.steps(), why, last_events: world.last_events() });
     let (digest, events) = world.trace();
     let outcome = Outcome {
@@ -70,7 +70,7 @@ pub fn run_and_tell(seed: u64, broken: Option<Broken>, last: usize) -> Outcome {
         answered: world.seen.answered.get(),
         passed_on: world.seen.passed_on.get(),
         versions: world.group.len(),
-        settled_after: settled_after as f64 / 1e6,
+        converged_after: converged_after as f64 / 1e6,
         events,
         digest,
         failure,
@@ -85,7 +85,7 @@ pub fn run_and_tell(seed: u64, broken: Option<Broken>, last: usize) -> Outcome {
 const NETWORK_AND_CLIENTS: std::ops::Range<usize> = 900..1_016;
 
 /// Runs until `until`; returns the first rule that was broken.
-fn go_on(world: &World, until: Micros) -> Option<String> {
+fn run_until(world: &World, until: Micros) -> Option<String> {
     while world.exec.step(until) {
         world.check_step();
         if let Some(why) = world.failure() {
@@ -103,14 +103,14 @@ fn safety(world: &W) -> Option<String> {
         world.exec.spawn(CLIENTS + n, world.clone().client(n));
     }
     world.exec.spawn(NEMESIS, world.clone().break_things());
-    go_on(world, world.plan.safety)
+    run_until(world, world.plan.safety)
 }
 
-fn liveness(world: &W, settled_after: &mut Micros) -> Option<String> {
+fn liveness(world: &W, converged_after: &mut Micros) -> Option<String> {
     world.heal_all();
     let started = world.exec.now();
     loop {
-        if let Some(why) = go_on(world, world.exec.now() + SECOND) {
+        if let Some(why) = run_until(world, world.exec.now() + SECOND) {
             return Some(why);
         }
         let unrest = unrest(world);
@@ -123,23 +123,23 @@ fn liveness(world: &W, settled_after: &mut Micros) -> Option<String> {
             return Some(format!("{limit} s after the last fault {what}"));
         }
     }
-    *settled_after = world.exec.now() - started;
+    *converged_after = world.exec.now() - started;
     // Reads complete the replication of writes whose writer gave up.
     let read = std::rc::Rc::new(std::cell::RefCell::new(None));
     let (outcome, reader) = (read.clone(), world.clone());
     world.exec.spawn(CLIENTS, async move { *outcome.borrow_mut() = Some(reader.read_all().await) });
     let version = world.group.newest().version;
-    if let Some(why) = go_on(world, world.exec.now() + STABLE) {
+    if let Some(why) = run_until(world, world.exec.now() + STABLE) {
         return Some(why);
     }
     let read: Option<Result<()>> = read.borrow().clone();
     match read {
         Some(Ok(())) => {}
-        Some(Err(e)) => return Some(format!("all has settled, and {}", e.message)),
-        None => return Some("all has settled, and reads do not end".to_owned()),
+        Some(Err(e)) => return Some(format!("all has converged, and {}", e.message)),
+        None => return Some("all has converged, and reads do not end".to_owned()),
     }
     if world.group.newest().version != version {
-        return Some(format!("all had settled at version {version}, and the map changed"));
+        return Some(format!("all had converged at version {version}, and the map changed"));
     }
     let mut wrong = world.seen.violations();
     wrong.extend(misplaced(world));

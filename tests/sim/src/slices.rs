@@ -208,7 +208,7 @@ impl World {
         slices.values().any(is_enough)
     }
 
-    /// The forms of a coded object that are missing or misplaced, when all has settled.
+    /// The forms of a coded object that are missing or misplaced, when all has converged.
     pub(crate) fn misplaced_forms(
         &self,
         state: &ClusterState,

@@ -255,7 +255,7 @@ impl World {
         within: Micros,
     ) -> Result<Reply> {
         let world = self.clone();
-        let taken = async move { world.desk(gateway, report, false).await };
+        let taken = async move { world.handle_report(gateway, report, false).await };
         self.call_within(within, (at, gateway), taken).await
     }
 

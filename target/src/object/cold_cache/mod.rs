@@ -46,7 +46,7 @@ use crate::backend::{Announced, Backend, Backends, BodyStream, COMPOSED};
 use crate::cache::{CacheWatch, Gate};
 use crate::store::Store;
 
-/// What a [`ColdCache`] is made of.
+/// The dependencies of a [`ColdCache`].
 pub(super) struct ColdCacheParts {
     pub(super) local: Arc<Local>,
     pub(super) backends: Arc<Backends>,
@@ -139,11 +139,11 @@ impl ColdCache {
     pub(crate) fn announce(
         &self,
         info: &BucketInfo,
-        at_once: usize,
+        concurrency: usize,
         objects: impl FnOnce() -> usize,
     ) -> Option<Announced> {
         // With fewer concurrent reads, objects would wait for a group that cannot fill.
-        let full = at_once.min(self.0.cold_gets) >= COMPOSED;
+        let full = concurrency.min(self.0.cold_gets) >= COMPOSED;
         if full { self.0.backends.announce(info, objects) } else { None }
     }
 

@@ -53,7 +53,8 @@ impl ColdCache {
             return Ok(PrefetchResult::Here(record.size));
         }
         let ranges = Ranges::of(info);
-        let most = if size.is_some_and(|size| size > ranges.above) { ranges.at_once } else { 1 };
+        let most =
+            if size.is_some_and(|size| size > ranges.above) { ranges.concurrency } else { 1 };
         let turn = self.background_turn(info, most).await?;
         if let Some(record) = self.current_copy(info, name).await? {
             return Ok(PrefetchResult::Here(record.size));
@@ -94,11 +95,11 @@ impl ColdCache {
     pub(crate) fn announce_ahead(
         &self,
         info: &BucketInfo,
-        at_once: usize,
+        concurrency: usize,
         objects: usize,
     ) -> Option<Announced> {
         let share = self.0.background.max_parallel_objects();
-        self.announce(info, at_once.min(share), || objects)
+        self.announce(info, concurrency.min(share), || objects)
     }
 
     /// Waits until background work may call a bucket's backend, with up to `most` concurrent calls.

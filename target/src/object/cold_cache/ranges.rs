@@ -22,7 +22,7 @@ const MIB: u64 = 1 << 20;
 /// Cloud objects above this size are fetched by ranges, unless their bucket sets another limit.
 const ABOVE: u64 = 32 * MIB;
 const CHUNK: u64 = 8 * MIB;
-const AT_ONCE: usize = 4;
+const CONCURRENCY: usize = 4;
 /// Ranges that arrived ahead are passed on in chunks of this size.
 const STEP: usize = 256 << 10;
 
@@ -51,7 +51,7 @@ pub(super) struct Ranges {
     pub(super) above: u64,
     pub(super) chunk: u64,
     /// Requests in flight, including the first.
-    pub(super) at_once: usize,
+    pub(super) concurrency: usize,
 }
 
 impl Ranges {
@@ -60,7 +60,7 @@ impl Ranges {
         let folder = info.backend.as_ref().is_some_and(|b| b.kind == BackendKind::Folder);
         let usual = if folder { u64::MAX } else { ABOVE };
         let above = info.cloud.number(CloudRule::RangesAbove).unwrap_or(usual);
-        Self { above, chunk: CHUNK.min(above), at_once: AT_ONCE }
+        Self { above, chunk: CHUNK.min(above), concurrency: CONCURRENCY }
     }
 }
 
@@ -73,14 +73,14 @@ pub(super) async fn open(
 ) -> Result<RemoteObject> {
     let RemoteObject { meta, range, stream } = backend.get(name, None, None).await?;
     // Without a version the ranges could be those of different objects.
-    if meta.size <= ranges.above || meta.version.is_empty() || ranges.at_once < 2 {
+    if meta.size <= ranges.above || meta.version.is_empty() || ranges.concurrency < 2 {
         return Ok(RemoteObject { meta, range, stream });
     }
     let chunk = ranges.chunk.max(1);
     let ahead = Ahead {
         from: RangeSource { backend, name: name.into(), meta: meta.clone() },
         chunk,
-        at_once: ranges.at_once,
+        concurrency: ranges.concurrency,
         memory: memory.clone(),
         left: chunk.min(meta.size),
         current: stream,
@@ -142,7 +142,7 @@ struct Piece {
 struct Ahead {
     from: RangeSource,
     chunk: u64,
-    at_once: usize,
+    concurrency: usize,
     memory: AheadMemory,
     /// The remaining bytes of the current range, and their source.
     left: u64,
@@ -188,7 +188,7 @@ impl Ahead {
     }
 
     fn fetch_ahead(&mut self) {
-        while self.queue.len() + 1 < self.at_once && self.next < self.from.meta.size {
+        while self.queue.len() + 1 < self.concurrency && self.next < self.from.meta.size {
             let len = self.chunk.min(self.from.meta.size - self.next);
             let Some(room) = self.memory.room(len) else { return };
             let (from, range) = (self.from.clone(), self.take_range());
@@ -232,12 +232,12 @@ impl From<BlobArgs> for BlobOptions {
 
 impl From<BlobOptions> for Ranges {
     fn from(how: BlobOptions) -> Self {
-        Self { above: how.chunk, chunk: how.chunk, at_once: how.at_once() }
+        Self { above: how.chunk, chunk: how.chunk, concurrency: how.concurrency() }
     }
 }
 
 impl BlobOptions {
-    fn at_once(self) -> usize {
+    fn concurrency(self) -> usize {
         self.workers.clamp(1, usize::try_from(BLOB_MEMORY / self.chunk.max(1)).unwrap_or(1).max(1))
     }
 }
@@ -252,7 +252,7 @@ mod tests {
     use crate::backend::{Fault, Faulty, Op, PutBody};
     use crate::object::tests::pattern;
 
-    const RANGES: Ranges = Ranges { above: 1000, chunk: 1000, at_once: 3 };
+    const RANGES: Ranges = Ranges { above: 1000, chunk: 1000, concurrency: 3 };
 
     struct Origin {
         faulty: Arc<Faulty>,
@@ -336,10 +336,11 @@ mod tests {
 
     #[test]
     fn memory_is_bounded_whatever_is_asked() {
-        let at_once = |chunk, workers| BlobOptions { chunk, workers, latest: false }.at_once();
-        assert_eq!(at_once(4 << 20, 4), 4);
-        assert_eq!(at_once(4 << 20, 128), 16);
-        assert_eq!(at_once(64 << 20, 128), 1);
-        assert_eq!(at_once(0, 0), 1);
+        let concurrency =
+            |chunk, workers| BlobOptions { chunk, workers, latest: false }.concurrency();
+        assert_eq!(concurrency(4 << 20, 4), 4);
+        assert_eq!(concurrency(4 << 20, 128), 16);
+        assert_eq!(concurrency(64 << 20, 128), 1);
+        assert_eq!(concurrency(0, 0), 1);
     }
 }

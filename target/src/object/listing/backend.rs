@@ -37,7 +37,7 @@ const REST: Duration = Duration::from_secs(10);
 /// If the state of more objects than this is unknown, they are not looked up one by one.
 const MOST_UNKNOWN: usize = 256;
 /// After this time a page is returned as far as it is complete.
-const PATIENCE: Duration = Duration::from_secs(5);
+const PAGE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Number of listings that are tried for a page, one after the other.
 const TURNS: usize = 4;
 
@@ -106,7 +106,8 @@ impl Listing {
                     continue;
                 }
             };
-            let page: (B, bool) = listing.page(&overlay, prefix, after, limit, PATIENCE).await?;
+            let page: (B, bool) =
+                listing.page(&overlay, prefix, after, limit, PAGE_TIMEOUT).await?;
             // The listing may have ended before these names; or the backend is slow, and the caller
             // gets an empty page with more to follow.
             if page.0.count() > 0 || !page.1 || listing.is_under_way() {
@@ -181,8 +182,8 @@ impl Listing {
     async fn marks(&self, info: &BucketInfo) -> Option<BTreeMap<NodeId, JournalMark>> {
         let state = self.state();
         let asked = state.alive_targets().map(|node| async move {
-            let told = self.changes_at(node, info.id, None).await.ok()?;
-            Some((node.id.clone(), told.mark))
+            let reply = self.changes_at(node, info.id, None).await.ok()?;
+            Some((node.id.clone(), reply.mark))
         });
         join_all(asked).await.into_iter().collect()
     }
@@ -221,8 +222,8 @@ impl Listing {
             self.changes_at(node, info.id, Some(*mark)).await.ok()
         });
         let mut fresh = None;
-        for (node, told) in nodes.iter().zip(join_all(asked).await) {
-            let BackendChanges { mark, changes } = told?;
+        for (node, reply) in nodes.iter().zip(join_all(asked).await) {
+            let BackendChanges { mark, changes } = reply?;
             let changes = changes?;
             if !changes.is_empty() {
                 let fresh = fresh.get_or_insert_with(|| Overlay::clone(&base));

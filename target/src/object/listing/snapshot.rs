@@ -244,37 +244,37 @@ impl Snapshot {
     }
 
     /// Up to `limit` names with `prefix` after `after`, updated with later writes; and whether more
-    /// follow. Fewer names, or none, if the listing ends or more do not arrive within `patience`.
+    /// follow. Fewer names, or none, if the listing ends or more do not arrive within `timeout`.
     pub(super) async fn page<B: RowsBuilder>(
         &self,
         overlay: &Overlay,
         prefix: &str,
         after: &str,
         limit: usize,
-        patience: Duration,
+        timeout: Duration,
     ) -> Result<(B, bool)> {
-        let until = Instant::now() + patience;
+        let until = Instant::now() + timeout;
         let start = |block: &Block| block.last.as_str() <= after || block.last.as_str() < prefix;
         let mut at = self.lock().all.partition_point(start);
         let mut page = B::default();
-        let mut told = after.to_owned();
+        let mut last = after.to_owned();
         loop {
             let (rows, over) = self.block(at, B::TAGS, until).await?;
             let Some(rows) = rows else {
                 if over {
                     // Names that were written after the last listed one.
-                    let full = overlay.add_between(&mut page, prefix, &told, None, limit);
+                    let full = overlay.add_between(&mut page, prefix, &last, None, limit);
                     return Ok((page, full));
                 }
                 return Ok((page, true));
             };
             at += 1;
             let is_past = |name: &str| name > prefix && !name.starts_with(prefix);
-            for n in rows.first_behind(&told, prefix)..rows.len() {
+            for n in rows.first_behind(&last, prefix)..rows.len() {
                 let name = rows.name(n);
                 let past = is_past(name);
                 let until = if past { None } else { Some(name) };
-                if overlay.add_between(&mut page, prefix, &told, until, limit)
+                if overlay.add_between(&mut page, prefix, &last, until, limit)
                     || page.count() >= limit
                 {
                     return Ok((page, true));
@@ -285,8 +285,8 @@ impl Snapshot {
                 if !overlay.replaces(name) {
                     page.push(rows.row(n));
                 }
-                told.clear();
-                told.push_str(name);
+                last.clear();
+                last.push_str(name);
             }
         }
     }

@@ -163,8 +163,8 @@ async fn a_page_that_does_not_come_says_so_and_comes_later() {
     let snapshot = Snapshot::new(&asked, 5);
     snapshot.begin(Overlay::default());
     let page = async |after: &str| {
-        let patience = Duration::from_millis(10);
-        snapshot.page::<Vec<ListEntry>>(&Overlay::default(), "", after, 10, patience).await.unwrap()
+        let timeout = Duration::from_millis(10);
+        snapshot.page::<Vec<ListEntry>>(&Overlay::default(), "", after, 10, timeout).await.unwrap()
     };
     let nothing_yet = (Vec::new(), true);
     assert_eq!(page("").await, nothing_yet);

@@ -7,7 +7,7 @@ use forebay_core::copies::Stamp;
 use super::transfer::IncomingTransfer;
 use crate::store::{Record, RecordMeta, WorkFile};
 
-/// What an operation commits.
+/// The content that an operation commits.
 pub(super) enum Content<'a> {
     /// Nothing; or what it assembles from slices.
     Nothing,

@@ -45,7 +45,7 @@ impl Drop for Marked<'_> {
 impl Replication {
     /// Replaces a damaged copy by another target's. False: no target has one as new, or can be
     /// reached; then the damaged one stays as it is.
-    pub(in crate::object) async fn mend(
+    pub(in crate::object) async fn replace_damaged(
         &self,
         info: &BucketInfo,
         record: &Record,

@@ -27,11 +27,11 @@ struct Other {
     takes_over: Arc<AtomicBool>,
     /// The look that it reports.
     look: Arc<Mutex<CopyLook>>,
-    heard: Arc<Mutex<Vec<Heard>>>,
+    received: Arc<Mutex<Vec<Received>>>,
 }
 
 #[derive(Debug, PartialEq)]
-enum Heard {
+enum Received {
     Copy { written: bool },
     Overtaken { stamp: Stamp, by: Option<String>, written: bool },
 }
@@ -43,18 +43,18 @@ impl Other {
         if parts.uri.path() == LOOK_PATH {
             return Json(self.look.lock().unwrap().clone()).into_response();
         }
-        let heard = match parts.headers.get(COPY_HEADER) {
+        let received = match parts.headers.get(COPY_HEADER) {
             Some(head) => {
                 let head = CopyHead::from_header(head.as_bytes()).unwrap();
-                Heard::Copy { written: head.written }
+                Received::Copy { written: head.written }
             }
             None => {
                 assert_eq!(parts.uri.path(), REMOVE_PATH);
                 let CopyRequest { stamp, by, written, .. } = serde_json::from_slice(&body).unwrap();
-                Heard::Overtaken { stamp, by: by.map(|by| by.to_string()), written }
+                Received::Overtaken { stamp, by: by.map(|by| by.to_string()), written }
             }
         };
-        self.heard.lock().unwrap().push(heard);
+        self.received.lock().unwrap().push(received);
         if !self.takes_over.swap(false, Ordering::SeqCst) {
             return Json(()).into_response();
         }
@@ -92,20 +92,20 @@ async fn written() -> (Bench, Other, BucketInfo, String) {
         me: me.clone(),
         takes_over: Arc::default(),
         look: Arc::default(),
-        heard: Arc::default(),
+        received: Arc::default(),
     };
     let answering = other.clone();
     let router = Router::new().fallback(move |request| answering.clone().answer(request));
     tokio::spawn(async move { axum::serve(listener, router).await });
     let before = PutRequest::whole(Bytes::from_static(b"before"));
     bench.service.put(&info, &name, before).await.unwrap();
-    other.heard.lock().unwrap().clear();
+    other.received.lock().unwrap().clear();
     other.takes_over.store(true, Ordering::SeqCst);
     (bench, other, info, name)
 }
 
-fn by_other(stamp: Stamp, written: bool) -> Heard {
-    Heard::Overtaken { stamp, by: Some("target-02".into()), written }
+fn by_other(stamp: Stamp, written: bool) -> Received {
+    Received::Overtaken { stamp, by: Some("target-02".into()), written }
 }
 
 #[tokio::test]
@@ -114,10 +114,10 @@ async fn a_write_whose_owner_changes_on_the_way_is_acknowledged_when_the_new_one
     let put = PutRequest::whole(Bytes::from_static(b"after"));
     bench.service.put(&info, &name, put).await.unwrap();
     let stamp = bench.service.store().get(info.id, &name).await.unwrap().unwrap().stamp();
-    let copies = [true, false].map(|written| Heard::Copy { written });
-    let mut heard = other.heard.lock().unwrap();
-    assert_eq!(heard.pop(), Some(by_other(stamp, true)));
-    assert_eq!(heard[..], copies);
+    let copies = [true, false].map(|written| Received::Copy { written });
+    let mut received = other.received.lock().unwrap();
+    assert_eq!(received.pop(), Some(by_other(stamp, true)));
+    assert_eq!(received[..], copies);
     assert!(!bench.service.replication().engine().pending().has(&info, &name));
 }
 
@@ -134,6 +134,6 @@ async fn a_removal_is_acknowledged_unless_the_new_owner_changed_the_object_too()
         let code = done.err().map(|e| e.code);
         assert_eq!(code, overtaken.then_some(ErrorCode::Unavailable));
         let stamp = Stamp { version: before.version + 1, ..before };
-        assert_eq!(other.heard.lock().unwrap().last(), Some(&by_other(stamp, false)));
+        assert_eq!(other.received.lock().unwrap().last(), Some(&by_other(stamp, false)));
     }
 }

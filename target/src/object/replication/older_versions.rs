@@ -152,11 +152,12 @@ impl Replication {
             older: true,
             ..CopyRequest::new(&info.bucket, older)
         };
-        let told = native::replica_set(&state, info, name, self.me()).all.into_iter().map(|node| {
-            let request = &request;
-            async move { self.remove_version_at(node, info, request).await }
-        });
-        try_join_all(told).await?;
+        let removals =
+            native::replica_set(&state, info, name, self.me()).all.into_iter().map(|node| {
+                let request = &request;
+                async move { self.remove_version_at(node, info, request).await }
+            });
+        try_join_all(removals).await?;
         self.store().remove(history::id(info.id), older).await.map(drop)
     }
 
@@ -166,13 +167,13 @@ impl Replication {
         info: &BucketInfo,
         request: &CopyRequest,
     ) -> Result<()> {
-        let told = tokio::select! {
-            told = self.0.peer.post_json::<_, ()>(&node.url, REMOVE_PATH, request) => told,
+        let removed = tokio::select! {
+            removed = self.0.peer.post_json::<_, ()>(&node.url, REMOVE_PATH, request) => removed,
             // The tombstone here reaches that target when it is back.
             () = self.death_of(&node.id) => return Ok(()),
         };
-        let told = told.map_err(Error::from);
-        told.map_err(|e| match e.code {
+        let removed = removed.map_err(Error::from);
+        removed.map_err(|e| match e.code {
             ErrorCode::WrongOwner | ErrorCode::Unavailable => e,
             _ => {
                 let uri = info.bucket.object_uri(&request.name);

@@ -61,7 +61,7 @@ impl Case {
         self.bench.read(&self.info, "o").await.unwrap().0
     }
 
-    fn left_behind(&self) -> usize {
+    fn leftovers(&self) -> usize {
         let list = |dir: &str| {
             let dir = self.bench.dir.path().join("disk").join(dir);
             std::fs::read_dir(dir).map_or(0, |entries| entries.count())
@@ -94,7 +94,7 @@ async fn parts_in_any_order_become_one_object() {
         assert_eq!(meta.version, (n + 1).to_string());
         assert_eq!(meta.parts.count(), sizes.len() as u64);
         assert_eq!(meta.parts.largest(), *sizes.iter().max().unwrap() as u64);
-        assert_eq!(case.left_behind(), 0);
+        assert_eq!(case.leftovers(), 0);
         // Some ranges cross the boundaries of parts.
         let range = ByteRange { start: 5, end: whole.len() as u64 - 3 };
         let found = case.bench.service.get(&case.info, "o").await.unwrap();
@@ -192,7 +192,7 @@ async fn what_is_over_is_not_found() {
     let aborted = case.begin().await;
     case.send(&aborted, 1, &pattern(LARGE)).await;
     service.abort_upload(&case.info, "o", &aborted).await.unwrap();
-    assert_eq!(case.left_behind(), 0);
+    assert_eq!(case.leftovers(), 0);
     let completed = case.begin().await;
     case.send(&completed, 1, b"x").await;
     case.complete(&completed, &[1]).await.unwrap();
@@ -200,8 +200,8 @@ async fn what_is_over_is_not_found() {
         let sent = service.put_part(&case.info, "o", id, 1, part(b"x")).await.map(drop);
         let done = case.complete(id, &[1]).await.map(drop);
         let gone = service.abort_upload(&case.info, "o", id).await;
-        let told = service.upload(&case.info, "o", id).await.map(drop);
-        for result in [sent, done, gone, told] {
+        let looked_up = service.upload(&case.info, "o", id).await.map(drop);
+        for result in [sent, done, gone, looked_up] {
             let e = result.unwrap_err();
             assert_eq!(e.code, ErrorCode::UploadNotFound);
             assert!(e.message.contains("does not exist"));
@@ -231,7 +231,7 @@ async fn a_part_that_breaks_off_leaves_nothing() {
     let (_, parts) = service.upload(&case.info, "o", &id).await.unwrap();
     assert!(parts.is_empty());
     service.abort_upload(&case.info, "o", &id).await.unwrap();
-    assert_eq!(case.left_behind(), 0);
+    assert_eq!(case.leftovers(), 0);
 }
 
 #[tokio::test]
@@ -264,7 +264,7 @@ async fn uploads_are_listed_by_name_and_go_with_their_bucket() {
     assert_eq!(page("", "b/1", Some(&started[1].1), 10).await.0, started[2..]);
     assert_eq!(service.bucket_ids().await.unwrap(), [case.info.id]);
     service.drop_bucket(case.info.id).await.unwrap();
-    assert_eq!((page("", "", None, 10).await.0.len(), case.left_behind()), (0, 0));
+    assert_eq!((page("", "", None, 10).await.0.len(), case.leftovers()), (0, 0));
 }
 
 #[tokio::test]
@@ -312,7 +312,7 @@ async fn an_upload_outlives_a_restart() {
     case.complete(&id, &[1, 2, 3]).await.unwrap();
     let whole = [b"first again".as_slice(), &pattern(LARGE), &pattern(700_000)].concat();
     assert_eq!(case.contents().await, whole);
-    assert_eq!(case.left_behind(), 0);
+    assert_eq!(case.leftovers(), 0);
     case.bench.restart().await;
     assert_eq!(case.contents().await, whole);
 }
@@ -330,13 +330,13 @@ async fn what_a_kill_leaves_of_an_upload_that_nobody_knows_is_gone_after_a_resta
     }
     case.bench.restart().await;
     let kept = case.begin().await;
-    assert_eq!(case.left_behind(), 1, "only the one that began now");
+    assert_eq!(case.leftovers(), 1, "only the one that began now");
     // Acknowledged parts are not thrown away because the journal is damaged.
     case.send(&kept, 1, b"part").await;
     std::fs::write(uploads.join(&kept).join("journal"), "damaged").unwrap();
     case.bench.restart().await;
     case.begin().await;
-    assert_eq!(case.left_behind(), 2);
+    assert_eq!(case.leftovers(), 2);
 }
 
 #[tokio::test]
@@ -351,7 +351,7 @@ async fn a_drop_that_breaks_off_leaves_an_upload_that_can_be_dropped() {
     std::fs::remove_dir(dir.join("0")).unwrap();
     case.bench.restart().await;
     case.bench.service.abort_upload(&case.info, "o", &id).await.unwrap();
-    assert_eq!(case.left_behind(), 0);
+    assert_eq!(case.leftovers(), 0);
 }
 
 #[tokio::test]
@@ -366,7 +366,7 @@ async fn with_a_backend_the_object_is_there_when_the_upload_is_complete() {
     assert_eq!(std::fs::read(case.bench.folder().join("o")).unwrap(), whole);
     let (bytes, how) = case.bench.read(&case.info, "o").await.unwrap();
     assert_eq!((bytes.as_ref(), how), (whole.as_slice(), "hit"));
-    assert_eq!(case.left_behind(), 0);
+    assert_eq!(case.leftovers(), 0);
 }
 
 #[tokio::test]
@@ -393,7 +393,7 @@ async fn nobody_sees_what_is_appended_before_it_is_flushed() {
             let mut hasher = ChecksumKind::Xxhash2.hasher();
             hasher.update(&whole);
             assert_eq!((meta.size, meta.checksum), (whole.len() as u64, hasher.finish()));
-            assert_eq!(case.left_behind(), 0);
+            assert_eq!(case.leftovers(), 0);
             let e = service.flush_append(&case.info, "o", &handle, None).await.unwrap_err();
             assert_eq!(e.code, ErrorCode::UploadNotFound);
         }
@@ -429,7 +429,7 @@ async fn an_append_that_breaks_off_takes_its_handle_along() {
     assert!(service.append(&case.info, "o", Some(&handle), broken).await.is_err());
     let e = service.flush_append(&case.info, "o", &handle, None).await.unwrap_err();
     assert_eq!(e.code, ErrorCode::UploadNotFound);
-    assert_eq!(case.left_behind(), 0);
+    assert_eq!(case.leftovers(), 0);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -322,13 +322,19 @@ impl ColdCache {
         let partial = self.store().begin_partial(head, Validation { epoch, ns: now }).await?;
         let live = self.0.lives.insert(key, partial);
         if let Some(object) = opened {
-            self.go_on_with(info, key, &live, object);
+            self.keep_granules_of(info, key, &live, object);
         }
         Ok(Some(live))
     }
 
     /// Keeps the granules of a read that is already in progress.
-    fn go_on_with(&self, info: &BucketInfo, key: &Key, live: &Arc<Live>, object: RemoteObject) {
+    fn keep_granules_of(
+        &self,
+        info: &BucketInfo,
+        key: &Key,
+        live: &Arc<Live>,
+        object: RemoteObject,
+    ) {
         let first = (object.range.start / GRANULE) as u32;
         let end = object.range.end.div_ceil(GRANULE) as u32;
         let mut runs = live.runs();

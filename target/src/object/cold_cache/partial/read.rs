@@ -102,7 +102,7 @@ impl Parts {
             at: range.start,
             end: range.end,
             fetched: first_of(range),
-            passing: None,
+            pass_through: None,
             tries: 0,
         };
         reading.into_stream().boxed()
@@ -132,7 +132,7 @@ struct Reading {
     /// Granules before this one were requested.
     fetched: u32,
     /// The stream from the backend, if nothing can be kept.
-    passing: Option<BodyStream>,
+    pass_through: Option<BodyStream>,
     tries: u32,
 }
 
@@ -146,7 +146,7 @@ impl Reading {
 
     async fn next(&mut self) -> Result<Option<Bytes>> {
         while self.at < self.end {
-            if let Some(stream) = &mut self.passing {
+            if let Some(stream) = &mut self.pass_through {
                 let chunk = stream.next().await.ok_or_else(|| {
                     Error::unavailable("the backend sent less of an object than it announced")
                 })??;
@@ -220,7 +220,7 @@ impl Reading {
     async fn pass(&mut self) -> Result<()> {
         let Parts { service, info, key, live, .. } = &self.parts;
         let rest = ByteRange { start: self.at, end: self.end };
-        self.passing = Some(service.get_version(info, key, live, rest).await?.stream);
+        self.pass_through = Some(service.get_version(info, key, live, rest).await?.stream);
         Ok(())
     }
 }
