@@ -21,9 +21,9 @@ use tokio::time::timeout;
 const MIN_BATCH_BYTES: usize = 256 << 10;
 /// and never more: it would not get faster.
 const MAX_BATCH_BYTES: usize = 64 << 20;
-/// This part of the memory is not read ahead into: each batch may always read one entry, so that all
-/// proceed while those that came first hold the rest.
-const FIRST_ENTRIES: usize = 4;
+/// One half of the memory is not read ahead into: each batch may always read one entry, so that all
+/// proceed while those that came first hold the other half.
+const FIRST_ENTRIES: usize = 2;
 /// For each client batch in the limit, other targets may have this many requests for parts of their
 /// batches. They count separately: targets that wait for each other's slots would deadlock.
 const PARTS: usize = 4;

@@ -28,7 +28,8 @@ impl Reading {
         if self.next == self.wanted.len() {
             return false;
         }
-        let (ahead, whole) = (self.reserve(), self.share.whole());
+        let (ahead, whole) = self.reserve();
+        let guess = self.guess(whole);
         let state = self.loader.service.state();
         let named = self.request.buckets.iter();
         let buckets: Vec<_> = named.map(|b| Some((state.bucket(b).ok()?, b.uname()))).collect();
@@ -46,13 +47,13 @@ impl Reading {
             && self.slots.len() < SLOTS
             && looked < self.group
             && bytes < GROUP_BYTES
-            && (self.held < ahead || self.slots.is_empty())
+            && (self.held + guess <= ahead || self.slots.is_empty())
         {
             let position = self.next;
             self.next += 1;
             let entry = &request.entries[self.wanted[position]];
             let first = self.repeats.of(&request, &self.wanted, position);
-            let mut cost = self.guess(whole);
+            let mut cost = guess;
             if let Some(first) = first
                 && self.repeat(position, first)
             {
@@ -91,18 +92,20 @@ impl Reading {
         small.sort_unstable_by_key(|(order, ..)| *order);
         self.found.extend(small);
         for ((_, name), positions) in members {
-            self.read_members(name.clone(), positions);
+            self.read_members(name.clone(), positions, whole);
         }
         self.begin_alone();
         self.counted.set(self.held);
         looked > 0
     }
 
-    /// Most bytes that this batch may hold now. Counted as held until its caller counts what it
-    /// reads.
-    pub(super) fn reserve(&mut self) -> usize {
+    /// Most bytes that this batch may hold now, and the largest entry that is read as a whole. The
+    /// bytes count as held until the caller counts what it reads.
+    pub(super) fn reserve(&mut self) -> (usize, usize) {
         self.counted.set(self.held);
-        self.counted.reserve(self.share.ahead())
+        let ahead = self.counted.reserve(self.share.ahead());
+        // A batch without memory still reads one entry, which takes no more than a stream would.
+        (ahead, self.share.whole().min(ahead.max(PIECE)))
     }
 
     /// Reuses the result of an earlier entry. False if that is not available any more.

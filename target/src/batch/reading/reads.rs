@@ -4,7 +4,7 @@ use forebay_core::ObjectName;
 use futures::FutureExt;
 
 use super::{MEMBER_GUESS, Outcome, Reading};
-use crate::batch::Loaded;
+use crate::batch::{Loaded, PIECE};
 use crate::object::DiskOrder;
 use crate::store::{Located, Record};
 
@@ -67,20 +67,22 @@ impl Reading {
         true
     }
 
-    pub(super) fn read_members(&mut self, name: ObjectName, positions: Vec<usize>) {
+    /// Reads members of one shard; those up to `most` bytes as a whole.
+    pub(super) fn read_members(&mut self, name: ObjectName, positions: Vec<usize>, most: usize) {
         let entries: Vec<usize> = positions.iter().map(|at| self.wanted[*at]).collect();
         let (loader, request) = (self.loader.clone(), self.request.clone());
-        let (most, total) = (self.share.whole(), MEMBER_GUESS * positions.len());
+        let total = MEMBER_GUESS * positions.len();
         self.add(async move {
             let read = loader.members(&request, &name, &entries, most, total).await;
             positions.into_iter().zip(read).collect()
         });
     }
 
-    /// The estimated size of an object that is read individually: that of the largest one before
-    /// it, or of the largest that is read as a whole if there was none.
+    /// The estimated bytes in memory of an object that is read individually: those of the largest
+    /// one before it, or the most that any takes, as a whole or as a stream, if there was none.
     pub(super) fn guess(&self, whole: usize) -> usize {
-        self.largest.map_or(whole, |largest| largest.clamp(LEAST_GUESS.min(whole), whole))
+        let most = whole.max(PIECE);
+        self.largest.map_or(most, |largest| largest.clamp(LEAST_GUESS, most))
     }
 
     /// Starts reading entries individually, as far as there is memory; at least one.
@@ -88,16 +90,18 @@ impl Reading {
         if self.alone.is_empty() {
             return;
         }
-        let (ahead, whole) = (self.reserve(), self.share.whole());
+        let (ahead, whole) = self.reserve();
         let guess = self.guess(whole);
         // Even if the estimate is wrong, the reads in flight do not exceed the share.
         let max_parallel = self.share.max_parallel();
         while let Some(position) = self.alone.first().copied() {
+            // The next result is awaited whatever the memory, or the batch would not proceed.
+            let is_awaited = self.work.is_empty() && !self.has_ready();
             let Some(slot) = self.slots.get_mut(position - self.base) else { break };
             // Its estimate of the look-up is counted already.
             let more = guess.saturating_sub(slot.cost);
             let is_full = more > 0 && self.held + more > ahead || self.work.len() >= max_parallel;
-            if is_full && !self.work.is_empty() {
+            if is_full && !is_awaited {
                 break;
             }
             self.held += more;

@@ -51,7 +51,7 @@ impl Reading {
         let Some(slot) = self.slots.get_mut(position - self.base) else { return };
         let (cost, size) = match &answer {
             Ok(Loaded::Whole(bytes)) => (bytes.len(), Some(bytes.len())),
-            Ok(Loaded::Stream { .. }) => (PIECE, Some(self.share.whole())),
+            Ok(Loaded::Stream { .. }) => (PIECE, Some(self.share.whole().max(PIECE))),
             Err(_) => (0, None),
         };
         self.largest = self.largest.max(size);
