@@ -7,7 +7,7 @@ use forebay_core::locks::MutexExt;
 use tokio::time::{Instant, sleep_until};
 
 /// The rate limit of one job, or of one bucket's backend.
-pub(crate) struct Pace {
+pub struct Pace {
     /// 0: no limit.
     per_second: f64,
     /// When the units passed so far have used up their time.
@@ -16,20 +16,20 @@ pub(crate) struct Pace {
 
 impl Pace {
     /// `targets` share the limit; 0 means no limit.
-    pub(crate) fn new(per_second: f64, targets: usize) -> Self {
+    pub fn new(per_second: f64, targets: usize) -> Self {
         let per_second = per_second / targets.max(1) as f64;
         Self { per_second, free_at: Mutex::new(Instant::now()) }
     }
 
     /// Returns when `n` more units may pass.
-    pub(crate) async fn pass(&self, n: usize) {
+    pub async fn pass(&self, n: usize) {
         if let Some(turn) = self.turn(n, Instant::now(), None) {
             sleep_until(turn).await;
         }
     }
 
     /// As [`Self::pass`]; returns false at once if that would take longer than `wait`.
-    pub(crate) async fn pass_within(&self, n: usize, wait: Duration) -> bool {
+    pub async fn pass_within(&self, n: usize, wait: Duration) -> bool {
         let Some(turn) = self.turn(n, Instant::now(), Some(wait)) else { return false };
         sleep_until(turn).await;
         true

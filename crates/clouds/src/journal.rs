@@ -17,7 +17,7 @@ use super::{After, Backend, Described, PutBody, RemoteMeta, RemoteObject, Remote
 const REMEMBERED: usize = 1 << 16;
 
 /// The changes of one bucket that went through this target.
-pub(crate) struct Journal {
+pub struct Journal {
     /// Differs after a restart.
     id: u64,
     changes: Mutex<Changes>,
@@ -51,7 +51,7 @@ impl Journal {
     }
 
     /// The current mark, and the changes since an earlier mark; `None` if they were dropped.
-    pub(crate) fn since(&self, mark: Option<JournalMark>) -> (JournalMark, Option<Vec<Change>>) {
+    pub fn since(&self, mark: Option<JournalMark>) -> (JournalMark, Option<Vec<Change>>) {
         let changes = self.lock();
         let now = JournalMark { journal: self.id, at: changes.gone + changes.kept.len() as u64 };
         let Some(mark) = mark else { return (now, Some(Vec::new())) };

@@ -9,11 +9,12 @@ mod adaptive;
 pub mod azure;
 mod bounded;
 mod checks;
-pub(crate) mod composed;
+pub mod composed;
+pub mod egress;
 pub mod faulty;
 pub mod folder;
 pub mod gcs;
-pub(crate) mod journal;
+mod journal;
 mod ledger;
 pub mod limit;
 pub mod metered;
@@ -23,6 +24,10 @@ pub mod registry;
 pub mod remote;
 pub mod retry;
 pub mod s3;
+#[cfg(test)]
+#[path = "../../../tests/src/skip.rs"]
+#[allow(unreachable_pub)] // It is public in `forebay-tests`, which this crate must not depend on.
+mod skip;
 mod source;
 #[cfg(test)]
 mod suite;
@@ -43,9 +48,10 @@ use md5::{Digest, Md5};
 
 pub use azure::{AzureCredentials, AzureSettings};
 pub use composed::Announced;
-pub(crate) use composed::MAX_COMPOSED_OBJECTS as COMPOSED;
+pub use composed::MAX_COMPOSED_OBJECTS as COMPOSED;
 pub use faulty::{Fault, Faulty};
 pub use gcs::GcsSettings;
+pub use journal::Journal;
 pub use origin::OriginSettings;
 pub use registry::{BackendSettings, Backends, Room};
 pub use remote::RemoteSettings;

@@ -8,13 +8,13 @@ use async_trait::async_trait;
 use forebay_core::cloud_rules::{CloudRule, CloudRules};
 use forebay_core::error::{Error, ErrorCode, Result};
 use forebay_core::size::ByteRange;
+use forebay_node::pace::Pace;
 use futures::stream::StreamExt;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
 use super::adaptive::{Adaptive, Turn};
 use super::{After, Backend, Described, PutBody, RemoteMeta, RemoteObject, RemotePage};
-use crate::pace::Pace;
 
 /// The limits that all calls to one bucket's backend share.
 pub(crate) struct Limits {

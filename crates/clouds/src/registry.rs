@@ -12,6 +12,7 @@ use forebay_core::error::{Error, Result};
 use forebay_core::locks::MutexExt;
 use forebay_core::name::Bucket;
 use forebay_node::bill::{Bill, Bills};
+use forebay_node::pace::Pace;
 use tokio::sync::Semaphore;
 
 use super::Backend;
@@ -29,7 +30,6 @@ use super::remote::{RemoteBackend, RemoteSettings};
 use super::retry::{RetryPolicy, Retrying};
 use super::s3::{S3Backend, S3Clients, S3Settings};
 use super::timed::Timed;
-use crate::pace::Pace;
 
 /// Settings that all backends of a node share.
 #[derive(Clone, Debug)]
@@ -234,7 +234,7 @@ impl Backends {
     }
 
     /// The journal of writes to the backend of a bucket.
-    pub(crate) fn journal(&self, bucket_id: u64) -> Arc<Journal> {
+    pub fn journal(&self, bucket_id: u64) -> Arc<Journal> {
         self.journals.of(bucket_id)
     }
 

@@ -10,11 +10,11 @@ use async_trait::async_trait;
 use forebay_core::cloud_rules::{CloudRule, CloudRules};
 use forebay_core::error::{Error, ErrorCode, Result};
 use forebay_core::size::ByteRange;
+use forebay_node::pace::Pace;
 use futures::stream::{self, StreamExt};
 use tokio::time::{Instant, sleep, timeout};
 
 use super::{After, Backend, BodyStream, Described, PutBody, RemoteMeta, RemoteObject, RemotePage};
-use crate::pace::Pace;
 
 /// Number of attempts, pauses and timeouts.
 #[derive(Clone, Debug)]

@@ -87,11 +87,7 @@ impl Store {
     }
 
     /// Starts writing bytes that will be appended to an object, on its disk.
-    pub(crate) async fn begin_behind(
-        &self,
-        record: &Record,
-        size_hint: Option<u64>,
-    ) -> Result<WorkFile> {
+    pub async fn begin_behind(&self, record: &Record, size_hint: Option<u64>) -> Result<WorkFile> {
         let volume = self.volume(record)?;
         let need = format::space_for(size_hint.unwrap_or(0), &record.name);
         let fits = || volume.shared().file_system_fits(need);
@@ -102,7 +98,7 @@ impl Store {
 
     /// As [`Self::append`], for bytes that were written to a work file. They are copied if that
     /// file is not on the disk of the object.
-    pub(crate) async fn append_work(
+    pub async fn append_work(
         &self,
         record: &Record,
         more: WorkFile,

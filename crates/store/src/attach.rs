@@ -22,7 +22,7 @@ use super::{DiskSettings, Store, blocking, format};
 
 /// Most disk numbers that a process assigns. A detached disk keeps its number until the process
 /// ends.
-pub(crate) const MAX_DISKS: usize = 256;
+pub const MAX_DISKS: usize = 256;
 /// Records read in one step.
 const PAGE: usize = 256;
 /// Passes over a sealed disk until no object is left on it.
@@ -36,7 +36,7 @@ const TICK: Duration = Duration::from_millis(50);
 impl Store {
     /// Takes a folder into use as one more disk. Objects that are on it already are refused unless
     /// they are to be `adopted`.
-    pub(crate) async fn attach_disk(&self, settings: DiskSettings, adopted: bool) -> Result<()> {
+    pub async fn attach_disk(&self, settings: DiskSettings, adopted: bool) -> Result<()> {
         let path = settings.path.clone();
         let number = self.slot_for(&settings)?;
         // The disk may have been detached a moment ago while a reader still uses it.
@@ -83,7 +83,7 @@ impl Store {
     }
 
     /// Takes a disabled disk into use again. The task that watches the disks does the work.
-    pub(crate) async fn enable_disk(&self, path: &Path) -> Result<()> {
+    pub async fn enable_disk(&self, path: &Path) -> Result<()> {
         let number = self.disk_number(path)?;
         {
             let mut change = self.disks.lock();
@@ -127,13 +127,13 @@ impl Store {
     }
 
     /// Returns the state of a disk.
-    pub(crate) fn state(&self, path: &Path) -> Result<DiskState> {
+    pub fn state(&self, path: &Path) -> Result<DiskState> {
         let number = self.disk_number(path)?;
         Ok(self.disks.lock().slots[number].state.clone())
     }
 
     /// Stops placing new objects on a disk, so that it can be emptied.
-    pub(crate) fn begin_leaving(&self, path: &Path) -> Result<Arc<Volume>> {
+    pub fn begin_leaving(&self, path: &Path) -> Result<Arc<Volume>> {
         let number = self.disk_number(path)?;
         let mut change = self.disks.lock();
         let conflict = |text: String| Err(Error::new(ErrorCode::Conflict, text));
@@ -165,7 +165,7 @@ impl Store {
 
     /// Moves all objects of a leaving disk to the other disks. Copies that a backend also has are
     /// dropped where there is no space for them.
-    pub(crate) async fn empty(&self, from: &Arc<Volume>, lock: &ObjectLock) -> Result<()> {
+    pub async fn empty(&self, from: &Arc<Volume>, lock: &ObjectLock) -> Result<()> {
         self.move_all(from, lock).await?;
         // From here on no new write starts on this disk. Writes that started before complete now or
         // on another disk.
@@ -181,7 +181,7 @@ impl Store {
     }
 
     /// Returns a leaving disk to service.
-    pub(crate) fn stay(&self, volume: &Arc<Volume>, why: &Error) {
+    pub fn stay(&self, volume: &Arc<Volume>, why: &Error) {
         let mut change = self.disks.lock();
         volume.shared().sealed.store(false, Ordering::SeqCst);
         volume.shared().leaving.store(false, Ordering::SeqCst);
@@ -193,7 +193,7 @@ impl Store {
     }
 
     /// Takes a disk out of use at once, with the objects on it.
-    pub(crate) fn take_out(&self, path: &Path, state: DiskState) -> Result<()> {
+    pub fn take_out(&self, path: &Path, state: DiskState) -> Result<()> {
         let number = self.disk_number(path)?;
         match self.disks.number(number) {
             Ok(volume) => self.disks.leave(&volume, state),
@@ -203,7 +203,7 @@ impl Store {
     }
 
     /// Has all disks checked again, and the placement of objects among them.
-    pub(crate) fn look_again(&self) {
+    pub fn look_again(&self) {
         for volume in self.disks.online().iter() {
             volume.shared().suspect.store(true, Ordering::Relaxed);
         }

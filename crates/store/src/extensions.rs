@@ -33,7 +33,6 @@ impl Extensions {
     }
 
     /// Extensions with these ids.
-    #[cfg(test)]
     pub(crate) fn for_test(ids: &[u64]) -> Self {
         Self(ids.iter().map(|id| Extension { id: *id, value: id.to_le_bytes().into() }).collect())
     }

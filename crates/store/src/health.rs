@@ -57,7 +57,7 @@ struct Watch {
 
 impl Store {
     /// Watches the disks until `token` is cancelled.
-    pub(crate) async fn watch_disks(&self, token: &CancellationToken) {
+    pub async fn watch_disks(&self, token: &CancellationToken) {
         let mut watch = Watch::default();
         loop {
             for volume in self.volumes().iter() {
@@ -233,7 +233,7 @@ fn probe(io: &dyn Disk, folder: &Path) -> io::Result<Verdict> {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use crate::store::faulty::{FaultyDisk, Lasting};
+    use crate::faulty::{FaultyDisk, Lasting};
 
     #[test]
     fn a_process_without_descriptors_says_nothing_about_its_disk() {

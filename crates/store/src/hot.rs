@@ -11,8 +11,8 @@ use super::record::Record;
 
 /// An object that was looked up, to be read together with others.
 #[derive(Debug)]
-pub(crate) struct Located {
-    pub(crate) bucket_id: u64,
+pub struct Located {
+    pub bucket_id: u64,
     place: Place,
 }
 
@@ -25,7 +25,7 @@ enum Place {
 
 impl Located {
     /// Number of its disk.
-    pub(crate) fn disk(&self) -> usize {
+    pub fn disk(&self) -> usize {
         match &self.place {
             Place::Known(known) => known.disk,
             Place::Found(record, _) => record.disk,
@@ -33,7 +33,7 @@ impl Located {
     }
 
     /// Its position on its disk, as the record has it.
-    pub(crate) fn position(&self) -> (u64, u32) {
+    pub fn position(&self) -> (u64, u32) {
         match &self.place {
             Place::Known(known) => (known.segment, known.offset),
             Place::Found(record, _) => (record.spot().segment, record.spot().offset),
@@ -41,7 +41,7 @@ impl Located {
     }
 
     /// An upper bound for its bytes, close to the real size.
-    pub(crate) fn bytes(&self) -> u64 {
+    pub fn bytes(&self) -> u64 {
         match &self.place {
             Place::Known(known) => u64::from(known.len),
             Place::Found(record, _) => record.size,
@@ -49,7 +49,7 @@ impl Located {
     }
 
     /// When it was last compared with its backend: version of the cluster's state, and time.
-    pub(crate) fn validated(&self) -> (u64, u64) {
+    pub fn validated(&self) -> (u64, u64) {
         match &self.place {
             Place::Known(known) => (known.epoch, known.validated_ns),
             Place::Found(record, _) => (record.meta.epoch, record.meta.validated_ns),
@@ -85,7 +85,7 @@ impl Store {
     /// Record and payload of an object whose location is cached and whose frame is in the page
     /// cache. Otherwise returns a ticket: the caller looks in the index, and may then cache the
     /// location.
-    pub(crate) fn known_now(
+    pub fn known_now(
         &self,
         bucket_id: u64,
         name: &str,
@@ -109,7 +109,7 @@ impl Store {
     /// The payload of exactly this commit if it is in the log and in the page cache, without
     /// waiting for a disk or a thread. `None`: use the slower path. `ticket`: taken before the
     /// look-up in the index.
-    pub(crate) fn read_now(&self, record: &Record, ticket: Option<Ticket>) -> Option<Bytes> {
+    pub fn read_now(&self, record: &Record, ticket: Option<Ticket>) -> Option<Bytes> {
         let volume = self.volume(record).ok()?;
         let (logged, payload) = volume.shared().log.read_now(&Frame::of(record)?)?;
         if let Some(ticket) = ticket {
@@ -119,12 +119,12 @@ impl Store {
     }
 
     /// Announces that [`Self::locate`] will be called for this object soon.
-    pub(crate) fn expect(&self, bucket_id: u64, name: &str) {
+    pub fn expect(&self, bucket_id: u64, name: &str) {
         self.disks.location_cache().expect(bucket_id, name);
     }
 
     /// Finds an object that is to be read together with others.
-    pub(crate) fn locate(&self, bucket_id: u64, name: &str) -> Result<Option<Located>> {
+    pub fn locate(&self, bucket_id: u64, name: &str) -> Result<Option<Located>> {
         let (known, ticket) = self.disks.location_cache().find(bucket_id, name);
         let place = match known {
             Some(known) => Place::Known(known),
@@ -138,7 +138,7 @@ impl Store {
 
     /// The payloads of objects of one disk, with their commits. The objects are given with their
     /// names in the order of their positions. `None`: as from [`Self::read_now`].
-    pub(crate) fn payloads_now(&self, located: &[(&Located, &str)]) -> Vec<Option<Taken>> {
+    pub fn payloads_now(&self, located: &[(&Located, &str)]) -> Vec<Option<Taken>> {
         let volume = located.first().and_then(|(first, _)| self.disks.number(first.disk()).ok());
         let Some(volume) = volume else { return vec![None; located.len()] };
         let frames: Vec<Frame<'_>> =
@@ -155,7 +155,7 @@ impl Store {
     }
 
     /// The record of an object that was located by this name.
-    pub(crate) fn record_of(&self, located: Located, name: &str) -> Result<Option<Record>> {
+    pub fn record_of(&self, located: Located, name: &str) -> Result<Option<Record>> {
         match located.place {
             Place::Found(record, _) => Ok(Some(*record)),
             Place::Known(_) => self.find(located.bucket_id, name),

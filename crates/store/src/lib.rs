@@ -66,8 +66,13 @@ mod shared;
 mod sidecar;
 #[cfg(test)]
 mod sidecar_tests;
+#[cfg(test)]
+#[path = "../../../tests/src/skip.rs"]
+#[allow(unreachable_pub)] // It is public in `forebay-tests`, which this crate must not depend on.
+mod skip;
 mod space;
 mod state;
+pub mod testing;
 #[cfg(test)]
 mod tests;
 mod uploads;
@@ -81,30 +86,29 @@ use std::sync::Arc;
 use forebay_core::{Error, ErrorCode, Result};
 use tokio::task::JoinError;
 
-pub(crate) use self::attach::MAX_DISKS;
+pub use self::attach::MAX_DISKS;
 pub use self::disk::{Disk, DiskFile, RealDisk};
 pub use self::extensions::Extensions;
-pub(crate) use self::format::Commit;
+pub use self::format::Commit;
 pub use self::format::FORMAT;
-pub(crate) use self::hot::Located;
-pub(crate) use self::index::Span;
-pub(crate) use self::location_cache::Ticket;
-pub(crate) use self::log::Taken;
+pub use self::hot::Located;
+pub use self::index::Span;
+pub use self::location_cache::Ticket;
+pub use self::log::Taken;
 pub use self::observer::{Arrival, Observer, key_digest};
-pub(crate) use self::partial::{GRANULE, Partial, PartialHead, Validation};
+pub use self::partial::{GRANULE, Partial, PartialHead, PartialWriter, Validation};
 pub use self::reader::ObjectReader;
-pub(crate) use self::recency::Access;
+pub use self::recency::Access;
 pub use self::record::{Record, RecordMeta};
-pub(crate) use self::resilver::ObjectLock;
+pub use self::resilver::ObjectLock;
 pub use self::settings::{Disabled, DiskSettings};
-pub use self::space::{Demand, Usage};
+pub use self::space::{Demand, EvictionNotifier, Usage};
 pub use self::state::{DiskReport, DiskState};
-pub(crate) use self::uploads::{FoundUpload, PartFile, Piece, UploadDir};
+pub use self::uploads::{FoundUpload, PartFile, Piece, UploadDir};
+pub use self::volume::Volume;
 pub use self::work::WorkFile;
 
 use self::disks::Disks;
-use self::space::EvictionNotifier;
-pub(crate) use self::volume::Volume;
 
 /// Objects on disks. Cheap to clone.
 #[derive(Clone)]
@@ -141,7 +145,7 @@ impl Store {
     }
 
     /// Records on the disks which cluster their objects belong to.
-    pub(crate) async fn note_cluster(&self, id: &str) -> Result<()> {
+    pub async fn note_cluster(&self, id: &str) -> Result<()> {
         let (disks, id) = (self.disks.clone(), id.to_owned());
         blocking(move || disks.note_cluster(&id)).await
     }
@@ -184,27 +188,27 @@ impl Store {
     }
 
     /// The budget of each disk by its number; 0 for a disk that is not in use.
-    pub(crate) fn budgets(&self) -> Vec<u64> {
+    pub fn budgets(&self) -> Vec<u64> {
         self.disks.budgets()
     }
 
     /// Counts disks that were taken into or out of use.
-    pub(crate) fn disk_turns(&self) -> tokio::sync::watch::Receiver<u64> {
+    pub fn disk_turns(&self) -> tokio::sync::watch::Receiver<u64> {
         self.disks.turns()
     }
 
     /// Counts the times that objects were lost with a disk, or with their bytes on it.
-    pub(crate) fn losses(&self) -> tokio::sync::watch::Receiver<u64> {
+    pub fn losses(&self) -> tokio::sync::watch::Receiver<u64> {
         self.disks.losses().subscribe()
     }
 
     /// How many [`Self::losses`] there were.
-    pub(crate) fn lost_so_far(&self) -> u64 {
+    pub fn lost_so_far(&self) -> u64 {
         *self.disks.losses().borrow()
     }
 
     /// Bytes used and requested on each disk.
-    pub(crate) fn demands(&self) -> Vec<Demand> {
+    pub fn demands(&self) -> Vec<Demand> {
         self.disks.online().iter().map(|v| v.demand()).collect()
     }
 
@@ -214,7 +218,7 @@ impl Store {
     }
 
     /// As [`Self::touch`], for callers without a record.
-    pub(crate) fn accessed(&self, disk: usize, access: &Access<'_>, now_ns: u64) {
+    pub fn accessed(&self, disk: usize, access: &Access<'_>, now_ns: u64) {
         if let Ok(volume) = self.disks.number(disk)
             && volume.shared().touch(access, now_ns)
         {
@@ -229,15 +233,16 @@ impl Store {
     }
 
     /// Whether the noted accesses should be written soon.
-    pub(crate) fn has_many_touches(&self) -> bool {
+    pub fn has_many_touches(&self) -> bool {
         self.disks.online().iter().any(|v| v.shared().recency.is_due())
     }
 
-    pub(crate) fn volumes(&self) -> Arc<Vec<Arc<Volume>>> {
+    pub fn volumes(&self) -> Arc<Vec<Arc<Volume>>> {
         self.disks.online()
     }
 
-    pub(crate) fn bell(&self) -> &EvictionNotifier {
+    /// Wakes the evictor, and records whether one runs.
+    pub fn bell(&self) -> &EvictionNotifier {
         self.disks.bell()
     }
 
@@ -254,7 +259,7 @@ fn gone(record: &Record) -> Error {
 }
 
 /// Runs blocking work on tokio's pool.
-pub(crate) async fn blocking<T: Send + 'static>(
+pub async fn blocking<T: Send + 'static>(
     f: impl FnOnce() -> Result<T> + Send + 'static,
 ) -> Result<T> {
     joined(tokio::task::spawn_blocking(f).await)

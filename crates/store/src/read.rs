@@ -17,7 +17,7 @@ impl Store {
 
     /// As [`Self::get`]. Nearly always memory serves a point look-up: it costs less than a switch
     /// of threads, and needs no await.
-    pub(crate) fn find(&self, bucket_id: u64, name: &str) -> Result<Option<Record>> {
+    pub fn find(&self, bucket_id: u64, name: &str) -> Result<Option<Record>> {
         self.disks.find(&format::key(bucket_id, name))
     }
 
@@ -66,7 +66,7 @@ impl Store {
     }
 
     /// As [`Self::reader`], for bytes that are checked, or copied with their record.
-    pub(crate) async fn stored_reader(&self, record: &Record) -> Result<ObjectReader> {
+    pub async fn stored_reader(&self, record: &Record) -> Result<ObjectReader> {
         let (store, record) = (self.clone(), record.clone());
         blocking(move || store.open_commit(record, Volume::open_stored)).await
     }
@@ -95,7 +95,7 @@ impl Store {
     }
 
     /// The payload of exactly this commit, for callers on the blocking pool.
-    pub(crate) fn read_blocking(&self, record: &Record) -> Result<Bytes> {
+    pub fn read_blocking(&self, record: &Record) -> Result<Bytes> {
         self.reader_blocking(record.clone())?.read_all_blocking()
     }
 

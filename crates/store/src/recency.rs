@@ -36,16 +36,16 @@ struct Noted {
 
 /// A read of one commit of an object.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Access<'a> {
-    pub(crate) bucket_id: u64,
-    pub(crate) name: &'a str,
-    pub(crate) generation: u64,
+pub struct Access<'a> {
+    pub bucket_id: u64,
+    pub name: &'a str,
+    pub generation: u64,
     /// See [`Record::evictable`].
-    pub(crate) evictable: bool,
+    pub evictable: bool,
 }
 
 impl<'a> Access<'a> {
-    pub(crate) fn of(record: &'a Record) -> Self {
+    pub fn of(record: &'a Record) -> Self {
         let (bucket_id, name) = (record.bucket_id, record.name.as_str());
         Self { bucket_id, name, generation: record.generation, evictable: record.evictable() }
     }

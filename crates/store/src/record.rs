@@ -116,12 +116,12 @@ pub struct Record {
     pub meta: RecordMeta,
     pub(crate) place: Place,
     /// Number of the disk that holds it; valid within this process, not part of the format.
-    pub(crate) disk: usize,
+    pub disk: usize,
 }
 
 impl Record {
     /// Whether its payload is in files.
-    pub(crate) fn is_in_files(&self) -> bool {
+    pub fn is_in_files(&self) -> bool {
         matches!(self.place, Place::Files(..))
     }
 
@@ -146,7 +146,7 @@ impl Record {
     }
 
     /// Orders a native object among the versions of it on all targets.
-    pub(crate) fn stamp(&self) -> Stamp {
+    pub fn stamp(&self) -> Stamp {
         Stamp::new(self.meta.epoch, &self.meta.version)
     }
 
@@ -185,6 +185,11 @@ impl Record {
             Place::Log(_) => &[],
             Place::Files(_, extents) => extents,
         }
+    }
+
+    /// Ids of the files that hold the object's bytes.
+    pub fn file_ids(&self) -> impl Iterator<Item = u64> + '_ {
+        self.extents().iter().map(|extent| extent.id)
     }
 
     /// The record as other nodes and clients see it.

@@ -17,8 +17,7 @@ use super::{Store, blocking, format};
 
 /// Takes the lock under which an object may change: bucket id and name; the returned value holds
 /// it.
-pub(crate) type ObjectLock =
-    Box<dyn Fn(u64, String) -> BoxFuture<'static, Box<dyn Send>> + Send + Sync>;
+pub type ObjectLock = Box<dyn Fn(u64, String) -> BoxFuture<'static, Box<dyn Send>> + Send + Sync>;
 
 /// Wait after the set of disks changed: a disk that leaves and comes back must not move anything.
 const QUIET_TIME: Duration = Duration::from_secs(10);
@@ -34,7 +33,7 @@ const FULL_PERCENT: u64 = 80;
 impl Store {
     /// Moves objects to their disks after each change of the set of disks, until `token` is
     /// cancelled. `lock` keeps other writers of an object away while it moves.
-    pub(crate) async fn resilver(&self, token: &CancellationToken, lock: ObjectLock) {
+    pub async fn resilver(&self, token: &CancellationToken, lock: ObjectLock) {
         let mut turns = self.disks.turns();
         loop {
             turns.mark_unchanged();
@@ -64,7 +63,7 @@ impl Store {
     }
 
     /// Moves every object that is on the wrong disk, if there is space. Returns how many.
-    pub(crate) async fn resilver_once(&self, lock: &ObjectLock) -> Result<u64> {
+    pub async fn resilver_once(&self, lock: &ObjectLock) -> Result<u64> {
         let mut moved = 0;
         for volume in self.volumes().iter() {
             let mut after = None;

@@ -13,11 +13,11 @@ pub struct DiskSettings {
     /// Rebuilds the index from the log and the object files in any case.
     pub rebuild_index: bool,
     /// Reads the whole index when the disk is opened, and rebuilds it if it is damaged.
-    pub(crate) check_index: bool,
+    pub check_index: bool,
     /// Only a mounted file system is a disk: the empty folder under a missing mount is not used.
     pub mount: bool,
     /// Id of the target that uses the disk; empty in tests without one.
-    pub(crate) node: String,
+    pub node: String,
     /// A command took it out of use: it is configured and not opened.
     pub disabled: Option<Disabled>,
 }

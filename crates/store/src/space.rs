@@ -90,8 +90,9 @@ pub(crate) struct Room {
 
 /// Wakes the one task that evicts, for all disks of a store.
 #[derive(Default)]
-pub(crate) struct EvictionNotifier {
-    pub(crate) ring: Notify,
+pub struct EvictionNotifier {
+    /// Notified when space is short, or accesses should be written.
+    pub ring: Notify,
     state: Mutex<EvictorState>,
 }
 
@@ -108,7 +109,7 @@ impl EvictionNotifier {
     }
 
     /// Sets whether an evictor runs, so whether waiting makes sense.
-    pub(crate) fn attach(&self, high: Option<u8>) {
+    pub fn attach(&self, high: Option<u8>) {
         *self.lock() = EvictorState { attached: high.is_some(), high: high.unwrap_or_default() };
     }
 }

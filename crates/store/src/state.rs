@@ -100,7 +100,7 @@ impl Slot {
 
 impl Store {
     /// Returns an error if an object that was not found may be on a disk that is not in use.
-    pub(crate) fn check_absent(&self, bucket_id: u64, name: &str) -> Result<()> {
+    pub fn check_absent(&self, bucket_id: u64, name: &str) -> Result<()> {
         if !self.disks.is_degraded() || self.disks.is_removed(&format::key(bucket_id, name))? {
             return Ok(());
         }
@@ -108,7 +108,7 @@ impl Store {
     }
 
     /// [`ErrorCode::Unavailable`] while some disk is not in use.
-    pub(crate) fn check_whole(&self) -> Result<()> {
+    pub fn check_whole(&self) -> Result<()> {
         match self.disks.first_hidden() {
             None => Ok(()),
             Some((path, state)) => Err(Error::unavailable(format!(

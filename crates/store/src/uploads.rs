@@ -29,23 +29,23 @@ const MAX_JOURNAL: u64 = 64 << 20;
 
 /// The folder of one upload.
 #[derive(Clone, Debug)]
-pub(crate) struct UploadDir {
+pub struct UploadDir {
     /// Number of the disk that has it.
     disk: usize,
     id: String,
 }
 
 /// A file with the bytes of a part.
-pub(crate) struct PartFile {
-    pub(crate) id: u64,
+pub struct PartFile {
+    pub id: u64,
     /// Bytes of payload.
-    pub(crate) size: u64,
+    pub size: u64,
     /// The reserved space; `None` if the part is from before a restart and no space was left.
     _held: Option<Reservation>,
 }
 
 /// A part of an object that is about to be committed.
-pub(crate) enum Piece {
+pub enum Piece {
     /// A part as it was uploaded.
     Kept(u64, u64),
     /// Bytes written for this commit.
@@ -53,10 +53,10 @@ pub(crate) enum Piece {
 }
 
 /// An upload found on a disk: its folder, the lines of its journal, and its files.
-pub(crate) struct FoundUpload {
-    pub(crate) dir: UploadDir,
-    pub(crate) lines: Vec<Vec<u8>>,
-    pub(crate) files: Vec<PartFile>,
+pub struct FoundUpload {
+    pub dir: UploadDir,
+    pub lines: Vec<Vec<u8>>,
+    pub files: Vec<PartFile>,
 }
 
 fn uploads_dir(root: &Path) -> PathBuf {
@@ -65,7 +65,7 @@ fn uploads_dir(root: &Path) -> PathBuf {
 
 impl UploadDir {
     /// Its path below the root of its disk.
-    pub(crate) fn place(&self) -> String {
+    pub fn place(&self) -> String {
         format!("uploads/{} of disk {}", self.id, self.disk)
     }
 
@@ -85,7 +85,7 @@ impl Store {
 
     /// Creates an upload on the disk where the object belongs, or on one that has space. `line` is
     /// the first line of the journal.
-    pub(crate) async fn begin_upload(
+    pub async fn begin_upload(
         &self,
         bucket_id: u64,
         name: &str,
@@ -108,7 +108,7 @@ impl Store {
     }
 
     /// Starts writing a part.
-    pub(crate) async fn begin_upload_part(
+    pub async fn begin_upload_part(
         &self,
         dir: &UploadDir,
         bucket_id: u64,
@@ -124,12 +124,7 @@ impl Store {
     }
 
     /// Stores a written part in the folder of its upload; with `sync` it is durable.
-    pub(crate) async fn keep_part(
-        &self,
-        dir: &UploadDir,
-        part: WorkFile,
-        sync: bool,
-    ) -> Result<PartFile> {
+    pub async fn keep_part(&self, dir: &UploadDir, part: WorkFile, sync: bool) -> Result<PartFile> {
         let volume = self.disk_of(dir)?;
         let (mut filling, held) = part.finish_in_file().await?;
         let (shared, dir) = (volume.shared().clone(), dir.clone());
@@ -148,7 +143,7 @@ impl Store {
     }
 
     /// Adds a line to an upload's journal. The caller must serialize the calls.
-    pub(crate) async fn note_upload(&self, dir: &UploadDir, line: Vec<u8>) -> Result<()> {
+    pub async fn note_upload(&self, dir: &UploadDir, line: Vec<u8>) -> Result<()> {
         let (shared, dir) = (self.disk_of(dir)?.shared().clone(), dir.clone());
         blocking(move || {
             let path = dir.path(&shared.root).join(JOURNAL);
@@ -160,7 +155,7 @@ impl Store {
     }
 
     /// Opens a part for reading; its bytes are compared with their checksums.
-    pub(crate) async fn read_upload_part(
+    pub async fn read_upload_part(
         &self,
         dir: &UploadDir,
         file: u64,
@@ -180,7 +175,7 @@ impl Store {
     }
 
     /// Removes the file of a replaced part.
-    pub(crate) async fn drop_part(&self, dir: &UploadDir, part: PartFile) -> Result<()> {
+    pub async fn drop_part(&self, dir: &UploadDir, part: PartFile) -> Result<()> {
         let (shared, dir) = (self.disk_of(dir)?.shared().clone(), dir.clone());
         blocking(move || {
             let path = dir.part_path(&shared.root, part.id);
@@ -190,7 +185,7 @@ impl Store {
     }
 
     /// Removes an upload with all its parts.
-    pub(crate) async fn drop_upload(&self, dir: &UploadDir) -> Result<()> {
+    pub async fn drop_upload(&self, dir: &UploadDir) -> Result<()> {
         let (shared, dir) = (self.disk_of(dir)?.shared().clone(), dir.clone());
         blocking(move || {
             let path = dir.path(&shared.root);
@@ -208,7 +203,7 @@ impl Store {
     /// Makes one object of parts of an upload and of other written bytes, in their order, and
     /// replaces the object of that name. Nothing is copied. Guarantees are those of
     /// [`Self::commit`]; after an error the parts are gone.
-    pub(crate) async fn commit_upload(
+    pub async fn commit_upload(
         &self,
         dir: &UploadDir,
         bucket_id: u64,
@@ -236,7 +231,7 @@ impl Store {
     }
 
     /// All uploads on the disks that are in use.
-    pub(crate) async fn find_uploads(&self) -> Result<Vec<FoundUpload>> {
+    pub async fn find_uploads(&self) -> Result<Vec<FoundUpload>> {
         let volumes = self.disks.online();
         blocking(move || {
             let mut found = Vec::new();

@@ -228,7 +228,7 @@ impl WorkFile {
     }
 
     /// Takes the whole payload of an object that is in memory, instead of any [`Self::write`].
-    pub(crate) async fn fill(&mut self, payload: Bytes) -> Result<()> {
+    pub async fn fill(&mut self, payload: Bytes) -> Result<()> {
         if payload.len() as u64 > INLINE_MAX_BYTES {
             return self.write(payload).await;
         }
@@ -255,7 +255,7 @@ impl WorkFile {
 
     /// Returns a check that the disk did not leave service. If it did, bytes read back from
     /// [`Self::file`] may differ from those written.
-    pub(crate) fn in_use(&self) -> impl Fn() -> Result<()> + Send + Sync + use<> {
+    pub fn in_use(&self) -> impl Fn() -> Result<()> + Send + Sync + use<> {
         let volume = self.volume.clone();
         move || in_use(&volume).map(drop)
     }

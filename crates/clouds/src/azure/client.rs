@@ -22,8 +22,8 @@ use tokio::sync::Mutex;
 use super::billed::Billed;
 use super::credentials::{Account, AzureCredentials, entra, key_bytes, names_entra};
 use super::sign::SharedKey;
-use crate::backend::RetryPolicy;
-use crate::backend::bounded::{MAX_ERROR_BYTES, MAX_LISTING_BYTES, is_long_head, long_head};
+use crate::RetryPolicy;
+use crate::bounded::{MAX_ERROR_BYTES, MAX_LISTING_BYTES, is_long_head, long_head};
 use crate::egress::{EndpointGuard, innermost};
 
 /// Settings for Azure Blob Storage.

@@ -6,8 +6,8 @@ use azure_core::http::RawResponse;
 use forebay_core::error::{Error, ErrorCode};
 
 use super::token::is_transient;
-use crate::backend::place::{Place, code_of, hinting_at_clocks, retry_after};
 use crate::egress::innermost;
+use crate::place::{Place, code_of, hinting_at_clocks, retry_after};
 
 pub(super) const CREDENTIALS_HINT: &str = "set AZURE_STORAGE_ACCOUNT and AZURE_STORAGE_KEY, \
      AZURE_STORAGE_SAS_TOKEN or the variables of an Entra identity in the environment of the targets";

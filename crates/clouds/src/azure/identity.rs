@@ -5,8 +5,8 @@ use forebay_core::egress::EndpointTrust;
 
 use super::AzureCredentials;
 use super::client::AzureClients;
-use crate::backend::access::set;
-use crate::backend::place::UNTRUSTED;
+use crate::access::set;
+use crate::place::UNTRUSTED;
 
 impl AzureClients {
     /// The identity for `endpoint`, or for the configured endpoint if there is none.
@@ -54,7 +54,7 @@ fn entra(set: impl Fn(&str) -> Option<String>) -> String {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use crate::backend::AzureSettings;
+    use crate::AzureSettings;
 
     #[tokio::test]
     async fn the_kind_of_credential_and_the_account_are_named_and_no_secret() {

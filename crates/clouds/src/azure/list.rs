@@ -13,7 +13,7 @@ use futures::TryStreamExt;
 
 use super::error::Right;
 use super::{AzureBackend, bare, nanoseconds};
-use crate::backend::{RemoteEntry, RemotePage};
+use crate::{RemoteEntry, RemotePage};
 
 /// Most entries that Azure returns per listing call.
 const PAGE: usize = 5000;

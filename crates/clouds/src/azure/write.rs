@@ -26,8 +26,8 @@ use tokio::time::timeout;
 
 use super::error::Right;
 use super::{AzureBackend, Facts};
-use crate::backend::source::{SourceError, check_custom, md5_bytes};
-use crate::backend::{BodyStream, PutBody, RemoteMeta};
+use crate::source::{SourceError, check_custom, md5_bytes};
+use crate::{BodyStream, PutBody, RemoteMeta};
 
 /// Azure's bound on the number of blocks.
 const MAX_BLOCKS: u64 = 50_000;

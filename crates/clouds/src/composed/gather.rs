@@ -13,10 +13,10 @@ use tokio::time::{Instant, timeout};
 use super::group;
 use super::known::Known;
 use super::pause::ComposePause;
-use crate::backend::{Backend, RemoteObject};
+use crate::{Backend, RemoteObject};
 
 /// Objects that Google composes in one call at most.
-pub(crate) const MAX_COMPOSED_OBJECTS: usize = 32;
+pub const MAX_COMPOSED_OBJECTS: usize = 32;
 /// Longest wait of a group for the next announced read: the announcing caller may be delayed by
 /// something else.
 const GROUP_WAIT: Duration = Duration::from_millis(500);

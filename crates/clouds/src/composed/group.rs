@@ -15,7 +15,7 @@ use rand::RngExt;
 
 use super::gather::{Gather, MAX_COMPOSED_OBJECTS, Waiting};
 use super::{TEMPORARY, delete_leftovers};
-use crate::backend::{Backend, Described, RemoteObject};
+use crate::{Backend, Described, RemoteObject};
 
 /// Groups with fewer objects are read one by one: a composition is three calls.
 const FEWEST: usize = 4;

@@ -8,7 +8,7 @@ use std::time::Duration;
 use forebay_core::locks::MutexExt;
 use tokio::time::Instant;
 
-use crate::backend::{Backend, Described};
+use crate::{Backend, Described};
 
 /// Names that one listing call returns.
 const PAGE: usize = 1000;

@@ -4,7 +4,7 @@ use forebay_core::error::ErrorCode;
 use forebay_node::clock::unix_s;
 
 use super::TEMPORARY;
-use crate::backend::Backend;
+use crate::Backend;
 
 /// Younger ones may be in use: reading a composition takes less time.
 const OLD_S: u64 = 3600;
@@ -12,7 +12,7 @@ const PAGE: usize = 1000;
 
 /// Deletes the leftovers in a bucket. Returns how many there were. An object that cannot be deleted
 /// stays for the next time.
-pub(crate) async fn delete_leftovers(inner: &dyn Backend) -> u64 {
+pub async fn delete_leftovers(inner: &dyn Backend) -> u64 {
     let (mut from, mut swept) = (TEMPORARY.to_owned(), 0);
     loop {
         let Ok(page) = inner.describe(&from, PAGE).await else { return swept };

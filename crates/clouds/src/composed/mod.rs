@@ -23,9 +23,9 @@ use forebay_core::locks::MutexExt;
 use forebay_core::size::ByteRange;
 
 use super::{After, Backend, Described, PutBody, RemoteMeta, RemoteObject, RemotePage};
-pub use gather::Announced;
-pub(crate) use gather::{Gather, MAX_COMPOSED_OBJECTS};
-pub(crate) use leftovers::delete_leftovers;
+pub(crate) use gather::Gather;
+pub use gather::{Announced, MAX_COMPOSED_OBJECTS};
+pub use leftovers::delete_leftovers;
 
 /// Prefix of temporary objects; listings do not show them.
 pub(crate) const TEMPORARY: &str = ".forebay-composed/";

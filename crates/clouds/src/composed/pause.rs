@@ -8,7 +8,7 @@ use forebay_core::error::{Error, ErrorCode};
 use forebay_core::locks::MutexExt;
 use tokio::time::Instant;
 
-use crate::backend::Backend;
+use crate::Backend;
 
 /// How long compositions pause after Google asked to slow down; twice as long each time,
 const REST: Duration = Duration::from_secs(60);

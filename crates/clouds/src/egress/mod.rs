@@ -25,14 +25,14 @@ const REDIRECTS: usize = 10;
 
 /// A client that calls only what its rule allows; cheap to clone.
 #[derive(Clone)]
-pub(crate) struct Guarded {
+pub struct Guarded {
     client: Client,
     rule: EgressRule,
 }
 
 impl Guarded {
     /// A client that follows redirects, or returns them as responses.
-    pub(crate) fn new(rule: impl Into<EgressRule>, follow: bool) -> Result<Self> {
+    pub fn new(rule: impl Into<EgressRule>, follow: bool) -> Result<Self> {
         let rule = rule.into();
         forebay_node::tls::choose_provider();
         let policy = if follow { redirects(rule.clone(), REDIRECTS) } else { Policy::none() };
@@ -51,7 +51,7 @@ impl Guarded {
     }
 
     /// Parses a URL and checks it; a name is checked when it is resolved.
-    pub(crate) fn url(&self, text: &str) -> Result<Url> {
+    pub fn url(&self, text: &str) -> Result<Url> {
         let url: Url = text
             .parse()
             .map_err(|e| Error::invalid(format!("\"{}\" is not a URL: {e}", shown_url(text))))?;
@@ -59,13 +59,13 @@ impl Guarded {
         Ok(url)
     }
 
-    pub(crate) fn request(&self, method: Method, url: Url) -> RequestBuilder {
+    pub fn request(&self, method: Method, url: Url) -> RequestBuilder {
         self.client.request(method, url)
     }
 }
 
 /// The error for a request without a response. `who` is the start of its text.
-pub(crate) fn failed(who: &str, e: &reqwest::Error) -> Error {
+pub fn failed(who: &str, e: &reqwest::Error) -> Error {
     if let Some(refused) = blocked(e) {
         return refused;
     }
@@ -78,7 +78,7 @@ pub(crate) fn failed(who: &str, e: &reqwest::Error) -> Error {
 }
 
 /// The innermost cause, which has the actual failure.
-pub(crate) fn innermost(e: &(dyn StdError + 'static)) -> String {
+pub fn innermost(e: &(dyn StdError + 'static)) -> String {
     let mut inner = e;
     while let Some(source) = inner.source() {
         inner = source;
@@ -118,25 +118,25 @@ fn redirects(rule: EgressRule, limit: usize) -> Policy {
 
 /// The rules for downloads and web servers.
 #[derive(Clone, Debug)]
-pub(crate) struct WebRules {
+pub struct WebRules {
     policy: EgressPolicy,
     allow_private: bool,
 }
 
 impl WebRules {
-    pub(crate) fn new(policy: EgressPolicy, allow_private: bool) -> Self {
+    pub fn new(policy: EgressPolicy, allow_private: bool) -> Self {
         Self { policy, allow_private }
     }
 
     /// Whether private networks are open, by the configuration or by the cluster's settings.
-    pub(crate) fn reach(&self, state: &ClusterState) -> Egress {
+    pub fn reach(&self, state: &ClusterState) -> Egress {
         match self.allow_private || state.settings.has(DOWNLOAD_PRIVATE) {
             true => Egress::Private,
             false => Egress::Public,
         }
     }
 
-    pub(crate) fn rule(&self, reach: Egress) -> EgressRule {
+    pub fn rule(&self, reach: Egress) -> EgressRule {
         self.policy.web(reach)
     }
 }

@@ -17,7 +17,7 @@ use futures::stream::{self, StreamExt};
 
 use super::write::{MadeFolders, refusal, remove_empty_folders, sync_folder, write_error};
 use super::{Folder, mtime_ns, problem_with};
-use crate::backend::{RemoteMeta, RemoteObject};
+use crate::{RemoteMeta, RemoteObject};
 
 /// The file in a folder that was put as a marker. It is no object.
 pub(super) const MARKER_FILE: &str = ".forebay-marker";

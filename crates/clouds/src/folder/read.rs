@@ -10,7 +10,7 @@ use forebay_core::size::{ByteRange, RangeSpec};
 use futures::stream::{self, StreamExt};
 
 use super::{Folder, blocking, changed, marker, meta_of};
-use crate::backend::{RemoteMeta, RemoteObject};
+use crate::{RemoteMeta, RemoteObject};
 
 /// Bytes read at once; a file up to this size costs one switch to a blocking thread.
 const CHUNK: u64 = 1 << 20;

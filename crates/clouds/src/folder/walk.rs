@@ -16,7 +16,7 @@ use forebay_core::locks::MutexExt;
 use forebay_core::name::MAX_OBJECT_NAME;
 
 use super::{Folder, is_reserved, marker, meta_of, problem_with};
-use crate::backend::{RemoteEntry, RemoteMeta, RemotePage};
+use crate::{RemoteEntry, RemoteMeta, RemotePage};
 
 /// Folders with fewer entries are read again each time.
 const LARGE_FOLDER_ENTRIES: usize = 2_000;

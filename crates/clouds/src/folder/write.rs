@@ -13,7 +13,7 @@ use tokio::io::AsyncWriteExt;
 
 use super::marker::{self, MAX_PUT_ATTEMPTS};
 use super::{Folder, WORK_FILE_PREFIX, blocking, meta_of, problem_with};
-use crate::backend::{PutBody, RemoteMeta};
+use crate::{PutBody, RemoteMeta};
 
 /// A work file beside its final place; removed when dropped before the commit.
 struct WorkFile {

@@ -19,8 +19,8 @@ use tokio::sync::Mutex;
 
 use super::credentials::Renewed;
 use super::error::{CREDENTIALS_HINT, Failure};
-use crate::backend::RetryPolicy;
-use crate::backend::bounded::{has_long_head, long_head};
+use crate::RetryPolicy;
+use crate::bounded::{has_long_head, long_head};
 use crate::egress::{EndpointGuard, innermost};
 
 /// Google's own address.

@@ -8,7 +8,7 @@ use serde_json::json;
 
 use super::list::Resource;
 use super::{GcsBackend, object_path};
-use crate::backend::{Described, RemoteMeta};
+use crate::{Described, RemoteMeta};
 
 /// The settings that decide whether temporary objects cost more than the calls for them.
 #[derive(Debug, Default, Deserialize)]

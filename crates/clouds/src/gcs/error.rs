@@ -8,9 +8,9 @@ use google_cloud_gax::error::CredentialsError;
 use google_cloud_storage::Error as CrateError;
 use http::HeaderMap;
 
-use crate::backend::bounded::read_error;
-use crate::backend::place::{Place, code_of, hinting_at_clocks, retry_after};
+use crate::bounded::read_error;
 use crate::egress::{blocked, innermost};
+use crate::place::{Place, code_of, hinting_at_clocks, retry_after};
 
 /// Names for error messages: the bucket and its endpoint.
 #[derive(Clone)]

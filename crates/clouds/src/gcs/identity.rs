@@ -27,7 +27,7 @@ impl GcsClients {
             let credential = "none: tokens go to Google's own hosts alone".to_owned();
             return CloudIdentity { credential, endpoint, ..CloudIdentity::default() };
         }
-        let (credential, project) = credential(crate::backend::access::set);
+        let (credential, project) = credential(crate::access::set);
         CloudIdentity { credential, endpoint, project, ..CloudIdentity::default() }
     }
 }

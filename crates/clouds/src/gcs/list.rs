@@ -12,9 +12,9 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use super::{Facts, Failure, GcsBackend, object_path};
-use crate::backend::bounded::{ReadFailure, read_listing};
-use crate::backend::composed::TEMPORARY;
-use crate::backend::{RemoteEntry, RemoteMeta, RemotePage, content_headers};
+use crate::bounded::{ReadFailure, read_listing};
+use crate::composed::TEMPORARY;
+use crate::{RemoteEntry, RemoteMeta, RemotePage, content_headers};
 
 /// Most entries that Google returns per listing call.
 const PAGE: usize = 1000;

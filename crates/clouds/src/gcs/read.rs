@@ -13,8 +13,8 @@ use http::HeaderMap;
 use reqwest::{Method, Response};
 
 use super::{Facts, Failure, GcsBackend, object_path};
-use crate::backend::source::content_range;
-use crate::backend::{BodyStream, RemoteObject, content_headers};
+use crate::source::content_range;
+use crate::{BodyStream, RemoteObject, content_headers};
 
 /// Cache-Control of objects without one, as Google returns it: with public access, without it, and
 /// in the JSON API.

@@ -26,9 +26,9 @@ use tokio::time::timeout;
 use super::client::GcsClient;
 use super::list::Resource;
 use super::{Facts, Failure, GcsBackend};
-use crate::backend::bounded::{ReadFailure, read_listing};
-use crate::backend::source::{SourceError, check_custom, kept_content_type, md5_bytes};
-use crate::backend::{BodyStream, PutBody, RemoteMeta};
+use crate::bounded::{ReadFailure, read_listing};
+use crate::source::{SourceError, check_custom, kept_content_type, md5_bytes};
+use crate::{BodyStream, PutBody, RemoteMeta};
 
 const MIB: u64 = 1 << 20;
 /// Chunk sizes must be a multiple of this.

@@ -3,8 +3,8 @@
 use forebay_core::error::{Error, ErrorCode};
 use reqwest::Response;
 
-use crate::backend::place::{Place, code_of, retry_after};
 use crate::egress::{self, innermost};
+use crate::place::{Place, code_of, retry_after};
 
 /// Names for error messages: the bucket and its endpoint.
 #[derive(Clone)]

@@ -3,9 +3,9 @@
 use forebay_core::error::{Error, ErrorCode};
 use reqwest::Response;
 
-use crate::backend::bounded::read_error;
-use crate::backend::place::{Place, code_of, retry_after};
+use crate::bounded::read_error;
 use crate::egress::innermost;
+use crate::place::{Place, code_of, retry_after};
 
 /// Longest part of a response that is shown.
 const SHOWN: usize = 300;

@@ -12,7 +12,7 @@ use forebay_core::error::{Error, ErrorCode, Result};
 use forebay_core::locks::MutexExt;
 use tokio::time::{Instant, sleep};
 
-use crate::backend::{RemoteEntry, RemotePage};
+use crate::{RemoteEntry, RemotePage};
 
 /// A listing that was not read for this time is dropped,
 const IDLE_LISTING_TTL: Duration = Duration::from_secs(10);
@@ -50,7 +50,7 @@ impl Default for Walks {
 }
 
 impl Walks {
-    /// A page as in [`crate::backend::Backend::list`]. `walk` lists a folder in any order; the
+    /// A page as in [`crate::Backend::list`]. `walk` lists a folder in any order; the
     /// first page of a listing always walks.
     pub(super) async fn list<F>(
         &self,

@@ -30,8 +30,8 @@ use forebay_node::bill::Bill;
 use http_body_util::Limited;
 use tokio::sync::{Mutex, OnceCell};
 
-use crate::backend::RetryPolicy;
-use crate::backend::bounded::{MAX_ERROR_BYTES, MAX_LISTING_BYTES, is_long_head, long_head};
+use crate::RetryPolicy;
+use crate::bounded::{MAX_ERROR_BYTES, MAX_LISTING_BYTES, is_long_head, long_head};
 use crate::egress::EndpointGuard;
 
 /// Region for signatures if none is configured.

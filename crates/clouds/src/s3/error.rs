@@ -7,8 +7,8 @@ use aws_sdk_s3::config::http::HttpResponse;
 use aws_sdk_s3::error::{DisplayErrorContext, ProvideErrorMetadata, SdkError};
 use forebay_core::error::{Error, ErrorCode};
 
-use crate::backend::place::{Place, code_of, hinting_at_clocks, retry_after};
 use crate::egress::innermost;
+use crate::place::{Place, code_of, hinting_at_clocks, retry_after};
 
 /// Names for error messages: the bucket and its endpoint.
 #[derive(Clone)]

@@ -9,9 +9,9 @@ use forebay_core::egress::EndpointTrust;
 use tokio::time::timeout;
 
 use super::client::{CREDENTIALS_WITHIN, DEFAULT_REGION, S3Clients, load_base, shown_endpoint};
-use crate::backend::access::set;
-use crate::backend::place::UNTRUSTED;
+use crate::access::set;
 use crate::egress::innermost;
+use crate::place::UNTRUSTED;
 
 impl S3Clients {
     /// The identity for `endpoint`, or for the configured endpoint if there is none. The credential

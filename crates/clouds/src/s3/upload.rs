@@ -20,8 +20,8 @@ use futures::stream::{self, StreamExt, TryStreamExt};
 use http_body::Frame;
 
 use super::{Facts, S3Backend, WRITE};
-use crate::backend::source::{SourceError, check_custom, md5_bytes};
-use crate::backend::{BodyStream, PutBody, RemoteMeta};
+use crate::source::{SourceError, check_custom, md5_bytes};
+use crate::{BodyStream, PutBody, RemoteMeta};
 
 /// S3's bound on the number of parts.
 const MAX_PARTS: u64 = 10_000;

@@ -14,10 +14,8 @@ use md5::{Digest, Md5};
 use super::azurite::{ACCOUNT, KEY, endpoint};
 use super::scripted::{self, Asked};
 use super::{Fixture, conformance, content, failure, list_all, read};
-use crate::backend::azure::{
-    AzureBackend, AzureClient, AzureClients, AzureCredentials, AzureSettings,
-};
-use crate::backend::{Backend, BackendSettings, Backends, PutBody, RetryPolicy};
+use crate::azure::{AzureBackend, AzureClient, AzureClients, AzureCredentials, AzureSettings};
+use crate::{Backend, BackendSettings, Backends, PutBody, RetryPolicy};
 
 fn quick() -> RetryPolicy {
     RetryPolicy { first_pause: Duration::from_millis(1), ..RetryPolicy::default() }

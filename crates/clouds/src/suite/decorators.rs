@@ -8,16 +8,16 @@ use forebay_core::cloud_rules::{CloudRule, CloudRules};
 use forebay_core::error::{Error, ErrorCode};
 use forebay_core::name::{Bucket, Provider};
 use forebay_core::size::ByteRange;
+use forebay_node::pace::Pace;
 use futures::StreamExt;
 use tokio::sync::Semaphore;
 
 use super::{Fixture, collect, content, failure, folder, read};
-use crate::backend::limit::{Limited, Limits};
-use crate::backend::metered::Metered;
-use crate::backend::retry::Retrying;
-use crate::backend::timed::Timed;
-use crate::backend::{Backend, BackendSettings, Backends, Fault, Faulty, Op, PutBody, RetryPolicy};
-use crate::pace::Pace;
+use crate::limit::{Limited, Limits};
+use crate::metered::Metered;
+use crate::retry::Retrying;
+use crate::timed::Timed;
+use crate::{Backend, BackendSettings, Backends, Fault, Faulty, Op, PutBody, RetryPolicy};
 
 fn policy() -> RetryPolicy {
     RetryPolicy {

@@ -11,7 +11,7 @@ use forebay_core::error::{ErrorCode, Result};
 use forebay_core::name::{Bucket, Provider};
 
 use super::scripted;
-use crate::backend::{
+use crate::{
     AzureCredentials, AzureSettings, BackendSettings, Backends, GcsSettings, PutBody, RetryPolicy,
     S3Credentials, S3Settings,
 };

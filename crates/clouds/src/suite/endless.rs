@@ -9,12 +9,12 @@ use forebay_core::name::{Bucket, Provider};
 
 use super::azurite::KEY;
 use super::{azure, failure, gcs, origin, s3, scripted};
-use crate::backend::azure::{AzureBackend, AzureClients};
-use crate::backend::bounded::{MAX_ERROR_BYTES, MAX_HEAD_BYTES, MAX_LISTING_BYTES};
-use crate::backend::gcs::{GcsBackend, GcsClients};
-use crate::backend::remote::{RemoteBackend, RemoteSettings};
-use crate::backend::s3::{S3Backend, S3Clients};
-use crate::backend::{Backend, PutBody};
+use crate::azure::{AzureBackend, AzureClients};
+use crate::bounded::{MAX_ERROR_BYTES, MAX_HEAD_BYTES, MAX_LISTING_BYTES};
+use crate::gcs::{GcsBackend, GcsClients};
+use crate::remote::{RemoteBackend, RemoteSettings};
+use crate::s3::{S3Backend, S3Clients};
+use crate::{Backend, PutBody};
 
 /// Bytes that may be in the buffers of a connection, which the kernel enlarges while it is fast.
 const IN_FLIGHT: u64 = 48 << 20;

@@ -10,8 +10,8 @@ use forebay_core::name::{Bucket, Provider};
 use futures::StreamExt;
 
 use super::{Fixture, conformance, content, failure, list_all, read};
-use crate::backend::PutBody;
-use crate::backend::folder::FolderBackend;
+use crate::PutBody;
+use crate::folder::FolderBackend;
 
 pub(super) async fn open(name: &str, root: &Path, allowed: &Path) -> (Bucket, FolderBackend) {
     let bucket = Bucket::new(Provider::Ais, name).unwrap();

@@ -11,7 +11,7 @@ use futures::stream::{self, StreamExt};
 
 use super::folder::{fixture, root_of};
 use super::{Fixture, failure, list_all, read};
-use crate::backend::PutBody;
+use crate::PutBody;
 
 const MD5_OF_NOTHING: &str = "d41d8cd98f00b204e9800998ecf8427e";
 

@@ -15,8 +15,8 @@ use md5::{Digest, Md5};
 use super::fake_gcs::endpoint;
 use super::scripted::{self, Asked};
 use super::{Fixture, conformance, content, failure, list_all, read};
-use crate::backend::gcs::{GcsBackend, GcsClient, GcsClients, GcsSettings};
-use crate::backend::{Backend, BackendSettings, Backends, PutBody, RetryPolicy, content_headers};
+use crate::gcs::{GcsBackend, GcsClient, GcsClients, GcsSettings};
+use crate::{Backend, BackendSettings, Backends, PutBody, RetryPolicy, content_headers};
 
 fn quick() -> RetryPolicy {
     RetryPolicy { first_pause: Duration::from_millis(1), ..RetryPolicy::default() }

@@ -5,8 +5,8 @@ use futures::TryStreamExt;
 
 use super::gcs::{open, scripted};
 use super::{failure, read};
-use crate::backend::composed::TEMPORARY;
-use crate::backend::{Backend, PutBody};
+use crate::composed::TEMPORARY;
+use crate::{Backend, PutBody};
 
 #[tokio::test]
 async fn a_composition_has_the_bytes_of_its_parts_in_their_order() {

@@ -2,7 +2,7 @@
 
 use super::gcs::{fixture_with, settings};
 use super::{Fixture, conformance};
-use crate::backend::GcsSettings;
+use crate::GcsSettings;
 
 async fn fixture() -> Option<Fixture> {
     fixture_with(|endpoint| GcsSettings { crate_for_all: true, ..settings(endpoint) }).await

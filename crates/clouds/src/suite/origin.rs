@@ -12,8 +12,8 @@ use forebay_core::size::ByteRange;
 
 use super::scripted::{self, Asked};
 use super::{collect, failure, read};
-use crate::backend::origin::{OriginBackend, OriginSettings};
-use crate::backend::{Backend, BackendSettings, Backends, PutBody};
+use crate::origin::{OriginBackend, OriginSettings};
+use crate::{Backend, BackendSettings, Backends, PutBody};
 
 /// The features of a server beside sending a file.
 #[derive(Clone, Copy)]

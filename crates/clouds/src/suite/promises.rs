@@ -8,7 +8,7 @@ use forebay_core::size::ByteRange;
 use futures::stream::{self, StreamExt};
 
 use super::{Fixture, collect, content, failure, list_all, read};
-use crate::backend::PutBody;
+use crate::PutBody;
 
 pub(super) async fn put_then_get_gives_the_bytes_and_the_same_meta_as_stat(f: &Fixture) {
     f.backend.head_bucket().await.unwrap();

@@ -6,7 +6,7 @@ use forebay_core::name::Bucket;
 
 use super::process::{Kind, SharedServer};
 use super::{Fixture, conformance};
-use crate::backend::remote::{RemoteBackend, RemoteSettings};
+use crate::remote::{RemoteBackend, RemoteSettings};
 
 static FOREBAY: SharedServer = SharedServer::new(Kind {
     name: "forebay",

@@ -13,8 +13,8 @@ use md5::{Digest, Md5};
 use super::minio::{ACCESS_KEY, SECRET_KEY, endpoint};
 use super::scripted;
 use super::{Fixture, conformance, content, failure, list_all, read};
-use crate::backend::s3::{S3Backend, S3Client, S3Clients, S3Credentials, S3Settings};
-use crate::backend::{Backend, BackendSettings, Backends, PutBody, RetryPolicy};
+use crate::s3::{S3Backend, S3Client, S3Clients, S3Credentials, S3Settings};
+use crate::{Backend, BackendSettings, Backends, PutBody, RetryPolicy};
 
 pub(super) fn settings(endpoint: &str, secret: &str) -> S3Settings {
     let credentials = S3Credentials { access_key: ACCESS_KEY.into(), secret_key: secret.into() };

@@ -11,7 +11,7 @@ use futures::{StreamExt, TryStreamExt};
 use proptest::prelude::*;
 
 use super::*;
-use crate::backend::{PutBody, RemoteMeta, RemoteObject};
+use crate::{PutBody, RemoteMeta, RemoteObject};
 
 /// The names of a bucket, in order; generated on demand.
 struct Names {

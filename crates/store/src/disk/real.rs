@@ -11,7 +11,7 @@ use std::sync::Arc;
 use forebay_node::fast_http::Held;
 
 use super::{Disk, DiskFile, DiskLock, Space};
-use crate::store::page_cache::{PAGE, advise, is_cached, is_resident, read_now};
+use crate::page_cache::{PAGE, advise, is_cached, is_resident, read_now};
 
 /// Bytes for which [`DiskFile::read_uncached`] decides at once whether they stay in the page cache.
 const UNCACHED: u64 = 64 << 10;
@@ -258,8 +258,8 @@ fn file_system_space(path: &Path) -> io::Result<Space> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::page_cache::stay_on_one_cpu;
     use crate::skip;
-    use crate::store::page_cache::stay_on_one_cpu;
 
     #[test]
     fn an_uncached_read_leaves_the_page_cache_as_it_was() {

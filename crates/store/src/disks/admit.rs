@@ -6,15 +6,15 @@ use std::sync::atomic::Ordering;
 use forebay_core::{Error, ErrorCode, Result};
 
 use super::Disks;
-use crate::store::claim::{Claim, Setting};
-use crate::store::identity::{Identity, failed};
-use crate::store::observer::Arrival;
-use crate::store::state::{DiskState, Seen};
-use crate::store::volume::Volume;
+use crate::claim::{Claim, Setting};
+use crate::identity::{Identity, failed};
+use crate::observer::Arrival;
+use crate::state::{DiskState, Seen};
+use crate::volume::Volume;
 
 /// The conditions under which a disk comes into use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::store) enum Terms {
+pub(crate) enum Terms {
     /// It was in use before, or is to be from the start.
     Known,
     /// The disk is new to this store. Objects on it may be outdated, so it must be empty.
@@ -25,7 +25,7 @@ pub(in crate::store) enum Terms {
 
 impl Disks {
     /// Takes a locked and identified disk into use.
-    pub(in crate::store) fn admit(&self, number: usize, claim: Claim, terms: Terms) -> Result<()> {
+    pub(crate) fn admit(&self, number: usize, claim: Claim, terms: Terms) -> Result<()> {
         let (owner, cluster) = (claim.node().to_owned(), self.cluster.load_full());
         match terms {
             Terms::Known => claim.check_owner(&cluster)?,

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use forebay_core::{Result, placement};
 
 use super::Disks;
-use crate::store::format;
-use crate::store::record::Record;
-use crate::store::recover::Replayed;
-use crate::store::volume::Volume;
+use crate::format;
+use crate::record::Record;
+use crate::recover::Replayed;
+use crate::volume::Volume;
 
 impl Disks {
     /// The newest record of a key.

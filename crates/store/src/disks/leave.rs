@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Disks;
-use crate::store::state::DiskState;
-use crate::store::volume::Volume;
+use crate::state::DiskState;
+use crate::volume::Volume;
 
 /// How often a disk that was taken out of use is checked, until its last user released it.
 const RETIRING: Duration = Duration::from_millis(20);

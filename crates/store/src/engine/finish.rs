@@ -4,10 +4,10 @@
 use forebay_core::Result;
 
 use super::Engine;
-use crate::store::apply::Applied;
-use crate::store::change::Outcome;
-use crate::store::observer::{Arrival, Observer};
-use crate::store::record::Record;
+use crate::apply::Applied;
+use crate::change::Outcome;
+use crate::observer::{Arrival, Observer};
+use crate::record::Record;
 
 /// Work on files that follows a batch.
 #[derive(Default)]

@@ -7,12 +7,12 @@ use forebay_core::bucket::Class;
 use forebay_core::{Error, ErrorCode, Result};
 
 use super::Engine;
-use crate::store::change::{Change, MetaChange};
-use crate::store::format;
-use crate::store::log::{Entry, Item};
-use crate::store::recency::Touch;
-use crate::store::record::{Place, Record};
-use crate::store::work::Filling;
+use crate::change::{Change, MetaChange};
+use crate::format;
+use crate::log::{Entry, Item};
+use crate::recency::Touch;
+use crate::record::{Place, Record};
+use crate::work::Filling;
 
 /// A change after it was compared with the current record.
 pub(super) enum Step {

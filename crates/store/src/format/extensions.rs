@@ -9,7 +9,7 @@ use forebay_core::Result;
 
 use super::damaged;
 use super::wire::{Reader, Writer};
-use crate::store::extensions::{Extension, Extensions};
+use crate::extensions::{Extension, Extensions};
 
 pub(super) fn encode_extensions(w: &mut Writer<'_>, extensions: &Extensions) {
     if extensions.is_empty() {

@@ -20,7 +20,7 @@ use super::{
     BLOCK, FORMAT, FORMAT_2, MAX_PAYLOAD, MAX_RECORD, TABLE_ENTRY, bad_block, damaged, table_len,
     unknown_features, unknown_format,
 };
-use crate::store::record::{Record, Spot};
+use crate::record::{Record, Spot};
 
 /// Bytes of the header of a segment.
 pub(crate) const SEGMENT_HEADER: u64 = 64;

@@ -6,8 +6,8 @@
 use forebay_core::checksum::Checksum;
 
 use super::*;
-use crate::store::extensions::{Extension, Extensions};
-use crate::store::record::{Extent, Place, Record, RecordMeta, Spot};
+use crate::extensions::{Extension, Extensions};
+use crate::record::{Extent, Place, Record, RecordMeta, Spot};
 
 const OBJECT_1: &[u8] = include_bytes!("golden/object-format1.bin");
 const OBJECT_1_CHANGED: &[u8] = include_bytes!("golden/object-format1-changed.bin");

@@ -34,7 +34,8 @@ pub(crate) use self::frame::{
     ALIGN, FIXED, Fixed, MAX_HEAD, SEGMENT_HEADER, SegmentHeader, decode_head, encode_head,
     frame_bound, may_begin_frame, open_frame, split_table,
 };
-pub(crate) use self::record::{Commit, Entry, check_entry};
+pub use self::record::Commit;
+pub(crate) use self::record::{Entry, check_entry};
 pub(crate) use self::segment_state::{SegmentState, TailContent};
 pub(crate) use self::sidecar::{decode_sidecar, encode_sidecar, sidecar_space};
 pub(crate) use self::trailer::{decode_tail, encode_trailer};

@@ -21,8 +21,8 @@ use forebay_core::{Error, Result};
 use super::extensions::{decode_extensions, encode_extensions, skip_extensions};
 use super::wire::{Reader, Writer};
 use super::{FORMAT_2, MAX_RECORD, code_kind, damaged, kind_code};
-use crate::store::extensions::Extensions;
-use crate::store::record::{Extent, Place, Record, RecordMeta, Spot};
+use crate::extensions::Extensions;
+use crate::record::{Extent, Place, Record, RecordMeta, Spot};
 
 const PUT_HERE: u8 = 1;
 const PUT_FILES: u8 = 2;
@@ -249,10 +249,10 @@ pub(super) fn decode_entry(bytes: &[u8], format: u16, spot: Spot, size: u64) -> 
 
 /// The fields that distinguish one commit of an object from another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Commit {
-    pub(crate) generation: u64,
+pub struct Commit {
+    pub generation: u64,
     /// See [`Record::evictable`].
-    pub(crate) evictable: bool,
+    pub evictable: bool,
 }
 
 /// The commit of a sound record whose payload is behind it. Reads only the fields that this takes.

@@ -6,8 +6,8 @@ use proptest::prelude::*;
 
 use super::record::{decode_entry, encode_entry, entry_bound};
 use super::*;
-use crate::store::extensions::{Extension, Extensions};
-use crate::store::record::{Extent, Place, Record, RecordMeta, Spot};
+use crate::extensions::{Extension, Extensions};
+use crate::record::{Extent, Place, Record, RecordMeta, Spot};
 
 /// Records of every shape, in the log or in files.
 pub(crate) fn records() -> impl Strategy<Value = Record> {

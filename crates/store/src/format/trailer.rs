@@ -14,7 +14,7 @@ use forebay_core::{Error, Result};
 use super::record::{decode_entry, encode_put};
 use super::wire::Reader;
 use super::{Entry, FOOTER, FORMAT, FORMAT_2, damaged, unknown_format, v1};
-use crate::store::record::{Place, Record, Spot};
+use crate::record::{Place, Record, Spot};
 
 pub(super) const RECORD_MAGIC: &[u8; 8] = b"FBRECORD";
 const FOOTER_MAGIC: &[u8; 8] = b"FBFOOTER";

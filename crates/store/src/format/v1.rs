@@ -15,7 +15,7 @@ use forebay_core::checksum::{Checksum, ChecksumKind, crc32c};
 use super::trailer::RECORD_MAGIC;
 use super::wire::Reader;
 use super::{BLOCK_SHIFT, code_class, code_kind, damaged, unknown_format};
-use crate::store::record::{Extent, Place, Record, RecordMeta, Spot};
+use crate::record::{Extent, Place, Record, RecordMeta, Spot};
 
 pub(super) const FLAG_BACKED: u16 = 1;
 pub(super) const FLAG_DIRTY: u16 = 2;

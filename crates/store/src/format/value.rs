@@ -14,7 +14,7 @@ use super::record::{
 };
 use super::wire::{Reader, Writer};
 use super::{FORMAT, damaged, parse_key};
-use crate::store::record::{Place, Record, Spot};
+use crate::record::{Place, Record, Spot};
 
 /// The same since format 2: only an index of format 3 has records with extensions.
 const LAYOUT: u8 = 3;

@@ -8,9 +8,9 @@ use forebay_core::Result;
 use super::key_limit::check_key;
 use super::marks::{MARK, MARKS};
 use super::{DOOMED, Index, PARTS, RECORDS, RESIDENTS, SEGMENTS, STRAYS, USAGE_COUNTERS};
-use crate::store::format;
-use crate::store::record::Record;
-use crate::store::usage_counters::UsageCounters;
+use crate::format;
+use crate::record::Record;
+use crate::usage_counters::UsageCounters;
 
 /// Changes that reach the index atomically.
 pub(crate) struct Batch<'a> {

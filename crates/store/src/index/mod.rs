@@ -21,7 +21,7 @@ use forebay_core::Result;
 
 pub(crate) use self::batch::Batch;
 pub(crate) use self::damage::distrusted;
-pub(crate) use self::scan::Span;
+pub use self::scan::Span;
 
 use self::damage::{damaged, failed};
 use self::key_limit::check_key;

@@ -8,12 +8,12 @@ use forebay_core::Result;
 use super::Index;
 use super::key_limit::{check_key, within_key_limit};
 use super::marks::MARK;
-use crate::store::format;
-use crate::store::record::Record;
+use crate::format;
+use crate::record::Record;
 
 /// Which names of a bucket a scan visits.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Span {
+pub struct Span {
     pub(crate) bucket_id: u64,
     pub(crate) prefix: String,
     /// Names strictly greater than this.
@@ -23,12 +23,7 @@ pub(crate) struct Span {
 }
 
 impl Span {
-    pub(crate) fn new(
-        bucket_id: u64,
-        prefix: &str,
-        after: Option<&str>,
-        until: Option<&str>,
-    ) -> Self {
+    pub fn new(bucket_id: u64, prefix: &str, after: Option<&str>, until: Option<&str>) -> Self {
         Self {
             bucket_id,
             prefix: prefix.to_owned(),

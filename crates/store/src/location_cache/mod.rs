@@ -56,7 +56,7 @@ struct Writer {
 
 /// Permission to cache a location. It is taken before the look-up in the index.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Ticket {
+pub struct Ticket {
     digest: u64,
     version: u64,
     /// A free slot exists: no other object has to be replaced.

@@ -1,6 +1,6 @@
 //! A location of an object, and the slot of four words that holds it.
 
-use crate::store::record::{Place, Record};
+use crate::record::{Place, Record};
 
 pub(super) const SECOND_NS: u64 = 1_000_000_000;
 

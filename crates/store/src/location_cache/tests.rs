@@ -5,7 +5,7 @@ use proptest::prelude::*;
 
 use super::slot::SECOND_NS;
 use super::*;
-use crate::store::record::{Place, Record, Spot};
+use crate::record::{Place, Record, Spot};
 
 fn known(n: u64) -> Known {
     let (offset, len) = (n as u32 * 8, 100 + n as u32);

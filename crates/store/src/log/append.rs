@@ -11,10 +11,10 @@ use super::frames::Frames;
 use super::room::{MAX_REUSE_GROUP_BYTES, Room};
 use super::segment::Segment;
 use super::{Item, Log, Position, locked};
-use crate::store::disk::DiskFile;
-use crate::store::format::{self, FORMAT, SEGMENT_HEADER, SegmentHeader};
-use crate::store::identity::failed;
-use crate::store::record::Spot;
+use crate::disk::DiskFile;
+use crate::format::{self, FORMAT, SEGMENT_HEADER, SegmentHeader};
+use crate::identity::failed;
+use crate::record::Spot;
 
 /// Most bytes of the buffer that are kept from one append to the next.
 const MAX_BUFFER: usize = 4 << 20;

@@ -11,10 +11,10 @@ use tempfile::TempDir;
 use super::room::tail_by_length;
 use super::tests::{frame, open, placed, put, remove};
 use super::*;
-use crate::store::format::{
+use crate::format::{
     self, FORMAT, FORMAT_2, SEGMENT_HEADER, SegmentHeader, SegmentState, TailContent,
 };
-use crate::store::record::{Place, Record};
+use crate::record::{Place, Record};
 
 /// A log of one segment, and the items in it.
 struct Written {
@@ -351,9 +351,8 @@ fn segments_of_other_disks_and_names_are_set_aside() {
     fs::write(dir.join("log/notes"), "not ours").unwrap();
     let log = open(dir, 1 << 30);
     assert_eq!((log.segments().len(), log.damaged()[0].0), (1, 7));
-    let other =
-        Log::open(Arc::new(crate::store::RealDisk), dir.join("log"), dir.join("work"), 5, 1 << 30)
-            .unwrap();
+    let other = Log::open(Arc::new(crate::RealDisk), dir.join("log"), dir.join("work"), 5, 1 << 30)
+        .unwrap();
     assert_eq!((other.segments().len(), other.damaged().len()), (0, 2));
     assert!(other.damaged()[0].1.contains("another disk"));
 }
@@ -367,7 +366,7 @@ fn refusal(at: usize, byte: u8) -> Error {
     bytes[40..44].copy_from_slice(&crc);
     bytes[44..64].fill(0x55);
     fs::write(segment(written.dir.path(), 1), &bytes).unwrap();
-    let io = Arc::new(crate::store::RealDisk);
+    let io = Arc::new(crate::RealDisk);
     let log = Log::open(
         io,
         written.dir.path().join("log"),

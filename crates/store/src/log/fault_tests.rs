@@ -7,8 +7,8 @@ use tempfile::TempDir;
 
 use super::tests::{DISK, entries, open, placed, put};
 use super::*;
-use crate::store::faulty::{Fault, FaultyDisk};
-use crate::store::format;
+use crate::faulty::{Fault, FaultyDisk};
+use crate::format;
 
 const SEGMENT: u64 = 8192;
 

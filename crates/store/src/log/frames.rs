@@ -7,8 +7,8 @@ use forebay_core::{Error, Result};
 
 use super::Item;
 use super::segment::Segment;
-use crate::store::format::{self, ALIGN, Entry, SEGMENT_HEADER, SegmentHeader};
-use crate::store::record::{Place, Spot};
+use crate::format::{self, ALIGN, Entry, SEGMENT_HEADER, SegmentHeader};
+use crate::record::{Place, Spot};
 
 /// Payloads of at most this many bytes are copied behind their heads: cheaper than one more part of
 /// the write.

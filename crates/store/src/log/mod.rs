@@ -40,7 +40,8 @@ use super::disk::{Disk, DiskFile, open_files_limit};
 use super::identity::failed;
 use super::record::Spot;
 
-pub(crate) use self::read::{Frame, Taken};
+pub(crate) use self::read::Frame;
+pub use self::read::Taken;
 #[allow(unused_imports)]
 pub(crate) use self::scan::Found;
 pub(crate) use super::format::Entry;

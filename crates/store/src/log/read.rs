@@ -9,10 +9,10 @@ use forebay_core::{Error, ErrorCode, Result};
 
 use super::segment::Segment;
 use super::{Log, locked};
-use crate::store::disk::DiskFile;
-use crate::store::format::{self, ALIGN, Commit, Entry, FIXED, Fixed, MAX_HEAD, MAX_PAYLOAD};
-use crate::store::identity::failed;
-use crate::store::record::{Place, Record, Spot};
+use crate::disk::DiskFile;
+use crate::format::{self, ALIGN, Commit, Entry, FIXED, Fixed, MAX_HEAD, MAX_PAYLOAD};
+use crate::identity::failed;
+use crate::record::{Place, Record, Spot};
 
 /// Frames closer to each other are read at once, which costs less than two reads,
 const NEAR: u64 = 4 << 10;
@@ -66,9 +66,9 @@ impl<'a> Frame<'a> {
 
 /// The content of a frame that was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Taken {
-    pub(crate) commit: Commit,
-    pub(crate) payload: Bytes,
+pub struct Taken {
+    pub commit: Commit,
+    pub payload: Bytes,
     pub(crate) record: Option<Box<Record>>,
 }
 

@@ -17,9 +17,9 @@
 
 use std::io::{self, IoSlice};
 
-use crate::store::disk::DiskFile;
-use crate::store::format::{ALIGN, TailContent};
-use crate::store::page_cache::PAGE;
+use crate::disk::DiskFile;
+use crate::format::{ALIGN, TailContent};
+use crate::page_cache::PAGE;
 
 /// Most bytes of a small group. For a larger one syncing the data dominates.
 pub(crate) const INLINE_MAX_BYTES: u64 = if cfg!(test) { 1 << 20 } else { 64 << 10 };
@@ -122,7 +122,7 @@ impl Room {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use crate::store::disk::{Disk, RealDisk};
+    use crate::disk::{Disk, RealDisk};
 
     #[test]
     fn older_segments_have_their_state_in_their_length() {

@@ -8,8 +8,8 @@ use tempfile::TempDir;
 
 use super::tests::{DISK, entries, open, placed, put, state};
 use super::*;
-use crate::store::faulty::{Fault, FaultyDisk};
-use crate::store::format::SegmentState;
+use crate::faulty::{Fault, FaultyDisk};
+use crate::format::SegmentState;
 
 const SEGMENT: u64 = 1 << 24;
 

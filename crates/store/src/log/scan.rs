@@ -8,9 +8,9 @@ use forebay_core::Result;
 use super::room::unsynced_bytes;
 use super::segment::Segment;
 use super::{Log, Position};
-use crate::store::disk::DiskFile;
-use crate::store::format::{self, ALIGN, Entry, FIXED, Fixed, SEGMENT_HEADER, TailContent};
-use crate::store::identity::failed;
+use crate::disk::DiskFile;
+use crate::format::{self, ALIGN, Entry, FIXED, Fixed, SEGMENT_HEADER, TailContent};
+use crate::identity::failed;
 
 /// Bytes of one read.
 const WINDOW: u64 = 1 << 20;
@@ -281,7 +281,7 @@ mod tests {
 
     use super::super::tests::{open, put};
     use super::*;
-    use crate::store::disk::{Disk, RealDisk};
+    use crate::disk::{Disk, RealDisk};
 
     /// A file of which a part cannot be read.
     struct Failing {

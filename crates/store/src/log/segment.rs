@@ -9,10 +9,10 @@ use arc_swap::ArcSwapOption;
 use forebay_core::Result;
 
 use super::room;
-use crate::store::disk::{Disk, DiskFile};
-use crate::store::format::{SEGMENT_HEADER, SegmentHeader, SegmentState, TailContent};
-use crate::store::identity::failed;
-use crate::store::page_cache::PAGE;
+use crate::disk::{Disk, DiskFile};
+use crate::format::{SEGMENT_HEADER, SegmentHeader, SegmentState, TailContent};
+use crate::identity::failed;
+use crate::page_cache::PAGE;
 
 /// A segment with a sound header.
 pub(super) struct Segment {

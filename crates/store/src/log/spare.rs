@@ -12,8 +12,8 @@ use forebay_core::Result;
 
 use super::locked;
 use super::segment::Segment;
-use crate::store::disk::{Disk, DiskFile};
-use crate::store::format::{FORMAT, SEGMENT_HEADER, SegmentHeader};
+use crate::disk::{Disk, DiskFile};
+use crate::format::{FORMAT, SEGMENT_HEADER, SegmentHeader};
 
 /// Most recycled segments that are kept: as many as one disk may fill before compaction finds its
 /// dead ones.

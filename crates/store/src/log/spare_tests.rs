@@ -8,8 +8,8 @@ use tempfile::TempDir;
 use super::room::MAX_REUSE_GROUP_BYTES;
 use super::tests::{DISK, entries, open, placed, put, state};
 use super::*;
-use crate::store::faulty::FaultyDisk;
-use crate::store::format::{FORMAT, FORMAT_2, SegmentHeader, SegmentState, TailContent};
+use crate::faulty::FaultyDisk;
+use crate::format::{FORMAT, FORMAT_2, SegmentHeader, SegmentState, TailContent};
 
 pub(super) const SEGMENT: u64 = 100_000;
 const OVER_OLD: Option<SegmentState> = Some(SegmentState::Open(TailContent::Recycled));
@@ -101,7 +101,7 @@ fn a_released_segment_becomes_the_next_one() {
     let inode = written.meta(2).ino();
     assert!(written.release(2), "it is kept");
     assert_eq!((written.spare_files(), written.log.spare_bytes() > SEGMENT / 2), (1, true));
-    written.disk.plan(u64::MAX / 2, crate::store::faulty::Fault::Crash);
+    written.disk.plan(u64::MAX / 2, crate::faulty::Fault::Crash);
     let segment = written.next_segment();
     assert_eq!(written.meta(segment).ino(), inode);
     assert!(!written.disk.log().contains(&"create"));

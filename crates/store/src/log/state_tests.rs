@@ -11,9 +11,9 @@ use tempfile::TempDir;
 use super::spare_tests::{SEGMENT, Written, spot};
 use super::tests::{DISK, entries, open, placed, put, state};
 use super::*;
-use crate::store::faulty::{Fault, FaultyDisk};
-use crate::store::format::{FORMAT, FORMAT_2, SegmentHeader, SegmentState, TailContent};
-use crate::store::page_cache::PAGE;
+use crate::faulty::{Fault, FaultyDisk};
+use crate::format::{FORMAT, FORMAT_2, SegmentHeader, SegmentState, TailContent};
+use crate::page_cache::PAGE;
 
 const NEW: Option<SegmentState> = Some(SegmentState::Open(TailContent::Zeros));
 const OVER_OLD: Option<SegmentState> = Some(SegmentState::Open(TailContent::Recycled));
@@ -358,7 +358,7 @@ fn the_log_has_all_entries_of_each_golden_segment() {
         let dir = TempDir::new().unwrap();
         fs::create_dir(dir.path().join("log")).unwrap();
         fs::write(path(&dir, 0x2a), bytes).unwrap();
-        let io = Arc::new(crate::store::RealDisk);
+        let io = Arc::new(crate::RealDisk);
         let (folder, spares) = (dir.path().join("log"), dir.path().join("work"));
         let log = Log::open(io, folder, spares, 0xfeed_beef_0123_4567, SEGMENT).unwrap();
         assert_eq!((entries(&log).len(), log.damaged()), (count, Vec::new()));

@@ -8,10 +8,10 @@ use forebay_core::checksum::{Checksum, ChecksumKind};
 use tempfile::TempDir;
 
 use super::*;
+use crate::disk::RealDisk;
+use crate::format::{SegmentHeader, SegmentState};
+use crate::record::{Place, Record, RecordMeta};
 use crate::skip;
-use crate::store::disk::RealDisk;
-use crate::store::format::{SegmentHeader, SegmentState};
-use crate::store::record::{Place, Record, RecordMeta};
 
 pub(super) const DISK: u64 = 0xd15c;
 

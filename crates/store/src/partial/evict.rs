@@ -1,9 +1,9 @@
 //! Drops partial objects: replaced, evicted, or with their bucket. Accounts for their space.
 
 use super::Known;
-use crate::store::format;
-use crate::store::index::Span;
-use crate::store::shared::Shared;
+use crate::format;
+use crate::index::Span;
+use crate::shared::Shared;
 
 impl Shared {
     /// Drops the partial object of a key. Returns the space freed, if there was one.

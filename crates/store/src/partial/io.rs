@@ -8,11 +8,11 @@ use forebay_core::{Error, ErrorCode, Result};
 
 use super::layout::{self, ENTRY, Sums};
 use super::{Files, GRANULE, Partial, SPACE};
-use crate::store::disk::DiskFile;
-use crate::store::format::{BLOCK, TABLE_ENTRY};
-use crate::store::identity::failed;
-use crate::store::space::Reservation;
-use crate::store::{Store, blocking};
+use crate::disk::DiskFile;
+use crate::format::{BLOCK, TABLE_ENTRY};
+use crate::identity::failed;
+use crate::space::Reservation;
+use crate::{Store, blocking};
 
 /// Map entries read at once.
 const BATCH: u64 = 16 << 10;
@@ -160,7 +160,7 @@ pub(super) fn gone(name: &str) -> Error {
 
 /// Adds granules to a partial object. Their space is reserved. The added granules are accounted for
 /// when the writer is dropped.
-pub(crate) struct PartialWriter {
+pub struct PartialWriter {
     partial: Arc<Partial>,
     kept: u64,
     _reservation: Reservation,
@@ -168,7 +168,7 @@ pub(crate) struct PartialWriter {
 
 impl PartialWriter {
     /// Stores a granule. `ObjectNotFound`: the partial object was dropped.
-    pub(crate) async fn keep(&mut self, granule: u32, bytes: Bytes) -> Result<()> {
+    pub async fn keep(&mut self, granule: u32, bytes: Bytes) -> Result<()> {
         let partial = self.partial.clone();
         if blocking(move || partial.keep(granule, &bytes)).await? {
             self.kept += 1;
@@ -186,7 +186,7 @@ impl Drop for PartialWriter {
 impl Store {
     /// Reserves space for this many granules. If the disks are full it waits a little for eviction,
     /// then fails with [`ErrorCode::OutOfSpace`].
-    pub(crate) async fn fill_partial(
+    pub async fn fill_partial(
         &self,
         partial: &Arc<Partial>,
         granules: u32,

@@ -20,14 +20,14 @@ use std::collections::BTreeMap;
 use forebay_core::checksum::crc32c;
 use forebay_core::{Error, ErrorCode, Result};
 
-use crate::store::format::BLOCK;
+use crate::format::BLOCK;
 
 /// Bytes of a granule, the unit of fetching and storing.
 ///
 /// It is small, so that random reads fetch little more than they need: a range of 1 MiB touches
 /// five granules at most (a quarter more), one of 512 KiB or more at most twice its bytes. One
 /// request fetches all missing neighbours, so small granules do not mean small requests.
-pub(crate) const GRANULE: u64 = 1 << GRANULE_SHIFT;
+pub const GRANULE: u64 = 1 << GRANULE_SHIFT;
 const GRANULE_SHIFT: u8 = 18;
 /// Blocks of one granule.
 const SUMS: usize = (GRANULE / BLOCK) as usize;
@@ -43,30 +43,30 @@ const MAGIC: &[u8; 8] = b"FBPARTAL";
 
 /// The metadata of a partial object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct PartialHead {
-    pub(crate) bucket_id: u64,
-    pub(crate) name: String,
+pub struct PartialHead {
+    pub bucket_id: u64,
+    pub name: String,
     /// Bytes of the whole object.
-    pub(crate) size: u64,
+    pub size: u64,
     /// The backend's version. All granules are of this version.
-    pub(crate) version: String,
-    pub(crate) etag: String,
+    pub version: String,
+    pub etag: String,
     /// MD5 of the whole object in lower-case hexadecimal, if the backend guarantees it.
-    pub(crate) md5: Option<String>,
-    pub(crate) mtime_ns: u64,
+    pub md5: Option<String>,
+    pub mtime_ns: u64,
     /// When the partial object was created.
-    pub(crate) made_ns: u64,
-    pub(crate) custom: BTreeMap<String, String>,
+    pub made_ns: u64,
+    pub custom: BTreeMap<String, String>,
 }
 
 impl PartialHead {
     /// Number of granules.
-    pub(crate) fn granules(&self) -> u32 {
+    pub fn granules(&self) -> u32 {
         self.size.div_ceil(GRANULE) as u32
     }
 
     /// Bytes of a granule; only the last may be short.
-    pub(crate) fn granule_len(&self, granule: u32) -> u64 {
+    pub fn granule_len(&self, granule: u32) -> u64 {
         let start = u64::from(granule) * GRANULE;
         self.size.saturating_sub(start).min(GRANULE)
     }

@@ -23,7 +23,8 @@ use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use forebay_core::Result;
 use forebay_core::locks::MutexExt;
 
-pub(crate) use self::layout::{GRANULE, PartialHead};
+pub use self::io::PartialWriter;
+pub use self::layout::{GRANULE, PartialHead};
 
 use self::layout::ENTRY;
 use super::disk::{Disk, DiskFile};
@@ -44,10 +45,10 @@ const SPACE: u64 = GRANULE + ENTRY;
 /// Not kept on the disk: after a start everything is compared with the backend once. A power cut
 /// may bring back a partial object that was dropped shortly before.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Validation {
+pub struct Validation {
     /// Version of the cluster's state at that time.
-    pub(crate) epoch: u64,
-    pub(crate) ns: u64,
+    pub epoch: u64,
+    pub ns: u64,
 }
 
 /// The partial objects of one disk.
@@ -67,7 +68,7 @@ struct Known {
 }
 
 /// An open partial object.
-pub(crate) struct Partial {
+pub struct Partial {
     /// Weak, so that a long-lived reader does not keep a disk that left service.
     shared: Weak<Shared>,
     /// Number of its disk.

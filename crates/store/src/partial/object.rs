@@ -10,13 +10,13 @@ use forebay_core::size::ByteRange;
 
 use super::io::gone;
 use super::{Files, Known, Partial, PartialHead, State, Validation};
-use crate::store::blocking;
-use crate::store::disk::DiskFile;
-use crate::store::format;
-use crate::store::identity::failed;
-use crate::store::shared::Shared;
-use crate::store::space::Reservation;
-use crate::store::work::Filling;
+use crate::blocking;
+use crate::disk::DiskFile;
+use crate::format;
+use crate::identity::failed;
+use crate::shared::Shared;
+use crate::space::Reservation;
+use crate::work::Filling;
 
 impl State {
     pub(super) fn new(payload: Arc<dyn DiskFile>, map: Arc<dyn DiskFile>) -> Self {
@@ -66,50 +66,50 @@ impl Partial {
         self.state.locked()
     }
 
-    pub(crate) fn head(&self) -> &PartialHead {
+    pub fn head(&self) -> &PartialHead {
         &self.head
     }
 
     /// Whether it was dropped, or became an object.
-    pub(crate) fn is_over(&self) -> bool {
+    pub fn is_over(&self) -> bool {
         self.state().over
     }
 
-    pub(crate) fn has(&self, granule: u32) -> bool {
+    pub fn has(&self, granule: u32) -> bool {
         self.state().slots.contains_key(&granule)
     }
 
     /// Whether every granule is stored.
-    pub(crate) fn is_complete(&self) -> bool {
+    pub fn is_complete(&self) -> bool {
         self.state().slots.len() as u64 == u64::from(self.head.granules())
     }
 
     /// The longest run of granules from `from` on, up to `to`, that are all stored or all missing.
     /// Returns whether they are stored, and the first one behind the run.
-    pub(crate) fn stretch(&self, from: u32, to: u32) -> (bool, u32) {
+    pub fn stretch(&self, from: u32, to: u32) -> (bool, u32) {
         let state = self.state();
         let here = state.slots.contains_key(&from);
         let end = (from + 1..to).find(|g| state.slots.contains_key(g) != here);
         (here, end.unwrap_or(to))
     }
 
-    pub(crate) fn validation(&self) -> Validation {
+    pub fn validation(&self) -> Validation {
         self.with_known(|known| known.validation).unwrap_or_default()
     }
 
     /// Records that the backend still has this version.
-    pub(crate) fn validated(&self, validation: Validation) {
+    pub fn validated(&self, validation: Validation) {
         self.with_known(|known| known.validation = validation);
     }
 
     /// Notes an access, for eviction.
-    pub(crate) fn touch(&self, now_ns: u64) {
+    pub fn touch(&self, now_ns: u64) {
         self.with_known(|known| known.atime_ns = now_ns);
     }
 
     /// The bytes of `range`, checked. `Corrupt`: some of its granules are missing, or were damaged
     /// and are dropped now.
-    pub(crate) async fn read(self: &Arc<Self>, range: ByteRange) -> Result<bytes::Bytes> {
+    pub async fn read(self: &Arc<Self>, range: ByteRange) -> Result<bytes::Bytes> {
         let me = self.clone();
         blocking(move || me.read_blocking(range)).await
     }

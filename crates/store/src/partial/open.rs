@@ -7,9 +7,9 @@ use forebay_core::{Error, ErrorCode, Result};
 use super::io::each_entry;
 use super::layout::{self, ENTRY, PartialHead};
 use super::{FILES, Known, MAX_PARTIAL_OBJECTS, Partial, SPACE, State, Validation};
-use crate::store::format;
-use crate::store::identity::failed;
-use crate::store::shared::Shared;
+use crate::format;
+use crate::identity::failed;
+use crate::shared::Shared;
 
 impl Shared {
     pub(super) fn begin_partial(

@@ -7,9 +7,9 @@ use forebay_core::{Error, ErrorCode, Result};
 
 use super::layout::{self, ENTRY, HEAD_START, PartialHead};
 use super::{FILES, Known, SPACE, Validation};
-use crate::store::format;
-use crate::store::identity::failed;
-use crate::store::shared::Shared;
+use crate::format;
+use crate::identity::failed;
+use crate::shared::Shared;
 
 impl Shared {
     /// Loads the partial objects of the disk, and removes what a crash left. Reads heads only.

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use forebay_core::{Error, Result};
 
 use super::{Partial, PartialHead, Validation};
-use crate::store::index::Span;
-use crate::store::record::{Record, RecordMeta};
-use crate::store::volume::{Parts, Volume};
-use crate::store::{Store, blocking, format};
+use crate::index::Span;
+use crate::record::{Record, RecordMeta};
+use crate::volume::{Parts, Volume};
+use crate::{Store, blocking, format};
 
 /// Free space that a disk must have for a new partial object.
 const ROOM: u64 = 16 << 20;
@@ -41,14 +41,14 @@ impl Store {
     }
 
     /// The partial object of a name. The caller keeps it as long as it is used often.
-    pub(crate) async fn partial(&self, bucket_id: u64, name: &str) -> Result<Option<Arc<Partial>>> {
+    pub async fn partial(&self, bucket_id: u64, name: &str) -> Result<Option<Arc<Partial>>> {
         let key = format::key(bucket_id, name);
         let Some(volume) = self.knows_partial(&key) else { return Ok(None) };
         blocking(move || volume.shared().open_partial(&key)).await
     }
 
     /// Creates a partial object; an existing one of that name is dropped.
-    pub(crate) async fn begin_partial(
+    pub async fn begin_partial(
         &self,
         head: PartialHead,
         validation: Validation,
@@ -71,7 +71,7 @@ impl Store {
     }
 
     /// The partial objects of a bucket, in the order of names, and whether there are more.
-    pub(crate) fn partials(&self, span: &Span, limit: usize) -> (Vec<Arc<PartialHead>>, bool) {
+    pub fn partials(&self, span: &Span, limit: usize) -> (Vec<Arc<PartialHead>>, bool) {
         let online = self.disks.online();
         let scan = |v: &Arc<Volume>| v.shared().partials.scan(span, limit.saturating_add(1));
         let mut found: Vec<_> = online.iter().flat_map(scan).collect();
@@ -83,14 +83,14 @@ impl Store {
     }
 
     /// The head of the partial object of a name; it is not opened.
-    pub(crate) fn partial_head(&self, bucket_id: u64, name: &str) -> Option<Arc<PartialHead>> {
+    pub fn partial_head(&self, bucket_id: u64, name: &str) -> Option<Arc<PartialHead>> {
         let key = format::key(bucket_id, name);
         self.disks.online().iter().find_map(|v| v.shared().partials.head(&key))
     }
 
     /// Drops the partial object if it is not of this version, which the backend has now. Returns
     /// whether one was dropped.
-    pub(crate) async fn keep_partial_of(
+    pub async fn keep_partial_of(
         &self,
         (bucket_id, name): (u64, &str),
         version: Option<&str>,
@@ -110,7 +110,7 @@ impl Store {
     }
 
     /// Drops the partial object of a name. Returns the space freed, if there was one.
-    pub(crate) async fn drop_partial(&self, bucket_id: u64, name: &str) -> Result<Option<u64>> {
+    pub async fn drop_partial(&self, bucket_id: u64, name: &str) -> Result<Option<u64>> {
         self.drop_partial_of(&format::key(bucket_id, name)).await
     }
 
@@ -126,7 +126,7 @@ impl Store {
     }
 
     /// Drops exactly this partial object.
-    pub(crate) async fn discard_partial(&self, partial: &Arc<Partial>) -> Result<bool> {
+    pub async fn discard_partial(&self, partial: &Arc<Partial>) -> Result<bool> {
         let partial = partial.clone();
         blocking(move || {
             let id = partial.id;
@@ -138,7 +138,7 @@ impl Store {
 
     /// Turns a complete partial object into an object, without copying it. `None` if it is not
     /// complete, or was dropped. After an error it is gone.
-    pub(crate) async fn complete_partial(
+    pub async fn complete_partial(
         &self,
         partial: &Arc<Partial>,
         meta: RecordMeta,

@@ -8,9 +8,9 @@ use forebay_core::ErrorCode;
 use forebay_core::size::ByteRange;
 
 use super::*;
-use crate::store::faulty::{Fault, FaultyDisk};
-use crate::store::tests::{cached, contents, files, open, owned};
-use crate::store::{DiskSettings, RealDisk, Store};
+use crate::faulty::{Fault, FaultyDisk};
+use crate::tests::{cached, contents, files, open, owned};
+use crate::{DiskSettings, RealDisk, Store};
 
 const NAME: &str = "large";
 /// Two granules and a bit of a third one.
@@ -88,7 +88,7 @@ async fn granules_are_kept_read_at_any_range_and_counted() {
     assert_eq!(partial.stretch(0, 3), (true, 1));
     assert_eq!(partial.stretch(1, 3), (false, 2));
     let stored = empty.stored + FILES + 2 * SPACE;
-    assert_eq!(store.usage(), crate::store::Usage { stored, ..empty });
+    assert_eq!(store.usage(), crate::Usage { stored, ..empty });
     for (start, end) in [(0, 1), (100_000, 262_000), (2 * GRANULE + 65_530, SIZE), (5, GRANULE)] {
         let got = partial.read(ByteRange { start, end }).await.unwrap();
         assert!(got == content()[start as usize..end as usize]);

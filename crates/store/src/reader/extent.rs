@@ -8,9 +8,9 @@ use forebay_core::buffers::Buffer;
 use forebay_core::size::ByteRange;
 use forebay_node::fast_http::FilePart;
 
-use crate::store::checked::{Checked, Marks};
-use crate::store::disk::DiskFile;
-use crate::store::format::BLOCK;
+use crate::checked::{Checked, Marks};
+use crate::disk::DiskFile;
+use crate::format::BLOCK;
 
 /// A file with a part of a payload.
 pub(crate) struct OpenExtent {

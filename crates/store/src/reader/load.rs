@@ -9,8 +9,8 @@ use forebay_node::fast_http::FilePart;
 
 use super::extent::{OpenExtent, of_one};
 use super::{Body, Open, corrupt};
-use crate::store::buffers::{BUFFER, Buffer as Warm};
-use crate::store::format::{BLOCK, TABLE_ENTRY, table_len};
+use crate::buffers::{BUFFER, Buffer as Warm};
+use crate::format::{BLOCK, TABLE_ENTRY, table_len};
 
 /// Bytes of a chunk that is in the page cache.
 pub(super) const CACHED_PIECE: u64 = BUFFER as u64;
@@ -22,7 +22,7 @@ impl Open {
         self.load(range, false)
     }
 
-    /// `uncached`: see [`DiskFile::read_uncached`](crate::store::disk::DiskFile::read_uncached).
+    /// `uncached`: see [`DiskFile::read_uncached`](crate::disk::DiskFile::read_uncached).
     pub(super) fn load(&self, range: ByteRange, uncached: bool) -> Result<Bytes> {
         let size = self.record.size;
         let ByteRange { start, end } = range;

@@ -67,10 +67,7 @@ impl ObjectReader {
 
     /// As [`Self::stream`]; bytes that are in the page cache and have a valid check are returned as
     /// a part of their file.
-    pub(crate) fn pieces(
-        &self,
-        range: ByteRange,
-    ) -> impl Stream<Item = Result<Piece>> + Send + use<> {
+    pub fn pieces(&self, range: ByteRange) -> impl Stream<Item = Result<Piece>> + Send + use<> {
         stream::try_unfold(self.pieces_of(range), |mut pieces| async move {
             if let Some(part) = pieces.recent() {
                 return Ok(Some((Piece::File(part), pieces)));
@@ -92,7 +89,7 @@ impl ObjectReader {
 
     /// The bytes of `range` without waiting and without checking them again: less than a block, in
     /// the page cache, of blocks with a valid check. `None`: use another read method.
-    pub(crate) fn read_recent(&self, range: ByteRange) -> Option<Bytes> {
+    pub fn read_recent(&self, range: ByteRange) -> Option<Bytes> {
         self.shared.read_recent(range)
     }
 
@@ -102,7 +99,7 @@ impl ObjectReader {
     }
 
     /// As [`Self::read`], for callers on the blocking pool.
-    pub(crate) fn read_blocking(&self, range: ByteRange) -> Result<Bytes> {
+    pub fn read_blocking(&self, range: ByteRange) -> Result<Bytes> {
         self.shared.read(range)
     }
 }

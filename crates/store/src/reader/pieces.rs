@@ -10,8 +10,8 @@ use tokio::task::JoinHandle;
 
 use super::Open;
 use super::load::CACHED_PIECE;
-use crate::store::format::BLOCK;
-use crate::store::joined;
+use crate::format::BLOCK;
+use crate::joined;
 
 /// Bytes of a chunk of a stream from a disk; whole blocks. One chunk is read ahead.
 const PIECE: u64 = 4 * BLOCK;

@@ -4,10 +4,10 @@ use std::path::Path;
 
 use forebay_core::{Error, ErrorCode, Result};
 
-use crate::store::disk::{Disk, DiskFile};
-use crate::store::format::{self, FOOTER, MAX_RECORD};
-use crate::store::identity::failed;
-use crate::store::record::Record;
+use crate::disk::{Disk, DiskFile};
+use crate::format::{self, FOOTER, MAX_RECORD};
+use crate::identity::failed;
+use crate::record::Record;
 
 /// Nearly every record with its footer fits into the last bytes of this number.
 const SHORT_TAIL: u64 = 4096;

@@ -3,12 +3,12 @@
 use forebay_core::{Error, ErrorCode, Result};
 
 use super::{BATCH, Site};
-use crate::store::apply::Applier;
-use crate::store::format;
-use crate::store::index::Index;
-use crate::store::log::{Entry, Found, Position};
-use crate::store::record::Record;
-use crate::store::usage_counters::UsageCounters;
+use crate::apply::Applier;
+use crate::format;
+use crate::index::Index;
+use crate::log::{Entry, Found, Position};
+use crate::record::Record;
+use crate::usage_counters::UsageCounters;
 
 #[derive(Default)]
 pub(super) struct Replay {

@@ -8,14 +8,14 @@ use forebay_core::{Error, ErrorCode, Result};
 
 use super::inspect::{Finding, inspect};
 use super::{BATCH, Site};
-use crate::store::apply::Applier;
-use crate::store::format;
-use crate::store::identity::failed;
-use crate::store::index::Index;
-use crate::store::log::{Entry, Found, Item, Position};
-use crate::store::record::Record;
-use crate::store::shared::object_path;
-use crate::store::usage_counters::UsageCounters;
+use crate::apply::Applier;
+use crate::format;
+use crate::identity::failed;
+use crate::index::Index;
+use crate::log::{Entry, Found, Item, Position};
+use crate::record::Record;
+use crate::shared::object_path;
+use crate::usage_counters::UsageCounters;
 
 impl Site<'_> {
     /// Processes files under `objects/` that no record names. Those that are sound and newer than

@@ -3,10 +3,10 @@
 use forebay_core::Result;
 
 use super::inspect::{Finding, inspect};
-use crate::store::apply::Applier;
-use crate::store::format;
-use crate::store::identity::failed;
-use crate::store::shared::{Shared, object_path, work_path};
+use crate::apply::Applier;
+use crate::format;
+use crate::identity::failed;
+use crate::shared::{Shared, object_path, work_path};
 
 /// Completes the file operations that a crash interrupted: removes doomed files, moves those whose
 /// record is in the log, removes those that were never finished.

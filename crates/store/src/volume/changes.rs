@@ -5,14 +5,14 @@ use forebay_core::bucket::Class;
 use forebay_core::{Error, Result};
 
 use super::Volume;
-use crate::store::blocking;
-use crate::store::change::{Change, MetaChange, Outcome};
-use crate::store::format;
-use crate::store::index::Span;
-use crate::store::record::{Extent, Place, Record, RecordMeta, Spot};
-use crate::store::shared::Shared;
-use crate::store::space::Reservation;
-use crate::store::work::{Filling, Finished, Payload};
+use crate::blocking;
+use crate::change::{Change, MetaChange, Outcome};
+use crate::format;
+use crate::index::Span;
+use crate::record::{Extent, Place, Record, RecordMeta, Spot};
+use crate::shared::Shared;
+use crate::space::Reservation;
+use crate::work::{Filling, Finished, Payload};
 
 /// Removals in one request, so that other writers get their turn.
 const REMOVALS_PER_GROUP: usize = 256;
@@ -124,7 +124,7 @@ impl Volume {
     }
 
     /// Removes exactly these commits. Returns those that still existed.
-    pub(crate) fn remove_all_blocking(&self, records: &[Record]) -> Result<Vec<Record>> {
+    pub fn remove_all_blocking(&self, records: &[Record]) -> Result<Vec<Record>> {
         let mut removed = Vec::new();
         for chunk in records.chunks(REMOVALS_PER_GROUP) {
             let changes = chunk.iter().map(removal).collect();

@@ -10,7 +10,8 @@
 mod changes;
 mod open;
 
-use std::path::Path;
+use std::io;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
@@ -24,12 +25,13 @@ use super::compaction::Compactor;
 use super::disk::DiskLock;
 use super::identity::Identity;
 use super::observer::Observer;
+use super::partial::PartialHead;
 use super::record::Record;
 use super::shared::Shared;
 use super::space::{Demand, Reservation, Room};
 
 /// One disk.
-pub(crate) struct Volume {
+pub struct Volume {
     // In drop order: compaction needs the committer, both need the lock.
     pub(super) compactor: Compactor,
     pub(super) committer: Arc<Committer>,
@@ -40,11 +42,11 @@ pub(crate) struct Volume {
 }
 
 impl Volume {
-    pub(crate) fn number(&self) -> usize {
+    pub fn number(&self) -> usize {
         self.shared.number
     }
 
-    pub(crate) fn path(&self) -> &Path {
+    pub fn path(&self) -> &Path {
         &self.shared.root
     }
 
@@ -97,6 +99,48 @@ impl Volume {
         &self.shared.room
     }
 
+    /// Whether dropping partial objects could free space.
+    pub fn has_partials(&self) -> bool {
+        self.shared.partials.is_any()
+    }
+
+    /// Space that partial objects of a bucket take.
+    pub fn partial_space_of(&self, bucket_id: u64) -> u64 {
+        self.shared.partials.space_of(bucket_id)
+    }
+
+    /// Heads of all partial objects.
+    pub fn partial_heads(&self) -> Vec<Arc<PartialHead>> {
+        self.shared.partials.all()
+    }
+
+    /// Drops partial objects that were last used before `horizon_ns`, in the buckets for which
+    /// `may_go` is true, the least recently used first, until `need` bytes are free. Returns the
+    /// space that each of them freed. Blocks.
+    pub fn evict_partials(
+        &self,
+        need: u64,
+        horizon_ns: u64,
+        may_go: impl Fn(u64) -> bool,
+    ) -> Vec<u64> {
+        self.shared.evict_partials(need, horizon_ns, may_go)
+    }
+
+    /// Names in a folder of the disk.
+    pub fn list_folder(&self, folder: &Path) -> io::Result<Vec<String>> {
+        self.shared.io.list(folder)
+    }
+
+    /// Path of a file with bytes of an object, as [`Record::file_ids`] names it.
+    pub fn object_path(&self, file: u64) -> PathBuf {
+        self.shared.object_path(file)
+    }
+
+    /// Removes the file at [`Self::object_path`].
+    pub fn remove_object_file(&self, file: u64) -> io::Result<()> {
+        self.shared.io.unlink(&self.object_path(file))
+    }
+
     /// Reserves `bytes` if disk and budget have them. Removes recycled segments first if needed.
     pub(crate) fn try_reserve(&self, bytes: u64) -> Option<Reservation> {
         if !self.shared.file_system_fits(bytes) {
@@ -106,16 +150,16 @@ impl Volume {
         reserve().or_else(|| (self.shared.give_up_spares() > 0).then(reserve)?)
     }
 
-    pub(crate) fn demand(&self) -> Demand {
+    pub fn demand(&self) -> Demand {
         self.shared.room.demand()
     }
 
-    pub(crate) fn pass_done(&self) {
+    pub fn pass_done(&self) {
         self.shared.room.pass_done();
     }
 
     /// Frees dead space of the log while space is short. Returns the bytes freed. Blocks.
-    pub(crate) fn reclaim(&self) -> Result<u64> {
+    pub fn reclaim(&self) -> Result<u64> {
         self.compactor.reclaim()
     }
 
@@ -130,13 +174,13 @@ impl Volume {
     }
 
     /// Every record of the disk with its latest access.
-    pub(crate) fn records(&self) -> impl Iterator<Item = Result<Record>> + '_ {
+    pub fn records(&self) -> impl Iterator<Item = Result<Record>> + '_ {
         self.shared.index.all().map(|record| record.map(|record| self.refreshed(record)))
     }
 
     /// Evictable records committed after `generation`, in the order of their commits, at most
     /// `limit` of them; none at the end.
-    pub(crate) fn residents(&self, generation: u64, limit: usize) -> Result<Vec<Record>> {
+    pub fn residents(&self, generation: u64, limit: usize) -> Result<Vec<Record>> {
         let mut last = generation;
         loop {
             let page = self.shared.index.residents(last, limit)?;
@@ -155,7 +199,7 @@ impl Volume {
     }
 
     /// The records of these commits that still exist and are evictable.
-    pub(crate) fn records_of(&self, generations: &[u64]) -> Result<Vec<Record>> {
+    pub fn records_of(&self, generations: &[u64]) -> Result<Vec<Record>> {
         let mut found = Vec::with_capacity(generations.len());
         for generation in generations {
             let Some(key) = self.shared.index.resident(*generation)? else { continue };

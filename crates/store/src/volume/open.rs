@@ -5,11 +5,11 @@ use std::sync::Arc;
 use forebay_core::Result;
 
 use super::Volume;
-use crate::store::disk::DiskFile;
-use crate::store::identity::failed;
-use crate::store::is_corrupt;
-use crate::store::reader::{Body, ObjectReader, OpenExtent, corrupt};
-use crate::store::record::{Extent, Place, Record};
+use crate::disk::DiskFile;
+use crate::identity::failed;
+use crate::is_corrupt;
+use crate::reader::{Body, ObjectReader, OpenExtent, corrupt};
+use crate::record::{Extent, Place, Record};
 
 impl Volume {
     /// Opens an object. `None` if its bytes are gone (its entry is then removed), or if it has

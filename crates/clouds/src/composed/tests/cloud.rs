@@ -11,7 +11,7 @@ use forebay_core::size::ByteRange;
 use futures::StreamExt;
 use futures::stream;
 
-use crate::backend::{After, Backend, Described, PutBody, RemoteMeta, RemoteObject, RemotePage};
+use crate::{After, Backend, Described, PutBody, RemoteMeta, RemoteObject, RemotePage};
 
 type Hook = Box<dyn FnOnce(&Cloud) + Send>;
 

@@ -14,7 +14,7 @@ use tokio::sync::Semaphore;
 
 use self::cloud::{Cloud, content, fill, filled};
 use super::{Composing, Gather, TEMPORARY, delete_leftovers};
-use crate::backend::{Announced, Backend};
+use crate::{Announced, Backend};
 
 /// A bucket whose objects are read together.
 struct Bucket {
