@@ -237,6 +237,7 @@ impl Store {
         self.disks.online().iter().any(|v| v.shared().recency.is_due())
     }
 
+    /// The disks that are in use.
     pub fn volumes(&self) -> Arc<Vec<Arc<Volume>>> {
         self.disks.online()
     }

@@ -45,6 +45,7 @@ pub struct Access<'a> {
 }
 
 impl<'a> Access<'a> {
+    /// A read of the commit of this record.
     pub fn of(record: &'a Record) -> Self {
         let (bucket_id, name) = (record.bucket_id, record.name.as_str());
         Self { bucket_id, name, generation: record.generation, evictable: record.evictable() }

@@ -59,6 +59,7 @@ impl Guarded {
         Ok(url)
     }
 
+    /// Starts a request to a URL that [`Self::url`] returned.
     pub fn request(&self, method: Method, url: Url) -> RequestBuilder {
         self.client.request(method, url)
     }
@@ -124,6 +125,7 @@ pub struct WebRules {
 }
 
 impl WebRules {
+    /// `allow_private`: the configuration opens private networks.
     pub fn new(policy: EgressPolicy, allow_private: bool) -> Self {
         Self { policy, allow_private }
     }
@@ -136,6 +138,7 @@ impl WebRules {
         }
     }
 
+    /// The rule for web servers in this scope of addresses.
     pub fn rule(&self, reach: Egress) -> EgressRule {
         self.policy.web(reach)
     }

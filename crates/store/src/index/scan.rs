@@ -23,6 +23,7 @@ pub struct Span {
 }
 
 impl Span {
+    /// Names with `prefix`, greater than `after` and not greater than `until`.
     pub fn new(bucket_id: u64, prefix: &str, after: Option<&str>, until: Option<&str>) -> Self {
         Self {
             bucket_id,

@@ -66,6 +66,7 @@ impl Partial {
         self.state.locked()
     }
 
+    /// Which object and version it is.
     pub fn head(&self) -> &PartialHead {
         &self.head
     }
@@ -75,6 +76,7 @@ impl Partial {
         self.state().over
     }
 
+    /// Whether this granule is stored.
     pub fn has(&self, granule: u32) -> bool {
         self.state().slots.contains_key(&granule)
     }
@@ -93,6 +95,7 @@ impl Partial {
         (here, end.unwrap_or(to))
     }
 
+    /// When the backend was last seen to have this version.
     pub fn validation(&self) -> Validation {
         self.with_known(|known| known.validation).unwrap_or_default()
     }

@@ -42,10 +42,12 @@ pub struct Volume {
 }
 
 impl Volume {
+    /// Number of the disk, as in [`Record`] and [`Store::budgets`](crate::Store::budgets).
     pub fn number(&self) -> usize {
         self.shared.number
     }
 
+    /// The folder of the disk.
     pub fn path(&self) -> &Path {
         &self.shared.root
     }
@@ -150,10 +152,12 @@ impl Volume {
         reserve().or_else(|| (self.shared.give_up_spares() > 0).then(reserve)?)
     }
 
+    /// Bytes used and requested.
     pub fn demand(&self) -> Demand {
         self.shared.room.demand()
     }
 
+    /// Called by the evictor after a pass over this disk, even if it freed nothing.
     pub fn pass_done(&self) {
         self.shared.room.pass_done();
     }
