@@ -41,15 +41,15 @@ ALLOWED: dict[str, str] = {
     "gateway/src/meta/group.rs": "a group of gateways and the changes that it orders",
     "node/src/edge.rs": "to be broken: the edge knows users of S3, and S3 whether a request came over TLS",
     "sdk/python/forebay/client.py": "types only: a client makes buckets, which have their client",
-    "target/src/backend/azure/error.rs": "to be broken: errors of tokens",
-    "target/src/backend/checks.rs": "to be broken: accepted endpoints",
-    "target/src/backend/composed/group.rs": "a group gathers objects, and ends when they are gathered",
-    "target/src/backend/folder/write.rs": "to be broken: a marker is written as an object is",
+    "crates/clouds/src/azure/error.rs": "to be broken: errors of tokens",
+    "crates/clouds/src/checks.rs": "to be broken: accepted endpoints",
+    "crates/clouds/src/composed/group.rs": "a group gathers objects, and ends when they are gathered",
+    "crates/clouds/src/folder/write.rs": "to be broken: a marker is written as an object is",
     "target/src/object/replication/driver.rs": "commands of one driver: it starts them, they use its work",
-    "target/src/store/engine/mod.rs": "the one writer of a disk: requests, groups, plans, answers",
-    "target/src/store/format/trailer.rs": "the second format of a trailer contains the first",
-    "target/src/store/record.rs": "to be broken: the key under which observers know a record",
-    "target/src/store/shared.rs": "to be broken: what a disk shares with its partial copies, sidecars and reserve",
+    "crates/store/src/engine/mod.rs": "the one writer of a disk: requests, groups, plans, answers",
+    "crates/store/src/format/trailer.rs": "the second format of a trailer contains the first",
+    "crates/store/src/record.rs": "to be broken: the key under which observers know a record",
+    "crates/store/src/shared.rs": "to be broken: what a disk shares with its partial copies, sidecars and reserve",
 }
 
 

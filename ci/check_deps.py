@@ -2,8 +2,8 @@
 """Checks which crate may use which, as cargo sees it, and the layers within core; part of `make check`.
 
 Dependencies go one way (docs/architecture.md): core knows no other crate of ours and no I/O, its
-domain knows no protocol, gateway and target never meet, one TLS stack serves everything. Needs only
-the standard library.
+domain knows no protocol, gateway and target never meet, nor do store and clouds, one TLS stack
+serves everything. Needs only the standard library.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ ALLOWED: dict[str, set[str]] = {
     "client": {"core"},
     "node": {"core", "client"},
     "gateway": {"core", "client", "node"},
-    "target": {"core", "client", "node"},
+    "store": {"core", "node"},
+    "clouds": {"core", "node"},
+    "target": {"core", "client", "node", "store", "clouds"},
     "cli": {"core", "client", "node", "gateway", "target"},
     "sdk": {"core", "client"},
     "tests": {"core", "client", "sim"},

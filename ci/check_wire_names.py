@@ -19,7 +19,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 LIST = ROOT / "ci" / "wire_names.txt"
-CRATES = ("core", "node", "gateway", "target", "client", "cli", "sdk")
+CRATES = ("core", "node", "gateway", "crates/store", "crates/clouds", "target", "client", "cli", "sdk")
 DERIVE = re.compile(r"#\[derive\(([^)]*\b(?:Serialize|Deserialize)\b[^)]*)\)\]")
 ITEM = re.compile(r"(?:pub(?:\([^)]*\))?\s+)?(struct|enum)\s+(\w+)[^{;(]*([{;(])")
 ATTRIBUTE = re.compile(r"#\[")
@@ -147,7 +147,7 @@ def types(root: Path) -> list[tuple[str, str]]:
                         members = [f"({len(members)} values)"]
                 extra = [f"{k}={v}" for k in ("tag", "content", "rename_all_fields") if (v := setting(serde, k))]
                 extra += [k for k in ("untagged", "transparent") if re.search(rf"\b{k}\b", serde)]
-                found.append((f"{crate}::{name}", " ".join([kind, *extra, *members])))
+                found.append((f"{Path(crate).name}::{name}", " ".join([kind, *extra, *members])))
     return sorted(found)
 
 

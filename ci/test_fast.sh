@@ -9,8 +9,8 @@ files=$(git diff --name-only HEAD; git ls-files --others --exclude-standard)
 [ -n "$files" ] || files=$(git diff --name-only HEAD~1)
 
 crates=()
-for crate in core client node gateway target cli; do
-    if grep -q "^$crate/.*\.\(rs\|toml\)$" <<<"$files"; then
+for crate in core client node gateway store clouds target cli; do
+    if grep -q "^\(crates/\)\?$crate/.*\.\(rs\|toml\)$" <<<"$files"; then
         crates+=("$crate")
     fi
 done

@@ -95,7 +95,11 @@ def seed_target() -> None:
 def place_of(test: str) -> tuple[str, str, str]:
     """Of a test in Rust: the folder of its package, the name of its program, and its file there. The unit tests of a
     package are the program `unit`."""
-    folder, kind, within = test.partition("::")[0].split("/", 2)
+    path, prefix = test.partition("::")[0], ""
+    if path.startswith("crates/"):
+        path, prefix = path.removeprefix("crates/"), "crates/"
+    folder, kind, within = path.split("/", 2)
+    folder = prefix + folder
     if kind != "tests":
         return folder, "unit", within
     if folder == "tests":

@@ -3,7 +3,7 @@
 use std::io::Write;
 
 use forebay_core::batch_stream::VERSION as BATCH_STREAM;
-use forebay_target::store::FORMAT as DISK_FORMAT;
+use forebay_target::DISK_FORMAT;
 use serde_json::json;
 
 use crate::output::Format;

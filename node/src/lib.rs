@@ -33,6 +33,7 @@ pub mod metric_families;
 pub mod metrics;
 pub mod node_key;
 mod off_worker;
+pub mod pace;
 pub mod relay;
 pub mod reply;
 pub mod routing;

@@ -8,9 +8,9 @@
 use std::time::Duration;
 
 use forebay_core::config::CachePolicy;
+use forebay_store::Observer;
 use forebay_target::cache::policy::{Dice, build};
 use forebay_target::cache::{CacheWatch, Resident, Residents};
-use forebay_target::store::Observer;
 
 /// Memory of this process in MiB, as the kernel counts it.
 fn resident_mib(field: &str) -> u64 {

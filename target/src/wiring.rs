@@ -7,6 +7,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use forebay_client::PeerClient;
+use forebay_clouds::egress::WebRules;
+use forebay_clouds::{BackendSettings, Backends};
 use forebay_core::Result;
 use forebay_core::config::NodeConfig;
 use forebay_core::egress::{Egress, EgressPolicy};
@@ -24,15 +26,14 @@ use forebay_node::relay::Relay;
 use forebay_node::s3::S3Door;
 use forebay_node::tls::NodeTls;
 use forebay_node::{listener, membership};
+use forebay_store::{RealDisk, Store};
 
 use self::handlers::Services;
-use crate::backend::{BackendSettings, Backends};
 use crate::batch::budget::Budget;
 use crate::cache::{CacheWatch, Evictor, Gate, Rules, Watermarks};
 use crate::destroyed;
 use crate::disks::{self, DiskAdmin};
 use crate::download::Downloads;
-use crate::egress::WebRules;
 use crate::etl::Etls;
 use crate::job::build::builds::Builds;
 use crate::job::kinds::Kinds;
@@ -43,7 +44,6 @@ use crate::promote::Promotions;
 use crate::scrub;
 use crate::shard::Shards;
 use crate::state_sync::StateSync;
-use crate::store::{RealDisk, Store};
 
 /// Runs one target until `lifecycle` is cancelled. `ready` is called once it listens, with its URL;
 /// it is a member of the cluster when its `/readyz` succeeds.

@@ -1,5 +1,6 @@
 //! Skipped tests: a test that cannot run on this machine says so, and is counted at the end of
-//! `make test-rust`. Included by `target/`, too, whose unit tests need the same servers.
+//! `make test-rust`. Included by `crates/store` and `crates/clouds`, too, whose unit tests need the same
+//! servers and rights.
 
 use std::fs::OpenOptions;
 use std::io::Write;

@@ -1,7 +1,7 @@
 //! Destinations that a node may call when a caller supplies the URL. Without this rule, every caller
 //! who may start a download or create a bucket could reach services that only the node can reach.
 //!
-//! The rule decides; `forebay-target` applies it to URLs, to the answers of name servers, and to
+//! The rule decides; `forebay-clouds` applies it to URLs, to the answers of name servers, and to
 //! redirects.
 
 mod allow;

@@ -19,6 +19,7 @@ pub(crate) mod spool;
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
+use forebay_clouds::Announced;
 use forebay_core::batch::{BatchEntry, BatchRequest};
 use forebay_core::bucket::BucketInfo;
 use forebay_core::cloud_rules::CloudRules;
@@ -29,7 +30,6 @@ use futures::stream::BoxStream;
 use futures::{Stream, StreamExt};
 use tokio::sync::mpsc;
 
-use crate::backend::Announced;
 use crate::object::{ObjectService, Turns, read_first_chunk};
 use crate::shard::Shards;
 

@@ -4,8 +4,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use forebay_core::cache_rules::{Admission, CacheRules};
-
-use crate::store::{Demand, key_digest};
+use forebay_store::{Demand, key_digest};
 
 /// A second miss counts when it comes within this many seconds,
 const WINDOW_S: u32 = 24 * 3600;

@@ -6,12 +6,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use forebay_node::clock::{unix_ns, unix_s};
+use forebay_store::{Arrival, Record, Store, Volume, blocking};
 use tokio_util::sync::CancellationToken;
 
 use super::residents::Resident;
 use super::watch::{CacheWatch, Rules, seconds};
 use super::watermark::Watermarks;
-use crate::store::{Arrival, Record, Store, Volume, blocking};
 
 /// Shortest frequency of writing access times to the index, and of dropping copies past their
 /// bucket's `ttl`.
@@ -181,8 +181,8 @@ impl Evictor {
     /// Reduces buckets that exceed their share below it.
     async fn trim_shares(&self, volume: &Arc<Volume>) {
         let over: Vec<(u64, u64)> = {
-            let parts = &volume.shared().partials;
-            let in_parts = |id| if parts.is_any() { parts.space_of(id) } else { 0 };
+            let has_parts = volume.has_partials();
+            let in_parts = |id| if has_parts { volume.partial_space_of(id) } else { 0 };
             let residents = self.watch.lock(volume.number());
             let over = residents.tallies().iter().filter(|t| !t.pinned).filter_map(|t| {
                 let stored = t.stored + in_parts(t.bucket_id);
@@ -212,13 +212,13 @@ impl Evictor {
         (need, idle, why): (u64, Duration, &'static str),
         may_go: impl Fn(u64) -> bool + Send + 'static,
     ) -> u64 {
-        if !volume.shared().partials.is_any() {
+        if !volume.has_partials() {
             return 0;
         }
-        let shared = volume.shared().clone();
+        let volume = volume.clone();
         let idle = u64::try_from(idle.as_nanos()).unwrap_or(u64::MAX);
         let horizon = unix_ns().saturating_sub(idle);
-        let dropped = blocking(move || Ok(shared.evict_partials(need, horizon, may_go)));
+        let dropped = blocking(move || Ok(volume.evict_partials(need, horizon, may_go)));
         let dropped = dropped.await.unwrap_or_default();
         dropped.iter().for_each(|bytes| (self.counted)(why, *bytes));
         dropped.iter().sum()

@@ -11,9 +11,9 @@ use std::sync::Mutex;
 
 use forebay_core::cache_rules::CacheRules;
 use forebay_core::config::CachePolicy;
+use forebay_store::{DiskSettings, RealDisk, RecordMeta};
 
 use super::*;
-use crate::store::{DiskSettings, RealDisk, RecordMeta};
 
 const BUDGET: u64 = 4 << 20;
 const SIZE: usize = 100_000;

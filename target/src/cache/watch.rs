@@ -8,12 +8,12 @@ use forebay_core::cache_rules::CacheRules;
 use forebay_core::config::CachePolicy;
 use forebay_core::locks::MutexExt;
 use forebay_node::clock::unix_s;
+use forebay_store::{Arrival, MAX_DISKS, Observer};
 use tokio::sync::Notify;
 
 use super::notes::Notes;
 use super::policy;
 use super::residents::{Resident, Residents};
-use crate::store::{Arrival, MAX_DISKS, Observer};
 
 /// Rules by bucket id; buckets that are not named have the defaults.
 pub type Rules = BTreeMap<u64, CacheRules>;

@@ -1,6 +1,6 @@
 //! Decides when to evict and how much, from numbers alone.
 
-use crate::store::Demand;
+use forebay_store::Demand;
 
 /// Percents of a disk's budget: eviction starts above `high` and stops at `low`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

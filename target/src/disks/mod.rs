@@ -11,13 +11,13 @@ use forebay_core::config::DiskConfig;
 use forebay_core::intra::{DiskAction, DiskCommand, DiskStatus, DiskUsage};
 use forebay_core::{Error, ErrorCode, Result};
 use forebay_node::lifecycle::Lifecycle;
+use forebay_store::{DiskState, Store, Volume, blocking};
 use tokio::sync::Mutex;
 
 pub(crate) use self::notes::Notes;
 use self::notes::settings_of;
 pub(crate) use self::roots::DiskRoots;
 use crate::object::ObjectService;
-use crate::store::{DiskState, Store, Volume, blocking};
 
 /// A disk that is empty within this time is removed when the command returns.
 const ANSWER_WITHIN: Duration = Duration::from_secs(2);

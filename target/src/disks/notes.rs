@@ -8,10 +8,10 @@ use std::path::Path;
 use forebay_core::config::DiskConfig;
 use forebay_core::intra::DiskAction;
 use forebay_core::{Error, Result};
+use forebay_store::{Disabled, DiskSettings, blocking};
 use serde::{Deserialize, Serialize};
 
 use crate::note_file::replace;
-use crate::store::{Disabled, DiskSettings, blocking};
 
 /// File in the node's folder.
 const FILE: &str = "disks.json";

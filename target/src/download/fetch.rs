@@ -5,9 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use forebay_clouds::egress::{Guarded, failed, innermost};
 use forebay_core::bucket::BucketInfo;
 use forebay_core::download::DownloadSpec;
 use forebay_core::{Error, ErrorCode, Result, shown_url};
+use forebay_node::pace::Pace;
 use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt};
 use reqwest::header::{ACCEPT_ENCODING, ETAG, IF_NONE_MATCH};
@@ -16,9 +18,7 @@ use sha2::{Digest, Sha256};
 use tokio::time::{sleep, timeout};
 
 use super::progress::{Current, Outcome};
-use crate::egress::{Guarded, failed, innermost};
 use crate::object::{ObjectService, PutRequest};
-use crate::pace::Pace;
 
 /// Attempts for one object while its server fails.
 const TRIES: u32 = 5;

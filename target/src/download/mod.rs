@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
+use forebay_clouds::egress::{Guarded, WebRules};
 use forebay_core::bucket::{BucketInfo, Freshness};
 use forebay_core::config::DownloadConfig;
 use forebay_core::download::{DownloadSpec, DownloadStatus, What, links, range_name};
@@ -20,15 +21,14 @@ use forebay_core::state::ClusterState;
 use forebay_core::v1::download::{still_running, unknown_download};
 use forebay_core::{Error, NodeId, Result, placement};
 use forebay_node::lifecycle::Lifecycle;
+use forebay_node::pace::Pace;
 use futures::StreamExt;
 use tokio_util::sync::CancellationToken;
 
 use self::fetch::Fetcher;
 use self::progress::{Outcome, Progress};
-use crate::egress::{Guarded, WebRules};
 use crate::job::{Jobs, Registration, RequestJob};
 use crate::object::ObjectService;
-use crate::pace::Pace;
 
 /// Most jobs that are kept; the oldest finished ones are removed first.
 const REMEMBERED: usize = 1000;

@@ -1,12 +1,11 @@
 //! The clients with which transforms call services.
 
+use forebay_clouds::egress::Guarded;
 use forebay_core::Result;
 use forebay_core::config::EtlConfig;
 use forebay_core::egress::{AllowEntry, EgressPolicy, Server};
 use forebay_core::etl::Etl;
 use reqwest::Url;
-
-use crate::egress::Guarded;
 
 pub(super) struct Clients {
     services: Guarded,

@@ -4,6 +4,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use forebay_clouds::egress::{Guarded, failed, innermost};
 use forebay_core::locks::MutexExt;
 use forebay_core::url::encode_path;
 use forebay_core::{Bucket, Error, ErrorCode, Result};
@@ -12,7 +13,6 @@ use reqwest::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderValue};
 use reqwest::{Method, RequestBuilder, Response, StatusCode, Url};
 
 use super::piece::{Transformed, late};
-use crate::egress::{Guarded, failed, innermost};
 
 /// Bytes of a service's error response that are passed on.
 const REFUSAL: usize = 4 << 10;

@@ -9,9 +9,9 @@ use forebay_core::size::RangeSpec;
 use forebay_core::v1::archive::ArchiveQuery;
 use forebay_core::v1::object::BlobArgs;
 use forebay_core::{Error, Result};
+use forebay_store::Record;
 
 use super::object_request::ObjectRequest;
-use crate::store::Record;
 
 /// The kind of content that a GET requests.
 pub(super) enum GetRequest {

@@ -11,6 +11,7 @@ use forebay_core::s3::condition::{Present, if_range_holds};
 use forebay_core::size::{ByteRange, RangeSpec};
 use forebay_core::{ErrorCode, Result};
 use forebay_node::fast_http::StreamedAnswer;
+use forebay_store::Record;
 
 use super::blobs::BlobsApi;
 use super::etl::TransformsApi;
@@ -19,7 +20,6 @@ use super::object_reply::{FastRead, not_satisfiable, without_body, write_head};
 use super::object_request::ObjectRequest;
 use super::shard::ShardsApi;
 use crate::object::{HotRead, ObjectService, Turns, read_first_chunk};
-use crate::store::Record;
 
 /// Whole objects up to this size are sent in one chunk.
 const ONE_PIECE: u64 = 1 << 20;

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use forebay_clouds::egress::WebRules;
 use forebay_core::job::{CopyTask, JobKind, JobSpec, Task};
 
 use super::archive::Archive;
@@ -23,7 +24,6 @@ use super::scrub::Scrub;
 use super::unserved::Unserved;
 use super::walk::{EachObject, ObjectJob};
 use super::write_back::WriteBack;
-use crate::egress::WebRules;
 use crate::etl::Etls;
 use crate::object::ObjectService;
 use crate::shard::Shards;

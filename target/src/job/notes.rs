@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 
 use forebay_core::job::{JobSpec, JobStatus};
 use forebay_core::{Error, Result};
+use forebay_store::blocking;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::note_file::replace;
-use crate::store::blocking;
 
 /// Folder below the node's folder.
 const FOLDER: &str = "jobs";

@@ -1,6 +1,7 @@
 //! Prefetches: copies objects of a backend to this target.
 
 use async_trait::async_trait;
+use forebay_clouds::Announced;
 use forebay_core::Result;
 use forebay_core::job::{JobKind, PrefetchTask, Selection, Task};
 use forebay_core::v1::object::BlobArgs;
@@ -9,7 +10,6 @@ use super::scope::{Item, Listed, Scope};
 use super::walk::{ObjectJob, Walk};
 use super::walked::Outcome;
 use super::{Jobs, Registration, sync};
-use crate::backend::Announced;
 use crate::object::{BlobOptions, PrefetchResult};
 
 pub(super) struct Prefetch {

@@ -7,12 +7,12 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use forebay_core::bucket::BucketInfo;
 use forebay_core::{Error, ErrorCode, Result, history};
+use forebay_node::pace::Pace;
 use futures::StreamExt;
 
 use super::Jobs;
 use super::run::{Job, JobRun};
 use crate::object::ObjectService;
-use crate::pace::Pace;
 
 /// Objects that are moved at once.
 const PARALLEL: usize = 4;

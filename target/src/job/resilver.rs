@@ -6,12 +6,12 @@ use std::time::Duration;
 use async_trait::async_trait;
 use forebay_core::Result;
 use forebay_core::job::JobKind;
+use forebay_node::pace::Pace;
 use tokio_util::sync::CancellationToken;
 
 use super::run::{Job, JobRun};
 use super::{Jobs, Registration};
 use crate::object::ObjectService;
-use crate::pace::Pace;
 
 /// Wait after objects were lost with a disk, because the disk may come back with them.
 const SETTLING: Duration = Duration::from_secs(10);

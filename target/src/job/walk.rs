@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
+use forebay_clouds::Announced;
 use forebay_core::bucket::{BucketInfo, Freshness};
 use forebay_core::cloud_rules::Compose;
 use forebay_core::job::Selection;
@@ -13,7 +14,6 @@ use futures::TryStreamExt;
 use super::run::{Job, JobRun};
 use super::scope::{Item, Scope, Source};
 use super::walked::Outcome;
-use crate::backend::Announced;
 use crate::object::ObjectService;
 
 /// Names taken from a selection at once.

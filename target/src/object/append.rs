@@ -19,6 +19,7 @@ use forebay_core::object::ObjectMeta;
 use forebay_core::replication::WriteOptions;
 use forebay_core::size::ByteRange;
 use forebay_core::{Error, ErrorCode, Result};
+use forebay_store::{Record, RecordMeta, WorkFile};
 use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt};
 
@@ -26,7 +27,6 @@ use super::lock::{KeyGuard, KeyLocks};
 use super::put::{AtEndMeta, Hashes, Making, OnlyIf, PutRequest, reread};
 use super::replication::NewVersion;
 use super::{Key, ObjectService};
-use crate::store::{Record, RecordMeta, WorkFile};
 
 /// A handle that was idle for this time is dropped.
 const IDLE: Duration = Duration::from_secs(3600);

@@ -1,17 +1,17 @@
 //! Copies of single objects within the cluster: from the owner of the source to the owner of the
 //! copy.
 
+use forebay_clouds::BodyStream;
 use forebay_core::bucket::BucketInfo;
 use forebay_core::bucket_access::BucketChange;
 use forebay_core::object::ObjectMeta;
 use forebay_core::size::ByteRange;
 use forebay_core::{Error, ErrorCode, Result};
+use forebay_store::Record;
 
 use super::deliver::Delivery;
 use super::get::Found;
 use super::{Key, ObjectService, Turns, read_first_chunk};
-use crate::backend::BodyStream;
-use crate::store::Record;
 
 /// Options of a copy.
 #[derive(Clone, Copy, Debug, Default)]

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
+use forebay_clouds::BodyStream;
 use forebay_core::bucket::BucketInfo;
 use forebay_core::v1::query::object_uri;
 use forebay_core::{Error, ErrorCode, Result, placement};
@@ -13,7 +14,6 @@ use futures::StreamExt;
 use http::HeaderMap;
 
 use super::{ObjectService, PutRequest};
-use crate::backend::BodyStream;
 
 /// Timeout from the last byte to the owner's response: the owner may have to write to a backend.
 const WRITTEN_WITHIN: Duration = Duration::from_secs(300);

@@ -8,12 +8,12 @@ use forebay_core::size::{ByteRange, RangeSpec};
 use forebay_core::{Error, ErrorCode, Result};
 use forebay_node::clock::unix_ns;
 use forebay_node::metrics::CheckPath;
+use forebay_store::{Access, Record, Ticket, Validation, is_corrupt};
 use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt};
 
 use super::cold_cache::{Following, Parts, validation_of};
 use super::{ObjectService, Stored};
-use crate::store::{Access, Record, Ticket, Validation, is_corrupt};
 
 /// Objects up to this size are read whole in one step.
 const SMALL: u64 = 1 << 20;

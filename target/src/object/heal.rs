@@ -6,18 +6,18 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
+use forebay_clouds::BodyStream;
 use forebay_core::bucket::BucketInfo;
 use forebay_core::erasure::Slice;
 use forebay_core::locks::MutexExt;
 use forebay_core::size::ByteRange;
 use forebay_core::{Error, ErrorCode, Result, history};
 use forebay_node::metrics::CheckPath;
+use forebay_store::{Record, Volume, is_corrupt};
 use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt};
 
 use super::{Key, ObjectService};
-use crate::backend::BodyStream;
-use crate::store::{Record, Volume, is_corrupt};
 
 /// Bytes of a block of the store, the unit of a checksum.
 const BLOCK: u64 = 64 << 10;

@@ -9,13 +9,13 @@ use bytes::Bytes;
 use forebay_core::bucket::{BucketInfo, Freshness};
 use forebay_core::size::ByteRange;
 use forebay_core::{ErrorCode, Result};
+use forebay_store::{RecordMeta, testing};
 use futures::TryStreamExt;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
 use super::tests::{Bench, put};
 use super::{Verdict, read_first_chunk};
-use crate::store::{Extensions, RecordMeta};
 
 /// Files that hold objects, in any layout: all of a disk except its own folder.
 fn data_files(dir: &Path) -> Vec<PathBuf> {
@@ -158,7 +158,7 @@ async fn an_object_that_a_later_version_has_to_read_is_neither_served_nor_damage
     let info = bench.bucket("b", false, Freshness::Never);
     let (service, store) = (&bench.service, bench.service.store());
     for size in [700, 200_000] {
-        let meta = RecordMeta { extensions: Extensions::for_test(&[1]), ..RecordMeta::default() };
+        let meta = RecordMeta { extensions: testing::extensions(&[1]), ..RecordMeta::default() };
         let record = store.put(info.id, "o", content(1, size).into(), meta).await.unwrap();
         for way in 0..WAYS {
             let got = read(&bench, &info, way, ByteRange { start: 0, end: 10 }).await;

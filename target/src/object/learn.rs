@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use forebay_core::archive::{ArchiveFormat, Limits, TarIndexer};
+use forebay_store::{Record, blocking};
 
 use super::local::Local;
-use crate::store::{Record, blocking};
 
 /// Maximum memory of an index that is being built: there is one per write in progress, and its
 /// input is not trusted.

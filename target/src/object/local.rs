@@ -9,11 +9,11 @@ use forebay_core::{Error, NodeId, Result};
 use forebay_node::lifecycle::Lifecycle;
 use forebay_node::maps::Maps;
 use forebay_node::metrics::Metrics;
+use forebay_store::{Store, Volume};
 
 use super::Key;
 use super::heal::Lost;
 use super::lock::{KeyGuard, KeyLocks};
-use crate::store::{Store, Volume};
 
 /// This target.
 pub(super) struct Local {

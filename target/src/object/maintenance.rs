@@ -1,12 +1,12 @@
 //! Maintenance operations of jobs on the whole store.
 
+use forebay_clouds::composed::delete_leftovers;
 use forebay_core::Result;
 use forebay_core::cloud_rules::Compose;
 use forebay_core::intra::listers;
+use forebay_store::ObjectLock;
 
 use super::ObjectService;
-use crate::backend::composed::delete_leftovers;
-use crate::store::ObjectLock;
 
 impl ObjectService {
     /// Deletes temporary composed objects of dead targets in clouds; returns their number. One

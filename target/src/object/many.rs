@@ -7,9 +7,9 @@ use forebay_core::bucket::BucketInfo;
 use forebay_core::size::ByteRange;
 use forebay_node::clock::unix_ns;
 use forebay_node::metrics::CheckPath;
+use forebay_store::{Access, Commit, Located, Record, Taken, Validation};
 
 use super::ObjectService;
-use crate::store::{Access, Commit, Located, Record, Taken, Validation};
 
 /// Position of a small fresh copy: sorted by it, a disk is read from its start to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -62,7 +62,7 @@ impl ObjectService {
         records: Vec<Option<Record>>,
     ) -> Result<Vec<Option<Bytes>>> {
         let service = self.clone();
-        crate::store::blocking(move || {
+        forebay_store::blocking(move || {
             let read = |record: Option<Record>| {
                 let record = record?;
                 let bytes = service.store().read_blocking(&record).ok()?;

@@ -40,6 +40,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use forebay_client::PeerClient;
+use forebay_clouds::Backends;
 use forebay_core::bucket::BucketInfo;
 use forebay_core::bucket_access::BucketChange;
 use forebay_core::object::{ObjectMeta, is_system_key};
@@ -49,13 +50,12 @@ use forebay_core::{Error, ErrorCode, NodeId, Result, history};
 use forebay_node::lifecycle::Lifecycle;
 use forebay_node::maps::Maps;
 use forebay_node::metrics::Metrics;
+use forebay_store::{Record, RecordMeta, Store, Usage};
 
 use self::cold_cache::ColdCacheParts;
 use self::local::Local;
 use self::replication::MetadataChange;
-use crate::backend::Backends;
 use crate::cache::{CacheWatch, Gate};
-use crate::store::{Record, RecordMeta, Store, Usage};
 
 pub(crate) use append::Spool;
 pub(crate) use cold_cache::{BlobOptions, CheckedParts, ColdCache, PrefetchResult, not_remote};

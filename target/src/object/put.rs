@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use forebay_clouds::OpenBody;
 use forebay_core::bucket::BucketInfo;
 use forebay_core::bucket_access::BucketChange;
 use forebay_core::cache_rules::Admission;
@@ -15,6 +16,7 @@ use forebay_core::object::{ObjectMeta, PartSizes, is_system_key};
 use forebay_core::replication::WriteOptions;
 use forebay_core::{Error, ErrorCode, Result};
 use forebay_node::clock::unix_ns;
+use forebay_store::{DiskFile, Record, RecordMeta, WorkFile};
 use futures::StreamExt;
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
@@ -23,8 +25,6 @@ use super::cold_cache::{object_meta, read_at};
 use super::learn::Learner;
 use super::replication::NewVersion;
 use super::{Key, ObjectService};
-use crate::backend::OpenBody;
-use crate::store::{DiskFile, Record, RecordMeta, WorkFile};
 
 /// Bytes per read of a work file that is sent to the backend.
 const REREAD: u64 = 1 << 20;

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use bytes::Bytes;
 use forebay_core::size::ByteRange;
 use forebay_core::{Error, Result};
+use forebay_store::{DiskFile, Store, WorkFile};
 use futures::StreamExt;
 use futures::stream::BoxStream;
 
 use super::ObjectService;
 use super::cold_cache::read_at;
-use crate::store::{DiskFile, Store, WorkFile};
 
 /// Bytes per read.
 const STEP: u64 = 1 << 20;

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use forebay_clouds::BodyStream;
 use forebay_core::bucket::BucketInfo;
 use forebay_core::object::ObjectMeta;
 use forebay_core::size::ByteRange;
@@ -11,14 +12,13 @@ use forebay_core::{Error, ErrorCode, Result};
 use forebay_node::clock::unix_ns;
 use forebay_node::fast_http::{FilePart, Piece, Pieces};
 use forebay_node::metrics::CheckPath;
+use forebay_store::{ObjectReader, Record, is_corrupt};
 use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt};
 use tokio::runtime::Handle;
 
 use super::ObjectService;
 use super::heal::Healer;
-use crate::backend::BodyStream;
-use crate::store::{ObjectReader, Record, is_corrupt};
 
 /// An open object on this target's disk. If its bytes on the disk are damaged, reads get the same
 /// bytes from another source.

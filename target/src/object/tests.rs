@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 use forebay_client::PeerClient;
+use forebay_clouds::{BackendSettings, Backends};
 use forebay_core::bucket::{BackendKind, BackendSpec, BucketInfo, Freshness};
 use forebay_core::cache_rules::{Admission, CacheRules};
 use forebay_core::checksum::{Checksum, ChecksumKind};
@@ -18,11 +19,10 @@ use forebay_core::{Bucket, Error, ErrorCode, NodeId, Provider, Result};
 use forebay_node::lifecycle::Lifecycle;
 use forebay_node::maps::Maps;
 use forebay_node::metrics::Metrics;
+use forebay_store::{DiskSettings, RealDisk, Store};
 use futures::{StreamExt, TryStreamExt};
 
 use super::{ObjectService, Parts, PutRequest};
-use crate::backend::{BackendSettings, Backends};
-use crate::store::{DiskSettings, RealDisk, Store};
 
 pub(crate) struct Bench {
     pub(crate) dir: tempfile::TempDir,

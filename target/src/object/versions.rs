@@ -14,11 +14,11 @@ use forebay_core::history::{self, MARKER, NULL, VERSION};
 use forebay_core::object::ObjectMeta;
 use forebay_core::size::ByteRange;
 use forebay_node::clock::unix_ns;
+use forebay_store::{Record, RecordMeta, Store};
 use futures::StreamExt;
 
 use super::put::OnlyIf;
 use super::{Key, ObjectService};
-use crate::store::{Record, RecordMeta, Store};
 
 /// Maximum number of versions of one object that are searched.
 const MAX_VERSIONS: usize = 100_000;

@@ -6,13 +6,13 @@
 
 use std::sync::Arc;
 
+use forebay_clouds::{Acknowledged, Backend, PutBody, RemoteMeta};
 use forebay_core::bucket::{BackendKind, BucketInfo};
 use forebay_core::size::ByteRange;
 use forebay_core::v1::query::object_uri;
 use forebay_core::{Error, ErrorCode, Result, placement};
 
 use super::{Key, ObjectService, Stored};
-use crate::backend::{Acknowledged, Backend, PutBody, RemoteMeta};
 
 /// Custom metadata in the cloud: the write of the object. Letters only, which all clouds accept.
 const SOURCE: &str = "forebaysource";

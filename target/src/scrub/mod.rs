@@ -18,11 +18,11 @@ use forebay_core::Result;
 use forebay_core::config::ScrubConfig;
 use forebay_node::clock::unix_ns;
 use forebay_node::lifecycle::Lifecycle;
+use forebay_store::{Record, blocking};
 
 use self::pace::Pace;
 use self::progress::Progress;
 use crate::object::{CheckedParts, ObjectService, Verdict};
-use crate::store::{Record, blocking};
 
 /// Wait after a start: other work has precedence then.
 const AFTER_START: Duration = Duration::from_secs(5 * 60);

@@ -4,13 +4,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use forebay_core::{Error, Result};
-
-use crate::store::{Record, Volume};
-
-/// Ids of the files that hold an object's bytes.
-fn files_of(record: &Record) -> impl Iterator<Item = u64> + '_ {
-    record.extents().iter().map(|extent| extent.id)
-}
+use forebay_store::Volume;
 
 /// Ids of files that no record names. A write in progress may be among them: only files found
 /// twice, with time for any write in between, are orphans.
@@ -27,7 +21,7 @@ pub(crate) fn find(volume: &Volume) -> Result<BTreeSet<u64>> {
         }
     }
     for record in volume.records() {
-        for id in files_of(&record?) {
+        for id in record?.file_ids() {
             ids.remove(&id);
         }
     }
@@ -38,8 +32,8 @@ pub(crate) fn find(volume: &Volume) -> Result<BTreeSet<u64>> {
 pub(crate) fn remove(volume: &Volume, ids: impl IntoIterator<Item = u64>) -> Result<u64> {
     let mut removed = 0;
     for id in ids {
-        let path = volume.shared().object_path(id);
-        match volume.shared().io.unlink(&path) {
+        let path = volume.object_path(id);
+        match volume.remove_object_file(id) {
             Ok(()) => {
                 tracing::warn!(path = %path.display(), "removed a file that no record names");
                 removed += 1;
@@ -52,7 +46,7 @@ pub(crate) fn remove(volume: &Volume, ids: impl IntoIterator<Item = u64>) -> Res
 }
 
 fn list(volume: &Volume, dir: &Path) -> Result<Vec<String>> {
-    volume.shared().io.list(dir).map_err(|e| failed(dir, &e))
+    volume.list_folder(dir).map_err(|e| failed(dir, &e))
 }
 
 fn failed(path: &Path, e: &std::io::Error) -> Error {

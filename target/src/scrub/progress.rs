@@ -3,9 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use forebay_core::{Error, Result};
+use forebay_store::blocking;
 use serde::{Deserialize, Serialize};
-
-use crate::store::blocking;
 
 /// The position of a pass and its findings. A missing or unreadable file means a fresh start.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -6,11 +6,11 @@ use forebay_core::batch::BatchEntry;
 use forebay_core::bucket::BucketInfo;
 use forebay_core::size::ByteRange;
 use forebay_core::{ErrorCode, Result};
+use forebay_store::blocking;
 use futures::future::join_all;
 
 use super::{Opened, Shards, find, in_shard, missing};
 use crate::object::Stored;
-use crate::store::blocking;
 
 /// Members closer to each other than a block of the store are read at once.
 const NEAR: u64 = 64 << 10;

@@ -11,6 +11,7 @@ use forebay_core::bucket::BucketInfo;
 use forebay_core::locks::MutexExt;
 use forebay_core::size::ByteRange;
 use forebay_core::{Error, Result};
+use forebay_store::blocking;
 use futures::FutureExt;
 use futures::future::{BoxFuture, Shared};
 use lru::LruCache;
@@ -19,7 +20,6 @@ use tokio::sync::Semaphore;
 use super::source::Anywhere;
 use super::{Inner, Opened, ShardKey, Shards, in_shard};
 use crate::object::{Stored, Turns};
-use crate::store::blocking;
 
 /// Memory for indexes of recently read shards.
 const MEMORY: u64 = 64 << 20;

@@ -8,6 +8,7 @@ use forebay_core::archive::{ArchiveFormat, Member, Packed, ShardIndex, decompres
 use forebay_core::bucket::BucketInfo;
 use forebay_core::size::ByteRange;
 use forebay_core::{Error, Result};
+use forebay_store::blocking;
 use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt};
 
@@ -15,7 +16,6 @@ use super::decoders::{Decoder, IDLE};
 use super::source::{Anywhere, Forward};
 use super::{Inner, Opened, ShardKey, Shards};
 use crate::object::{Scratch, Stored};
-use crate::store::blocking;
 
 /// Members up to this many bytes are decompressed as a whole.
 const INLINE_MEMBER_BYTES: u64 = 1 << 20;

@@ -25,12 +25,12 @@ use forebay_core::bucket::BucketInfo;
 use forebay_core::object::ObjectMeta;
 use forebay_core::{Error, ErrorCode, Result};
 use forebay_node::lifecycle::Lifecycle;
+use forebay_store::{Record, blocking};
 
 use self::decoders::Decoders;
 use self::index::Indexes;
 use self::unpacked::UnpackedShards;
 use crate::object::{ObjectService, Stored, Turns};
-use crate::store::{Record, blocking};
 
 pub(crate) use append::NewMember;
 pub(crate) use member::MemberData;

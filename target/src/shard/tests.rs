@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use forebay_client::PeerClient;
+use forebay_clouds::{BackendSettings, Backends};
 use forebay_core::archive::{ArchiveFormat, MemberMatch, MemberMatcher};
 use forebay_core::bucket::{BackendKind, BackendSpec, BucketInfo};
 use forebay_core::sign::{ClusterSecret, Signer};
@@ -15,14 +16,13 @@ use forebay_core::state::Command;
 use forebay_core::{Bucket, ErrorCode, NodeId, Provider};
 use forebay_node::maps::Maps;
 use forebay_node::metrics::Metrics;
+use forebay_store::{DiskSettings, RealDisk, Store};
 use futures::{StreamExt, TryStreamExt};
 
 use super::*;
-use crate::backend::{BackendSettings, Backends};
 use crate::object::heal_tests::flip_where;
 use crate::object::tests::one_target;
 use crate::object::{Parts, PutRequest};
-use crate::store::{DiskSettings, RealDisk, Store};
 
 const FORMATS: [ArchiveFormat; 5] = [
     ArchiveFormat::Tar,

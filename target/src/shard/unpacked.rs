@@ -13,11 +13,11 @@ use forebay_core::bucket::BucketInfo;
 use forebay_core::locks::MutexExt;
 use forebay_core::size::ByteRange;
 use forebay_core::{Error, Result};
+use forebay_store::blocking;
 
 use super::source::Forward;
 use super::{ShardKey, Shards};
 use crate::object::Scratch;
-use crate::store::blocking;
 
 /// A file that no job renewed for this time is removed.
 const LEASE: Duration = Duration::from_secs(30);

@@ -4,11 +4,11 @@
 use std::collections::BTreeMap;
 
 use forebay_core::{ObjectName, placement};
+use forebay_store::Located;
 
 use super::{MEMBER_GUESS, Reading, Slot, State};
 use crate::batch::{Loaded, PIECE};
 use crate::object::DiskOrder;
-use crate::store::Located;
 
 /// Entries looked up in one group: few at first, so that the first bytes are sent soon,
 pub(super) const FIRST_GROUP: usize = 128;

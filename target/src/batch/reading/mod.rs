@@ -12,8 +12,10 @@ mod results;
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
+use forebay_clouds::Announced;
 use forebay_core::Result;
 use forebay_core::batch::BatchRequest;
+use forebay_store::Located;
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
 use futures::{FutureExt, StreamExt};
@@ -22,9 +24,7 @@ use self::lookup::FIRST_GROUP;
 use super::budget::{HeldBytes, Share};
 use super::repeats::Repeats;
 use super::{Bills, Loaded, Loader};
-use crate::backend::Announced;
 use crate::object::DiskOrder;
-use crate::store::Located;
 
 /// With fewer results than this the next group is looked up.
 const LOOK_AHEAD_ANSWERS: usize = 256;

@@ -1,12 +1,12 @@
 //! Reads the entries that were looked up: together where that is faster, else individually.
 
 use forebay_core::ObjectName;
+use forebay_store::{Located, Record};
 use futures::FutureExt;
 
 use super::{MEMBER_GUESS, Outcome, Reading};
 use crate::batch::{Loaded, PIECE};
 use crate::object::DiskOrder;
-use crate::store::{Located, Record};
 
 /// Bytes, and objects, read at once, on a thread that other tasks need.
 const TURN_BYTES: usize = 1 << 20;

@@ -2,13 +2,13 @@
 //! within the rules for users' URLs.
 
 use forebay_client::Client;
+use forebay_clouds::egress::{Guarded, WebRules, failed};
 use forebay_core::dsort::{KeyMapAt, KeyMapSource};
 use forebay_core::v1::query::{Query, split_path};
 use forebay_core::{Bucket, Error, ErrorCode, Result, shown_url};
 use futures::StreamExt;
 use reqwest::{Method, Url};
 
-use crate::egress::{Guarded, WebRules, failed};
 use crate::object::ObjectService;
 
 /// Largest map.

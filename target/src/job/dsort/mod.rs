@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use forebay_client::Client;
+use forebay_clouds::egress::WebRules;
 use forebay_core::dsort::{self, Algorithm, DsortReport, DsortSpec, Overwrite, Phase, Plan};
 use forebay_core::job::Task;
 use forebay_core::shard_build::BuildMember;
@@ -22,7 +23,6 @@ use futures::{FutureExt, StreamExt};
 use super::build::{Built, Contents, Order, Owners, Wanted, writer};
 use super::cluster_client::cluster_client;
 use super::run::{Job, JobRun, stopped};
-use crate::egress::WebRules;
 use crate::object::ObjectService;
 
 /// Shards in progress for each live target, beyond those that it builds at once.

@@ -5,13 +5,12 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
+use forebay_clouds::Room;
 use forebay_core::bucket::BucketInfo;
 use forebay_core::cloud_rules::CloudRule;
 use forebay_core::locks::MutexExt;
+use forebay_node::pace::Pace;
 use tokio::sync::Notify;
-
-use crate::backend::Room;
-use crate::pace::Pace;
 
 /// Polling interval of a cloud's limit, which grows with time without a notification.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);

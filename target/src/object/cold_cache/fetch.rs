@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use bytes::BytesMut;
+use forebay_clouds::RemoteObject;
 use forebay_core::bucket::{BucketInfo, Freshness};
 use forebay_core::locks::MutexExt;
 use forebay_core::size::RangeSpec;
@@ -19,7 +20,6 @@ use super::meta::Checks;
 use super::progress::{Progress, Started, gone};
 use super::ranges::{BlobOptions, Ranges};
 use super::{Following, cached_meta, object_meta};
-use crate::backend::RemoteObject;
 use crate::object::Key;
 use crate::object::learn::Learner;
 

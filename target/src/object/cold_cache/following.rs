@@ -6,11 +6,11 @@ use bytes::Bytes;
 use forebay_core::object::ObjectMeta;
 use forebay_core::size::ByteRange;
 use forebay_core::{Error, Result};
+use forebay_store::DiskFile;
 use futures::Stream;
 use tokio::sync::watch;
 
 use super::progress::{Progress, gone};
-use crate::store::DiskFile;
 
 /// Bytes per read from the file that is being filled.
 const STEP: u64 = 256 << 10;

@@ -1,14 +1,14 @@
 //! The rule of freshness: when a cached copy, whole or in part, may be served without a comparison
 //! with its backend.
 
+use forebay_clouds::RemoteMeta;
 use forebay_core::bucket::{BucketInfo, Freshness};
 use forebay_core::{ErrorCode, Result};
 use forebay_node::clock::unix_ns;
+use forebay_store::{Record, RecordMeta, Validation};
 
 use super::ColdCache;
-use crate::backend::RemoteMeta;
 use crate::object::Key;
-use crate::store::{Record, RecordMeta, Validation};
 
 /// The last comparison of a copy with its backend.
 pub(in crate::object) fn validation_of(record: &Record) -> Validation {

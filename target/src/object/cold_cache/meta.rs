@@ -6,8 +6,8 @@ use forebay_core::object::ObjectMeta;
 use forebay_core::{Error, Result};
 use forebay_node::clock::unix_ns;
 
-use crate::backend::RemoteMeta;
-use crate::store::RecordMeta;
+use forebay_clouds::RemoteMeta;
+use forebay_store::RecordMeta;
 
 /// The metadata for clients of a backend's object.
 pub(in crate::object) fn object_meta(remote: &RemoteMeta, present: bool) -> ObjectMeta {

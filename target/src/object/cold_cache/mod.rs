@@ -20,6 +20,7 @@ mod write_through;
 
 use std::sync::Arc;
 
+use forebay_clouds::{Announced, Backend, Backends, BodyStream, COMPOSED, Journal};
 use forebay_core::Result;
 use forebay_core::backend_access::{AccessRequest, BackendAccess};
 use forebay_core::bucket::BucketInfo;
@@ -29,6 +30,7 @@ use forebay_core::state::ClusterState;
 use forebay_node::bill::Bill;
 use forebay_node::clock::unix_s;
 use forebay_node::metrics::Metrics;
+use forebay_store::Store;
 use tokio::sync::Semaphore;
 
 pub(crate) use self::blob::not_remote;
@@ -41,10 +43,7 @@ pub(crate) use self::prefetch::PrefetchResult;
 pub(crate) use self::ranges::BlobOptions;
 use super::Key;
 use super::local::Local;
-use crate::backend::journal::Journal;
-use crate::backend::{Announced, Backend, Backends, BodyStream, COMPOSED};
 use crate::cache::{CacheWatch, Gate};
-use crate::store::Store;
 
 /// The dependencies of a [`ColdCache`].
 pub(super) struct ColdCacheParts {

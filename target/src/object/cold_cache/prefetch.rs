@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use forebay_clouds::{Announced, COMPOSED, Room};
 use forebay_core::bucket::{BucketInfo, Freshness};
 use forebay_core::cache_rules::Admission;
 use forebay_core::cloud_rules::Compose;
@@ -10,7 +11,6 @@ use forebay_core::{Error, ErrorCode, Result};
 use super::background::Turn;
 use super::ranges::Ranges;
 use super::{BlobOptions, ColdCache, validation_of};
-use crate::backend::{Announced, COMPOSED, Room};
 
 /// The result of a prefetch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

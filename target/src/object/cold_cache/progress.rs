@@ -6,7 +6,7 @@ use bytes::Bytes;
 use forebay_core::Error;
 use forebay_core::object::ObjectMeta;
 
-use crate::store::DiskFile;
+use forebay_store::DiskFile;
 
 #[derive(Clone)]
 pub(super) enum Progress {

@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
+use forebay_clouds::{Backend, BodyStream, RemoteMeta, RemoteObject};
 use forebay_core::bucket::{BackendKind, BucketInfo};
 use forebay_core::cloud_rules::CloudRule;
 use forebay_core::size::ByteRange;
@@ -13,8 +14,6 @@ use forebay_core::{Error, ErrorCode, Result};
 use futures::{StreamExt, TryStreamExt};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::task::AbortOnDropHandle;
-
-use crate::backend::{Backend, BodyStream, RemoteMeta, RemoteObject};
 
 /// Memory of a target for ranges that arrived ahead, in MiB.
 const MEMORY: usize = 128;
@@ -245,11 +244,11 @@ impl BlobOptions {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use forebay_clouds::folder::FolderBackend;
+    use forebay_clouds::{Fault, Faulty, Op, PutBody};
     use forebay_core::name::{Bucket, Provider};
 
     use super::*;
-    use crate::backend::folder::FolderBackend;
-    use crate::backend::{Fault, Faulty, Op, PutBody};
     use crate::object::tests::pattern;
 
     const RANGES: Ranges = Ranges { above: 1000, chunk: 1000, concurrency: 3 };

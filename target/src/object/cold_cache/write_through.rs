@@ -1,14 +1,14 @@
 //! Changes of a backend's objects through the cache. The cached copy is dropped first: a crash before
 //! the new one is committed then leaves a miss, which the backend serves.
 
+use forebay_clouds::{OpenBody, PutBody};
 use forebay_core::bucket::BucketInfo;
 use forebay_core::{Error, ErrorCode, Result};
+use forebay_store::RecordMeta;
 
 use super::{ColdCache, cached_meta};
-use crate::backend::{OpenBody, PutBody};
 use crate::object::Key;
 use crate::object::put::Making;
-use crate::store::RecordMeta;
 
 impl ColdCache {
     /// Puts an object to its backend. The caller holds its lock.

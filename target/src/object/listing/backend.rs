@@ -8,6 +8,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use forebay_clouds::RemoteEntry;
+use forebay_clouds::sweep::{SweepOptions, sweep};
 use forebay_core::bucket::BucketInfo;
 use forebay_core::cloud_rules::CloudRule;
 use forebay_core::intra::{
@@ -27,8 +29,6 @@ use super::Listing;
 use super::overlay::Overlay;
 use super::rows::RowsBuilder;
 use super::snapshot::{Progress, Snapshot};
-use crate::backend::RemoteEntry;
-use crate::backend::sweep::{SweepOptions, sweep};
 use crate::object::scratch::begin_scratch;
 
 const CHANGES: &str = "/internal/v1/backend/changes";

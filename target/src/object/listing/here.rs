@@ -4,9 +4,9 @@ use forebay_core::Result;
 use forebay_core::intra::{ListPage, ListRequest};
 use forebay_core::list_columns::{Columns, MAX_ROWS};
 use forebay_core::object::{ListEntry, RowKind};
+use forebay_store::Record;
 
 use super::Listing;
-use crate::store::Record;
 
 /// The empty name means "from the beginning".
 pub(in crate::object) fn start(after: &str) -> Option<&str> {

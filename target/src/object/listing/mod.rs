@@ -19,12 +19,12 @@ use std::sync::Arc;
 use forebay_client::PeerClient;
 use forebay_core::NodeId;
 use forebay_core::state::ClusterState;
+use forebay_store::Store;
 
 pub(super) use self::here::{entries, start};
 use super::cold_cache::ColdCache;
 use super::local::Local;
 use super::replication::Replication;
-use crate::store::Store;
 
 /// The listings of this target; cheap to clone.
 #[derive(Clone)]

@@ -10,13 +10,13 @@ use forebay_core::locks::MutexExt;
 use forebay_core::object::ListEntry;
 use forebay_core::size::ByteRange;
 use forebay_core::{Error, Result};
+use forebay_store::DiskFile;
 use tokio::sync::watch;
 use tokio::time::timeout_at;
 
 use super::overlay::Overlay;
 use super::rows::{Rows, RowsBuilder};
 use crate::object::{Scratch, cold_cache::read_at};
-use crate::store::DiskFile;
 
 /// Maximum of bytes of one listing in memory.
 const IN_MEMORY: u64 = 1 << 20;

@@ -3,9 +3,9 @@
 use async_trait::async_trait;
 use forebay_core::Result;
 use forebay_core::copies::Stamp;
+use forebay_store::{Record, RecordMeta, WorkFile};
 
 use super::transfer::IncomingTransfer;
-use crate::store::{Record, RecordMeta, WorkFile};
 
 /// The content that an operation commits.
 pub(super) enum Content<'a> {

@@ -6,11 +6,11 @@ use std::sync::{Mutex, MutexGuard};
 use forebay_core::bucket::BucketInfo;
 use forebay_core::locks::MutexExt;
 use forebay_node::metrics::CheckPath;
+use forebay_store::Record;
 
 use super::Replication;
 use crate::object::Key;
 use crate::object::lock::KeyLocks;
-use crate::store::Record;
 
 /// Copies that are being repaired: a copy of the same stamp from another target is accepted for
 /// them.

@@ -4,12 +4,12 @@ use forebay_core::copies::Stamp;
 use forebay_core::locks::MutexExt;
 use forebay_core::replication::{Answer, Command, LocalCopy, LocalSlice};
 use forebay_core::{Error, ErrorCode, Result};
+use forebay_store::Record;
 
 use super::Replication;
 use super::content::Content;
 use super::driver::Work;
 use super::slices::{SliceHere, as_object, object_of};
-use crate::store::Record;
 
 impl Replication {
     pub(super) async fn execute_on_disk(

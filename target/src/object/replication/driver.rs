@@ -9,6 +9,8 @@ use forebay_core::bucket::BucketInfo;
 use forebay_core::replication::{
     Answer, Command, CommandId, Event, IssuedCommand, Object, Operation, Step, next_executed,
 };
+use forebay_node::pace::Pace;
+use forebay_store::Record;
 use futures::future::BoxFuture;
 use tokio::sync::Mutex;
 
@@ -16,8 +18,6 @@ use super::Replication;
 use super::content::Content;
 use crate::object::Key;
 use crate::object::lock::KeyGuard;
-use crate::pace::Pace;
-use crate::store::Record;
 
 /// An operation on one object, as the commands of the driver see it.
 pub(super) struct Work<'a> {

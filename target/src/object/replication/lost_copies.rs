@@ -10,12 +10,12 @@ use forebay_core::intra::ListRequest;
 use forebay_core::list_page::Detail;
 use forebay_core::state::Node;
 use forebay_core::{ErrorCode, Result, rebalance};
+use forebay_node::pace::Pace;
 use futures::StreamExt;
 use tokio::sync::watch;
 
 use super::Replication;
 use super::transfer::OBJECT_COST_BYTES;
-use crate::pace::Pace;
 
 /// Names per page of a listing.
 const PAGE: usize = 1000;

@@ -36,6 +36,8 @@ use forebay_client::PeerClient;
 use forebay_core::NodeId;
 use forebay_core::replication::Replication as Engine;
 use forebay_core::state::ClusterState;
+use forebay_node::pace::Pace;
+use forebay_store::Store;
 use tokio::sync::Notify;
 
 pub(super) use self::content::{MetadataChange, NewVersion};
@@ -44,8 +46,6 @@ pub(crate) use self::transfer::{OLDER, headers_of};
 use self::view::TargetView;
 use super::local::Local;
 use super::lock::KeyLocks;
-use crate::pace::Pace;
-use crate::store::Store;
 
 /// Maximum rate at which a target sends data for repairs that other targets request.
 const REPAIR_BYTES_PER_SECOND: f64 = (64u64 << 20) as f64;

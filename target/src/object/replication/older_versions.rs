@@ -7,14 +7,14 @@ use forebay_core::native::Arrival;
 use forebay_core::object::ObjectMeta;
 use forebay_core::state::{ClusterState, Node};
 use forebay_core::{Error, ErrorCode, Result, history, native, placement, rebalance};
+use forebay_node::pace::Pace;
+use forebay_store::Record;
 use futures::future::{join_all, try_join_all};
 
 use super::Replication;
 use super::peer_commands::{LOOK_PATH, PEEK_PATH, REMOVE_PATH, TRANSFER_TIMEOUT};
 use super::transfer::{IncomingTransfer, OBJECT_COST_BYTES, Outgoing};
 use crate::object::versions::{keeps_versions, older, version_of};
-use crate::pace::Pace;
-use crate::store::Record;
 
 /// Path of the request to send all older versions of an object.
 pub(crate) const SEND_VERSIONS_PATH: &str = "/internal/v1/copy/send-versions";

@@ -8,13 +8,13 @@ use forebay_core::{Error, ErrorCode, Result, history, native};
 use std::sync::Arc;
 
 use forebay_core::state::ClusterState;
+use forebay_node::pace::Pace;
+use forebay_store::Record;
 
 use super::Replication;
 use super::content::{Content, MetadataChange, NewVersion};
 use super::driver::Work;
 use crate::object::lock::KeyGuard;
-use crate::pace::Pace;
-use crate::store::Record;
 
 impl Replication {
     /// Whether a copy here with this stamp is known to be the newest without asking other targets, so

@@ -1,6 +1,7 @@
 //! The requests of other targets about objects here. Each starts an operation of the engine; those
 //! about older versions are in [`older_versions`](super::older_versions).
 
+use forebay_clouds::BodyStream;
 use forebay_core::bucket::BucketInfo;
 use forebay_core::copies::{CopyHead, CopyLook, CopyRequest, Ensured};
 use forebay_core::erasure::Form;
@@ -11,7 +12,6 @@ use super::Replication;
 use super::content::Content;
 use super::driver::Work;
 use super::transfer::{IncomingTransfer, stored_id};
-use crate::backend::BodyStream;
 use crate::object::Key;
 
 impl Replication {

@@ -7,11 +7,11 @@ use bytes::Bytes;
 use forebay_core::bucket::BucketInfo;
 use forebay_core::copies::Stamp;
 use forebay_core::{Result, history, native};
+use forebay_store::{Record, RecordMeta};
 use tokio_util::sync::CancellationToken;
 
 use super::Replication;
 use super::driver::Work;
-use crate::store::{Record, RecordMeta};
 
 /// Custom metadata of a tombstone of an older version.
 const OLDER: &str = "older";

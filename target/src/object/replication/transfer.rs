@@ -1,6 +1,7 @@
 //! Transfers of copies and slices between targets: their bytes, and what comes with them.
 
 use bytes::BytesMut;
+use forebay_clouds::BodyStream;
 use forebay_core::bucket::BucketInfo;
 use forebay_core::checksum::Checksum;
 use forebay_core::copies::{COPY_HEADER, CopyHead};
@@ -9,14 +10,13 @@ use forebay_core::size::ByteRange;
 use forebay_core::state::Node;
 use forebay_core::v1::query::object_uri;
 use forebay_core::{Error, Result, history};
+use forebay_store::{Record, RecordMeta, WorkFile};
 use futures::StreamExt;
 use http::{HeaderMap, HeaderName, HeaderValue};
 
 use super::Replication;
 use super::peer_commands::TRANSFER_TIMEOUT;
 use super::slices::{Layout, SLICE_CHECKSUM, SLICE_CHECKSUM_LEN};
-use crate::backend::BodyStream;
-use crate::store::{Record, RecordMeta, WorkFile};
 
 /// Path of transfers of copies.
 pub(super) const COPIES_PATH: &str = "/internal/v1/copies";

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
+use forebay_clouds::{BodyStream, OpenBody};
 use forebay_core::bucket::BucketInfo;
 use forebay_core::bucket_access::BucketChange;
 use forebay_core::cache_rules::Admission;
@@ -11,15 +12,14 @@ use forebay_core::object::{ObjectMeta, PartSizes};
 use forebay_core::size::ByteRange;
 use forebay_core::upload::Part;
 use forebay_core::{Error, ErrorCode, Result};
+use forebay_store::{Piece, Record, RecordMeta, Store, UploadDir, WorkFile, is_corrupt};
 use futures::{StreamExt, TryStreamExt};
 
 use super::registry::Live;
 use super::{ChosenPart, Completion};
-use crate::backend::{BodyStream, OpenBody};
 use crate::object::learn::Learner;
 use crate::object::put::{Hashes, Making};
 use crate::object::{Key, ObjectService};
-use crate::store::{Piece, Record, RecordMeta, Store, UploadDir, WorkFile, is_corrupt};
 
 /// Smaller parts are merged: one file each would make reads slow.
 const SMALL_PART: u64 = 1 << 20;

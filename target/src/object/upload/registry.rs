@@ -8,11 +8,11 @@ use forebay_core::bucket::BucketInfo;
 use forebay_core::locks::MutexExt;
 use forebay_core::upload::{ASIDE, Part, Upload, UploadsPage, UploadsRequest};
 use forebay_core::{Error, ErrorCode, Result};
+use forebay_store::{FoundUpload, PartFile, UploadDir};
 use serde::{Deserialize, Serialize};
 use tokio::sync::{OnceCell, RwLock};
 
 use crate::object::{Key, ObjectService};
-use crate::store::{FoundUpload, PartFile, UploadDir};
 
 /// Uploads by bucket, name of the object, and id.
 #[derive(Default)]

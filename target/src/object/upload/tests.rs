@@ -452,10 +452,10 @@ async fn an_append_whose_disk_left_service_is_refused_once_and_frees_what_it_hel
         }
         let mut turns = service.disk_turns();
         turns.mark_unchanged();
-        service.store().volumes()[0].shared().give_up(&"planned");
+        forebay_store::testing::fail_disk(&service.store().volumes()[0]);
         let back = async {
             while service.store().volumes().is_empty()
-                || service.store().volumes()[0].shared().check_alive().is_err()
+                || !forebay_store::testing::accepts_writes(&service.store().volumes()[0])
             {
                 turns.changed().await.unwrap();
             }

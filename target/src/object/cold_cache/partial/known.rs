@@ -4,17 +4,17 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use forebay_clouds::RemoteMeta;
 use forebay_core::bucket::BucketInfo;
 use forebay_core::intra::{ListPage, ListRequest};
 use forebay_core::object::{ListEntry, ObjectMeta, RowKind, remote_etag};
 use forebay_core::size::ByteRange;
 use forebay_core::{ErrorCode, Result};
 use forebay_node::clock::unix_ns;
+use forebay_store::{GRANULE, PartialHead, Span, Validation};
 
-use crate::backend::RemoteMeta;
 use crate::object::cold_cache::ColdCache;
 use crate::object::listing::start;
-use crate::store::{GRANULE, PartialHead, Span, Validation};
 
 /// The result of checking a partial copy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -101,7 +101,7 @@ impl ColdCache {
 
     /// Names of the partial copies on a disk, with the ids of their buckets.
     pub(crate) fn parts_on(&self, number: usize) -> Result<Vec<Arc<PartialHead>>> {
-        Ok(self.local().volume(number)?.shared().partials.all())
+        Ok(self.local().volume(number)?.partial_heads())
     }
 
     /// Keeps fetches in progress of a prefix out of the store: they are of before this moment.

@@ -14,17 +14,17 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
+use forebay_clouds::{RemoteMeta, RemoteObject};
 use forebay_core::bucket::{BucketInfo, Freshness};
 use forebay_core::locks::MutexExt;
 use forebay_core::size::{ByteRange, RangeSpec};
 use forebay_core::{Error, ErrorCode, Result};
 use forebay_node::clock::unix_ns;
+use forebay_store::{GRANULE, Partial, PartialHead, Validation};
 
 use super::ColdCache;
-use crate::backend::{RemoteMeta, RemoteObject};
 use crate::object::Key;
 use crate::object::lock::KeyLocks;
-use crate::store::{GRANULE, Partial, PartialHead, Validation};
 
 pub(crate) use self::known::CheckedParts;
 pub(crate) use self::read::Parts;

@@ -3,21 +3,21 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use forebay_clouds::BodyStream;
 use forebay_core::bucket::BucketInfo;
 use forebay_core::object::ObjectMeta;
 use forebay_core::size::ByteRange;
 use forebay_core::{Error, ErrorCode, Result};
 use forebay_node::clock::unix_ns;
+use forebay_store::GRANULE;
 use futures::stream::BoxStream;
 use futures::{Stream, StreamExt};
 
 use super::run::{Failed, Run};
 use super::{AHEAD, Live};
-use crate::backend::BodyStream;
 use crate::object::Key;
 use crate::object::cold_cache::ColdCache;
 use crate::object::cold_cache::object_meta;
-use crate::store::GRANULE;
 
 /// Maximum of granules per read, in bytes.
 const STEP: u64 = 1 << 20;

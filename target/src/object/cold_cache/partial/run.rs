@@ -5,17 +5,17 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::BytesMut;
+use forebay_clouds::RemoteObject;
 use forebay_core::bucket::BucketInfo;
 use forebay_core::size::ByteRange;
 use forebay_core::{Error, ErrorCode, Result};
+use forebay_store::GRANULE;
 use futures::StreamExt;
 use tokio::sync::watch;
 
 use super::Live;
-use crate::backend::RemoteObject;
 use crate::object::Key;
 use crate::object::cold_cache::ColdCache;
-use crate::store::GRANULE;
 
 /// Maximum number of granules per request to the backend.
 const LONGEST: u32 = (16 << 20 >> GRANULE.trailing_zeros()) as u32;

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use forebay_client::PeerClient;
+use forebay_clouds::{BackendSettings, Backends};
 use forebay_core::bucket::{BackendKind, BackendSpec};
 use forebay_core::sign::{ClusterSecret, Signer};
 use forebay_core::state::Command;
@@ -15,15 +16,14 @@ use forebay_core::{Bucket, NodeId, Provider};
 use forebay_node::lifecycle::Lifecycle;
 use forebay_node::maps::Maps;
 use forebay_node::metrics::Metrics;
+use forebay_store::{DiskSettings, RealDisk, Store};
 use futures::{StreamExt, TryStreamExt};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::*;
-use crate::backend::{BackendSettings, Backends};
 use crate::cache::{CacheWatch, Evictor, Gate, Watermarks};
 use crate::object::tests::one_target;
 use crate::object::{ObjectService, Parts as ServiceParts, PutRequest};
-use crate::store::{DiskSettings, RealDisk, Store};
 
 const MIB: u64 = 1 << 20;
 

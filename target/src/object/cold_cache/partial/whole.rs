@@ -3,20 +3,20 @@
 
 use std::sync::Arc;
 
+use forebay_clouds::{BodyStream, RemoteObject};
 use forebay_core::bucket::BucketInfo;
 use forebay_core::size::ByteRange;
 use forebay_core::{Error, ErrorCode, Result};
+use forebay_store::{GRANULE, RecordMeta};
 use futures::StreamExt;
 
 use super::Live;
-use crate::backend::{BodyStream, RemoteObject};
 use crate::object::Key;
 use crate::object::cold_cache::ColdCache;
 use crate::object::cold_cache::cached_meta;
 use crate::object::cold_cache::meta::Checks;
 use crate::object::cold_cache::ranges::{self, Ranges};
 use crate::object::learn::Learner;
-use crate::store::{GRANULE, RecordMeta};
 
 /// Bytes per read.
 const STEP: u64 = 1 << 20;

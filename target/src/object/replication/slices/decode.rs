@@ -2,21 +2,21 @@
 //! kept only if its checksum is that of the written object.
 
 use bytes::{Bytes, BytesMut};
+use forebay_clouds::BodyStream;
 use forebay_core::checksum::{Checksum, Hasher};
 use forebay_core::copies::{COPY_HEADER, CopyHead, CopyRequest, Stamp};
 use forebay_core::erasure::Slice;
 use forebay_core::replication::SliceSource;
 use forebay_core::state::Node;
 use forebay_core::{Error, ErrorCode, Result};
+use forebay_store::{RecordMeta, WorkFile};
 use futures::future::join_all;
 use futures::{StreamExt, TryStreamExt};
 
 use super::coder::{Coder, Layout};
 use super::{READ_PATH, SLICE_CHECKSUM};
-use crate::backend::BodyStream;
 use crate::object::replication::Replication;
 use crate::object::replication::driver::Work;
-use crate::store::{RecordMeta, WorkFile};
 
 /// A slice and the node that has it; `None`: this target.
 type Part = (Option<Node>, Slice);

@@ -2,6 +2,7 @@
 //! concurrently; only a few blocks of each are in memory.
 
 use bytes::Bytes;
+use forebay_clouds::BodyStream;
 use forebay_core::bucket::BucketInfo;
 use forebay_core::checksum::Hasher;
 use forebay_core::copies::CopyHead;
@@ -10,18 +11,17 @@ use forebay_core::replication::{Command, CommandId, LocalCopy};
 use forebay_core::state::Node;
 use forebay_core::v1::query::object_uri;
 use forebay_core::{Error, NodeId, Result};
+use forebay_store::Record;
 use futures::StreamExt;
 use futures::future::BoxFuture;
 use tokio::sync::mpsc;
 
 use super::coder::{Coder, Layout};
 use super::{SLICE_CHECKSUM, SLICE_CHECKSUM_LEN};
-use crate::backend::BodyStream;
 use crate::object::replication::Replication;
 use crate::object::replication::driver::{Executed, Work};
 use crate::object::replication::peer_commands::{TRANSFER_TIMEOUT, done, refused};
 use crate::object::replication::transfer::{COPIES_PATH, headers_of};
-use crate::store::Record;
 
 /// Number of blocks of a slice that wait for its target.
 const WAITING: usize = 2;

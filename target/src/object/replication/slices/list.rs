@@ -7,11 +7,11 @@ use forebay_core::Result;
 use forebay_core::bucket::BucketInfo;
 use forebay_core::erasure::Slice;
 use forebay_core::intra::{ListPage, ListRequest};
+use forebay_store::Record;
 
 use super::as_object;
 use crate::object::listing::{entries, start};
 use crate::object::replication::Replication;
-use crate::store::Record;
 
 impl Replication {
     /// All records of a page, behind `after`, and whether there are more.

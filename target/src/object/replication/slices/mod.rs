@@ -15,6 +15,7 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard};
 
+use forebay_clouds::BodyStream;
 use forebay_core::bucket::BucketInfo;
 use forebay_core::checksum::{Checksum, ChecksumKind};
 use forebay_core::copies::{CopyHead, CopyRequest, SliceLook};
@@ -23,11 +24,10 @@ use forebay_core::locks::MutexExt;
 use forebay_core::object::ObjectMeta;
 use forebay_core::size::ByteRange;
 use forebay_core::{Error, ErrorCode, Result, history};
+use forebay_store::{Record, RecordMeta, WorkFile};
 use futures::StreamExt;
 
 use super::Replication;
-use crate::backend::BodyStream;
-use crate::store::{Record, RecordMeta, WorkFile};
 
 pub(super) use coder::Layout;
 pub(super) use encode::SliceSend;

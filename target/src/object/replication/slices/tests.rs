@@ -10,12 +10,12 @@ use forebay_core::erasure::{Erasure, Form, Slice};
 use forebay_core::object::ObjectMeta;
 use forebay_core::state::{Command, Role};
 use forebay_core::{ErrorCode, NodeId, Result, rebalance};
+use forebay_store::RecordMeta;
 use futures::StreamExt;
 
 use super::SLICE_CHECKSUM;
 use crate::object::replication::survey::SURVEY_PATH;
 use crate::object::tests::Bench;
-use crate::store::RecordMeta;
 
 /// The only data slice: its bytes are those of the object.
 const SLICE: Slice = Slice { data: 1, parity: 1, number: 0 };
