@@ -7,13 +7,15 @@
 mod allow;
 mod endpoint;
 mod scope;
+mod trust;
 
 use std::net::IpAddr;
 use std::sync::Arc;
 
 pub use self::allow::AllowEntry;
-pub use self::endpoint::{EndpointTrust, Server, is_clouds_own};
+pub use self::endpoint::{Server, is_clouds_own};
 use self::scope::Scope;
+pub use self::trust::EndpointTrust;
 use crate::config::NodeConfig;
 use crate::error::{Error, ErrorCode, Result};
 

@@ -1,37 +1,11 @@
 //! Checks of the endpoints that buckets name against the rule for destinations, before they are called.
 
-use std::collections::BTreeSet;
-use std::sync::Mutex;
-
 use forebay_core::bucket::{BackendKind, BackendSpec, BucketInfo};
-use forebay_core::egress::{AllowEntry, EgressRule, Server};
+use forebay_core::egress::EgressRule;
 use forebay_core::error::{Error, Result};
-use forebay_core::locks::MutexExt;
 
 use super::Backends;
 use crate::egress::{EndpointGuard, Guarded};
-
-/// Buckets whose endpoints are used only because an earlier version accepted them.
-#[derive(Default)]
-pub(super) struct AcceptedEndpoints(Mutex<BTreeSet<u64>>);
-
-impl AcceptedEndpoints {
-    /// Logs a warning, once for each bucket.
-    pub(super) fn warn(&self, info: &BucketInfo, spec: &BackendSpec) {
-        let endpoint = spec.endpoint.as_deref().unwrap_or_default();
-        if self.0.locked().insert(info.id) {
-            let server = Server::of(endpoint);
-            let entry = server.map(|s| AllowEntry::exactly(&s.host, s.port).to_string());
-            tracing::warn!(
-                bucket = %info.bucket,
-                endpoint,
-                entry,
-                "this endpoint was accepted before there was a rule for destinations; put the entry \
-                 into egress.allow of all targets"
-            );
-        }
-    }
-}
 
 impl Backends {
     /// Checks that this node may call the endpoint that a bucket names. A bucket that names none

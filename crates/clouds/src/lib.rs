@@ -4,6 +4,7 @@
 //! A new kind is one module and one line in `registry`; it gets retries, limits and metrics without
 //! further work. Nothing here depends on the store or HTTP.
 
+mod accepted_endpoints;
 mod access;
 mod adaptive;
 pub mod azure;

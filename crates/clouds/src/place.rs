@@ -13,6 +13,9 @@ use crate::egress;
 /// Retry-After in seconds if credentials could not be renewed.
 const CREDENTIALS_PAUSE_S: u32 = 2;
 
+/// Longest part of a response that errors show.
+pub(super) const MAX_SHOWN_CHARS: usize = 300;
+
 /// Seconds by which clocks may differ: the limit of the strictest cloud.
 const FORGIVEN_S: u64 = 300;
 
@@ -144,4 +147,10 @@ pub(super) fn hinting_at_clocks(error: Error, date: Option<&str>) -> Error {
 /// Seconds, as `Retry-After` may give them.
 pub(super) fn retry_after(header: Option<&str>) -> Option<u32> {
     header?.trim().parse().ok()
+}
+
+/// The first line of a text, shortened. The lines that follow have ids of the request and times, which
+/// do not help people.
+pub(super) fn first_line(text: &str) -> String {
+    text.lines().next().unwrap_or_default().trim().chars().take(MAX_SHOWN_CHARS).collect()
 }

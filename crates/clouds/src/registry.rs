@@ -16,8 +16,8 @@ use forebay_node::pace::Pace;
 use tokio::sync::Semaphore;
 
 use super::Backend;
+use super::accepted_endpoints::AcceptedEndpoints;
 use super::azure::{AzureBackend, AzureClients, AzureSettings};
-use super::checks::AcceptedEndpoints;
 use super::composed::{Announced, Composing, Gathers};
 use super::folder::FolderBackend;
 use super::gcs::{GcsBackend, GcsClients, GcsSettings};

@@ -29,6 +29,10 @@ impl Hangup {
     }
 }
 
+/// Extension of a request that came to this node over TLS.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct OverTls;
+
 /// The address that a request came from.
 #[derive(Clone, Copy, Debug)]
 pub struct Peer(pub IpAddr);

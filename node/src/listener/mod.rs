@@ -4,6 +4,7 @@
 mod answer;
 mod handler;
 mod routes;
+mod server;
 
 use std::convert::Infallible;
 use std::sync::{Arc, OnceLock};
@@ -19,8 +20,10 @@ use hyper_util::rt::TokioIo;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 
 pub use self::answer::is_https;
+pub(crate) use self::handler::OverTls;
 pub use self::handler::{Answer, Handler, Hangup, Peer, Take};
 pub use self::routes::Routes;
+pub(crate) use self::server::Server;
 use crate::connections::{Connection, Connections};
 use crate::drain::{DrainedBody, Waits};
 use crate::edge::{Edge, LastSender};
@@ -32,10 +35,6 @@ use crate::tls::{Accepted, NodeTls};
 /// The scheme of a request, for everything that answers with URLs. Proxies in front of a node set it
 /// too.
 pub static FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
-
-/// Extension of a request that came to this node over TLS.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct OverTls;
 
 /// Timeout for a client to send the head of a request.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
@@ -73,15 +72,6 @@ async fn listen(address: &str) -> std::io::Result<TcpListener> {
         }
     }
     Err(refusal)
-}
-
-/// The state that all connections share.
-pub(crate) struct Server<H> {
-    pub(crate) handler: H,
-    pub(crate) edge: Edge,
-    lifecycle: Lifecycle,
-    pace: ClientPace,
-    http: HttpConfig,
 }
 
 /// Answers with `handler` until the node stops; open connections then finish their request.

@@ -7,13 +7,10 @@ use forebay_core::error::{Error, ErrorCode};
 
 use super::token::is_transient;
 use crate::egress::innermost;
-use crate::place::{Place, code_of, hinting_at_clocks, retry_after};
+use crate::place::{Place, code_of, first_line, hinting_at_clocks, retry_after};
 
 pub(super) const CREDENTIALS_HINT: &str = "set AZURE_STORAGE_ACCOUNT and AZURE_STORAGE_KEY, \
      AZURE_STORAGE_SAS_TOKEN or the variables of an Entra identity in the environment of the targets";
-
-/// Longest part of a response that is shown.
-const SHOWN: usize = 300;
 
 /// Names for error messages: the bucket and its endpoint.
 #[derive(Clone)]
@@ -172,9 +169,4 @@ fn header<'r>(raw: &'r RawResponse, name: &'static str) -> Option<&'r str> {
 fn element(xml: &str, name: &str) -> Option<String> {
     let (_, rest) = xml.split_once(&format!("<{name}>"))?;
     Some(rest.split_once(&format!("</{name}>"))?.0.to_owned())
-}
-
-/// The lines that follow have ids of the request and times, which do not help people.
-pub(super) fn first_line(text: &str) -> String {
-    text.lines().next().unwrap_or_default().trim().chars().take(SHOWN).collect()
 }

@@ -17,7 +17,7 @@ use azure_core::time::OffsetDateTime;
 use forebay_core::locks::MutexExt;
 use tokio::time::{Instant, timeout};
 
-use super::error::first_line;
+use crate::place::first_line;
 
 /// Longest wait for a token.
 const ANSWER: Duration = Duration::from_secs(10);

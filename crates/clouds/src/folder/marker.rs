@@ -10,12 +10,15 @@ use std::fs::{self, File, Metadata};
 use std::io;
 use std::path::{Path, PathBuf};
 
-use forebay_core::error::{Error, ErrorCode, Result};
+use forebay_core::error::{ErrorCode, Result};
 use forebay_core::size::{ByteRange, RangeSpec};
 use forebay_node::file_modes;
 use futures::stream::{self, StreamExt};
 
-use super::write::{MadeFolders, refusal, remove_empty_folders, sync_folder, write_error};
+use super::parents::{
+    MAX_PUT_ATTEMPTS, MadeFolders, refusal, remove_empty_folders, removed_again, sync_folder,
+    write_error,
+};
 use super::{Folder, mtime_ns, problem_with};
 use crate::{RemoteMeta, RemoteObject};
 
@@ -24,8 +27,6 @@ pub(super) const MARKER_FILE: &str = ".forebay-marker";
 
 /// The MD5 of no content.
 const EMPTY_MD5: &str = "d41d8cd98f00b204e9800998ecf8427e";
-/// Most attempts of a put whose folder is removed meanwhile.
-pub(super) const MAX_PUT_ATTEMPTS: usize = 64;
 
 /// The name of the folder of a key, if the key ends in a slash.
 pub(super) fn folder_name(key: &str) -> Option<&str> {
@@ -149,12 +150,6 @@ pub(super) fn put(folder: &Folder, name: &str, size: u64) -> Result<RemoteMeta> 
         }
     }
     Err(removed_again(folder, &key))
-}
-
-/// The error of a put whose folder was removed in every attempt.
-pub(super) fn removed_again(folder: &Folder, key: &str) -> Error {
-    let why = "other requests remove its folder again and again";
-    refusal(folder, ErrorCode::Unavailable, key, why)
 }
 
 /// Whether a folder was not removed because of what is in it; POSIX allows two codes for that.

@@ -5,6 +5,7 @@
 //! slash is a folder (see [`marker`]). Custom metadata is not kept.
 
 mod marker;
+mod parents;
 mod read;
 mod walk;
 mod write;

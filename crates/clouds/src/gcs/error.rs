@@ -10,7 +10,7 @@ use http::HeaderMap;
 
 use crate::bounded::read_error;
 use crate::egress::{blocked, innermost};
-use crate::place::{Place, code_of, hinting_at_clocks, retry_after};
+use crate::place::{MAX_SHOWN_CHARS, Place, code_of, hinting_at_clocks, retry_after};
 
 /// Names for error messages: the bucket and its endpoint.
 #[derive(Clone)]
@@ -20,9 +20,6 @@ pub(super) struct Errors {
 
 pub(super) const CREDENTIALS_HINT: &str = "set GOOGLE_APPLICATION_CREDENTIALS in the environment of \
      the targets to the file of a service account's key, or give their machines a service account";
-
-/// Longest part of a response that is shown.
-const SHOWN: usize = 300;
 
 /// Why a call failed, before its object is known.
 #[derive(Debug)]
@@ -123,7 +120,7 @@ fn said(status: u16, body: &[u8]) -> String {
         "" => format!("HTTP status {status}"),
         // For people the status is clearer than XML or a proxy's page.
         text if text.starts_with('<') => format!("HTTP status {status}"),
-        text => text.chars().take(SHOWN).collect(),
+        text => text.chars().take(MAX_SHOWN_CHARS).collect(),
     }
 }
 

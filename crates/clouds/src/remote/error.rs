@@ -5,10 +5,7 @@ use reqwest::Response;
 
 use crate::bounded::read_error;
 use crate::egress::innermost;
-use crate::place::{Place, code_of, retry_after};
-
-/// Longest part of a response that is shown.
-const SHOWN: usize = 300;
+use crate::place::{MAX_SHOWN_CHARS, Place, code_of, retry_after};
 
 /// Names for error messages: the bucket and its endpoint.
 #[derive(Clone)]
@@ -30,7 +27,7 @@ impl Errors {
         let json = serde_json::from_slice::<serde_json::Value>(&body).ok();
         let said = json.as_ref().and_then(|json| json["message"].as_str());
         let said: String = match said {
-            Some(said) => said.chars().take(SHOWN).collect(),
+            Some(said) => said.chars().take(MAX_SHOWN_CHARS).collect(),
             None => format!("HTTP status {status}"),
         };
         match (status, name) {

@@ -8,8 +8,8 @@ use forebay_store::Record;
 
 use super::Replication;
 use super::content::Content;
-use super::driver::Work;
 use super::slices::{SliceHere, as_object, object_of};
+use super::work::Work;
 
 impl Replication {
     pub(super) async fn execute_on_disk(

@@ -2,73 +2,16 @@
 //! are those of this target.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use forebay_core::Result;
-use forebay_core::bucket::BucketInfo;
 use forebay_core::replication::{
-    Answer, Command, CommandId, Event, IssuedCommand, Object, Operation, Step, next_executed,
+    Answer, Command, CommandId, Event, IssuedCommand, Operation, Step, next_executed,
 };
-use forebay_node::pace::Pace;
-use forebay_store::Record;
 use futures::future::BoxFuture;
-use tokio::sync::Mutex;
 
 use super::Replication;
-use super::content::Content;
-use crate::object::Key;
+use super::work::{Executed, Work};
 use crate::object::lock::KeyGuard;
-
-/// An operation on one object, as the commands of the driver see it.
-pub(super) struct Work<'a> {
-    pub(super) object: Object,
-    pub(super) key: Key,
-    /// Limits what the operation sends.
-    pub(super) pace: Option<&'a Pace>,
-    pub(super) content: Mutex<Content<'a>>,
-    /// The record that the operation has seen last, and often needs again.
-    pub(super) seen: std::sync::Mutex<Option<Record>>,
-    /// The record that the operation has committed.
-    pub(super) committed: std::sync::Mutex<Option<Record>>,
-}
-
-impl<'a> Work<'a> {
-    pub(super) fn new(info: &BucketInfo, name: &str) -> Self {
-        Self::with_content(info, name, Content::Nothing)
-    }
-
-    pub(super) fn with_content(info: &BucketInfo, name: &str, content: Content<'a>) -> Self {
-        Self {
-            object: Object::new(Arc::new(info.clone()), name),
-            key: Key::new(info, name),
-            pace: None,
-            content: Mutex::new(content),
-            seen: std::sync::Mutex::default(),
-            committed: std::sync::Mutex::default(),
-        }
-    }
-
-    #[must_use]
-    pub(super) fn paced(self, pace: &'a Pace) -> Self {
-        Self { pace: Some(pace), ..self }
-    }
-
-    pub(super) fn info(&self) -> &BucketInfo {
-        &self.object.info
-    }
-
-    pub(super) fn name(&self) -> &str {
-        &self.object.name
-    }
-}
-
-/// The outcome of a command.
-pub(super) enum Executed {
-    Answered(CommandId, Answer),
-    Locked(CommandId, KeyGuard),
-    /// Work that several commands share; it has no answer of its own.
-    Shared,
-}
 
 type Running<'a> = BTreeMap<RunningId, BoxFuture<'a, Executed>>;
 

@@ -28,6 +28,7 @@ mod transfer;
 #[cfg(test)]
 mod transfer_tests;
 mod view;
+mod work;
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;

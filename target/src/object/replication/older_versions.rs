@@ -12,8 +12,8 @@ use forebay_store::Record;
 use futures::future::{join_all, try_join_all};
 
 use super::Replication;
-use super::peer_commands::{LOOK_PATH, PEEK_PATH, REMOVE_PATH, TRANSFER_TIMEOUT};
-use super::transfer::{IncomingTransfer, OBJECT_COST_BYTES, Outgoing};
+use super::peer_commands::{LOOK_PATH, PEEK_PATH, REMOVE_PATH};
+use super::transfer::{IncomingTransfer, OBJECT_COST_BYTES, Outgoing, TRANSFER_TIMEOUT};
 use crate::object::versions::{keeps_versions, older, version_of};
 
 /// Path of the request to send all older versions of an object.

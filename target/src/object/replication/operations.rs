@@ -13,7 +13,7 @@ use forebay_store::Record;
 
 use super::Replication;
 use super::content::{Content, MetadataChange, NewVersion};
-use super::driver::Work;
+use super::work::Work;
 use crate::object::lock::KeyGuard;
 
 impl Replication {

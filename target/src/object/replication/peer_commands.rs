@@ -1,7 +1,5 @@
 //! The commands of the engine that are requests to other nodes.
 
-use std::time::Duration;
-
 use forebay_client::PeerClient;
 use forebay_core::copies::{CopyLook, CopyRequest, Ensured};
 use forebay_core::erasure::Form;
@@ -12,8 +10,8 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::Replication;
-use super::driver::Work;
-use super::transfer::Outgoing;
+use super::transfer::{Outgoing, TRANSFER_TIMEOUT};
+use super::work::Work;
 
 /// Path of a look: a target's state of an object, after writes in progress have ended.
 pub(super) const LOOK_PATH: &str = "/internal/v1/copy/look";
@@ -25,8 +23,6 @@ const SEND_PATH: &str = "/internal/v1/copy/send";
 pub(super) const REMOVE_PATH: &str = "/internal/v1/copy/remove";
 /// Path of the request to an object's owner to bring all its forms to their places.
 const ENSURE_PATH: &str = "/internal/v1/copy/ensure";
-/// Timeout from the last byte of a copy to its response, and of a request to send one.
-pub(in crate::object) const TRANSFER_TIMEOUT: Duration = Duration::from_secs(300);
 
 impl Replication {
     /// Executes a command that is a request to another node; `None` if it is none.

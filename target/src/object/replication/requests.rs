@@ -10,8 +10,8 @@ use forebay_core::{Error, Result};
 
 use super::Replication;
 use super::content::Content;
-use super::driver::Work;
 use super::transfer::{IncomingTransfer, stored_id};
+use super::work::Work;
 use crate::object::Key;
 
 impl Replication {

@@ -11,7 +11,7 @@ use forebay_store::{Record, RecordMeta};
 use tokio_util::sync::CancellationToken;
 
 use super::Replication;
-use super::driver::Work;
+use super::work::Work;
 
 /// Custom metadata of a tombstone of an older version.
 const OLDER: &str = "older";

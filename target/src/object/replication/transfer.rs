@@ -1,5 +1,7 @@
 //! Transfers of copies and slices between targets: their bytes, and what comes with them.
 
+use std::time::Duration;
+
 use bytes::BytesMut;
 use forebay_clouds::BodyStream;
 use forebay_core::bucket::BucketInfo;
@@ -15,11 +17,12 @@ use futures::StreamExt;
 use http::{HeaderMap, HeaderName, HeaderValue};
 
 use super::Replication;
-use super::peer_commands::TRANSFER_TIMEOUT;
 use super::slices::{Layout, SLICE_CHECKSUM, SLICE_CHECKSUM_LEN};
 
 /// Path of transfers of copies.
 pub(super) const COPIES_PATH: &str = "/internal/v1/copies";
+/// Timeout from the last byte of a copy to its response, and of a request to send one.
+pub(super) const TRANSFER_TIMEOUT: Duration = Duration::from_secs(300);
 /// Path component of a copy that is an older version of its object, in the bucket's history.
 pub(crate) const OLDER: &str = "older";
 /// Cost of moving an object in addition to its bytes, in bytes: many small ones are work, too.

@@ -16,7 +16,7 @@ use futures::{StreamExt, TryStreamExt};
 use super::coder::{Coder, Layout};
 use super::{READ_PATH, SLICE_CHECKSUM};
 use crate::object::replication::Replication;
-use crate::object::replication::driver::Work;
+use crate::object::replication::work::Work;
 
 /// A slice and the node that has it; `None`: this target.
 type Part = (Option<Node>, Slice);

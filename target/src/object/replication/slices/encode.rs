@@ -19,9 +19,9 @@ use tokio::sync::mpsc;
 use super::coder::{Coder, Layout};
 use super::{SLICE_CHECKSUM, SLICE_CHECKSUM_LEN};
 use crate::object::replication::Replication;
-use crate::object::replication::driver::{Executed, Work};
-use crate::object::replication::peer_commands::{TRANSFER_TIMEOUT, done, refused};
-use crate::object::replication::transfer::{COPIES_PATH, headers_of};
+use crate::object::replication::peer_commands::{done, refused};
+use crate::object::replication::transfer::{COPIES_PATH, TRANSFER_TIMEOUT, headers_of};
+use crate::object::replication::work::{Executed, Work};
 
 /// Number of blocks of a slice that wait for its target.
 const WAITING: usize = 2;
