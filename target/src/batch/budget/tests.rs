@@ -2,9 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 use super::*;
-
-/// The most that a batch holds of one entry if there is no memory to read ahead.
-const FIRST_ENTRY: usize = 256 << 10;
+use crate::batch::PIECE;
 
 fn budget(batches: usize) -> Budget {
     Budget::new(64 << 20, batches, Metrics::default())
@@ -104,12 +102,16 @@ async fn batches_that_come_one_after_the_other_hold_no_more_than_there_is() {
         let share = admit(&budget, Sender::Client).await.unwrap();
         let mut held = share.held();
         let reserved = held.reserve(share.ahead());
-        // At least one entry, whatever the others hold.
-        held.set(reserved.max(FIRST_ENTRY));
+        // At least a piece of one entry, whatever the others hold.
+        held.set(reserved.max(PIECE));
         batches.push((held, share));
     }
     let all = budget.0.held.load(Ordering::Relaxed);
-    assert!((32 << 20..=64 << 20).contains(&all), "{all}");
+    assert_eq!(
+        all,
+        (32 << 20) + 63 * PIECE,
+        "the first has one half of the memory, others a piece"
+    );
     let (mut first, share) = batches.swap_remove(0);
     drop(batches);
     assert_eq!(first.reserve(share.ahead()), 32 << 20, "memory that was given back");

@@ -95,13 +95,13 @@ impl Reading {
         // Even if the estimate is wrong, the reads in flight do not exceed the share.
         let max_parallel = self.share.max_parallel();
         while let Some(position) = self.alone.first().copied() {
-            // The next result is awaited whatever the memory, or the batch would not proceed.
-            let is_awaited = self.work.is_empty() && !self.has_ready();
+            // The batch would not proceed without its next result, whatever the memory.
+            let must_start = self.work.is_empty() && !self.has_ready();
             let Some(slot) = self.slots.get_mut(position - self.base) else { break };
             // Its estimate of the look-up is counted already.
             let more = guess.saturating_sub(slot.cost);
             let is_full = more > 0 && self.held + more > ahead || self.work.len() >= max_parallel;
-            if is_full && !is_awaited {
+            if is_full && !must_start {
                 break;
             }
             self.held += more;
