@@ -36,11 +36,18 @@ impl Steps {
         if !duty.stays && !self.keeps(Rule::SendBeforeRemoval) {
             self.drop_misplaced(copy).await?;
         }
-        let mut bytes = None;
+        // All looks before the first send: one of them may find that the object was removed.
+        let mut receivers = Vec::new();
         for to in duty.others.iter().filter(|node| node.alive) {
-            if self.info().has_copies() && !self.is_needed_at(&to.id, copy.stamp).await? {
-                continue;
+            if !self.info().has_copies() || self.is_needed_at(&to.id, copy.stamp).await? {
+                receivers.push(to);
             }
+        }
+        if !receivers.is_empty() && !self.is_still_here(copy).await? {
+            return Ok(None);
+        }
+        let mut bytes = None;
+        for to in receivers {
             self.issue(Command::Pace { bytes: copy.size + OBJECT_COST_BYTES }).await.done()?;
             match self.info().has_copies() {
                 true => self.send_misplaced(&to.id, copy, Form::Whole).await?,
@@ -105,9 +112,14 @@ impl Steps {
     /// Drops a copy that is safe elsewhere, unless it was replaced meanwhile.
     pub(super) async fn drop_misplaced(&self, copy: LocalCopy) -> Result<()> {
         let _guard = self.lock().await?;
-        if self.copy_here().await?.is_some_and(|now| now.commit == copy.commit) {
+        if self.is_still_here(copy).await? {
             self.remove_here().await?;
         }
         Ok(())
+    }
+
+    /// Whether the copy was neither replaced nor removed.
+    async fn is_still_here(&self, copy: LocalCopy) -> Result<bool> {
+        Ok(self.copy_here().await?.is_some_and(|now| now.commit == copy.commit))
     }
 }

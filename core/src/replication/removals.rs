@@ -1,6 +1,7 @@
 //! Removals of the last minute, in memory. A quiescent cluster keeps no tombstones; but a copy that
 //! was sent before the removal may still be under way, although its sender no longer waits for the
-//! answer. Such a copy must not restore the object.
+//! answer. Such a copy must not restore the object; nor one on a target that the removal did not
+//! reach, because its owner died.
 
 use std::collections::HashMap;
 use std::sync::Mutex;

@@ -45,18 +45,38 @@ fn a_misplaced_copy_is_dropped_when_the_receiver_has_it() {
         .on(Command::Lock, Answer::Done)
         .on(Command::GetCopy, Answer::Copy(Some(copy(1))));
     for to in [fixture.owner.clone(), fixture.second.clone()] {
-        let look = Command::Look { to: to.clone(), mode: LookMode::Final };
+        let look = Command::Look { to, mode: LookMode::Final };
+        moving = moving.on(look, found(None));
+    }
+    moving = moving.on(Command::GetCopy, Answer::Copy(Some(copy(1))));
+    for to in [fixture.owner.clone(), fixture.second.clone()] {
         let send = Command::Send { to, copy: copy(1), form: Form::Whole, written: false };
-        moving = moving
-            .on(look, found(None))
-            .on(Command::Pace { bytes: 1 + (16 << 10) }, Answer::Done)
-            .on(send, Answer::Done);
+        moving =
+            moving.on(Command::Pace { bytes: 1 + (16 << 10) }, Answer::Done).on(send, Answer::Done);
     }
     let moving = moving
         .on(Command::Lock, Answer::Done)
         .on(Command::GetCopy, Answer::Copy(Some(copy(1))))
         .on(Command::RemoveCopy, Answer::Copy(Some(copy(1))));
     assert_eq!(moving.result(), Ok(Some(2)));
+}
+
+#[test]
+fn a_copy_whose_removal_another_holder_knows_is_sent_to_nobody() {
+    let fixture = Fixture::new();
+    let engine = Replication::new(fixture.third.clone(), fixture.view.clone());
+    let look = |to: &NodeId| Command::Look { to: to.clone(), mode: LookMode::Final };
+    let removed = CopyLook { removed: Some(copy(2).stamp), ..CopyLook::default() };
+    let moving = Run::of(engine.relocate(fixture.object()))
+        .on(Command::Lock, Answer::Done)
+        .on(Command::GetCopy, Answer::Copy(Some(copy(1))))
+        .on(look(&fixture.owner), found(None))
+        .on(look(&fixture.second), Answer::Look(removed))
+        .on(Command::Lock, Answer::Done)
+        .on(Command::GetCopy, Answer::Copy(Some(copy(1))))
+        .on(Command::RemoveCopy, Answer::Copy(Some(copy(1))))
+        .on(Command::GetCopy, Answer::Copy(None));
+    assert_eq!(moving.result(), Ok(None));
 }
 
 #[test]
@@ -109,4 +129,25 @@ fn a_copy_that_arrives_after_the_removal_of_its_object_is_refused() {
     let (stamp, written) = (copy(3).stamp, copy(3));
     let newer = receive(stamp, 20).on(Command::Commit { stamp }, Answer::Copy(Some(written)));
     assert_eq!(newer.result(), Ok(ReceiveOutcome::Committed(written)));
+}
+
+#[test]
+fn a_removal_in_a_quiescent_cluster_is_known_to_targets_that_look_later() {
+    let fixture = Fixture::new();
+    let engine = Replication::new(fixture.second.clone(), fixture.view.clone());
+    let removal = Removal { by: Some(fixture.owner.clone()), ..Removal::of(copy(2).stamp) };
+    Run::of(engine.remove_older(fixture.object(), removal))
+        .on(Command::Lock, Answer::Done)
+        .on(Command::GetCopy, Answer::Copy(Some(copy(1))))
+        .on(Command::RemoveCopy, Answer::Copy(Some(copy(1))))
+        .result()
+        .unwrap();
+    let look = |here: Option<LocalCopy>| {
+        let look = Run::of(engine.look(fixture.object(), LookMode::Immediate))
+            .on(Command::GetCopy, Answer::Copy(here))
+            .on(Command::GetTombstone, Answer::Tombstone(None));
+        look.result().unwrap()
+    };
+    assert_eq!(look(None).removed, Some(copy(2).stamp));
+    assert_eq!(look(Some(copy(3))).removed, None, "it was written again");
 }
