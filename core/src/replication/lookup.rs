@@ -52,7 +52,7 @@ impl Steps {
 
     /// An error for a missing object, if its copy may have been lost and no other target can answer
     /// for it.
-    fn check_not_lost(&self) -> Result<()> {
+    pub(super) fn check_not_lost(&self) -> Result<()> {
         if !self.info().has_copies() || !self.has_lost_objects() {
             return Ok(());
         }

@@ -48,12 +48,13 @@ impl Steps {
 
     /// Locks the object, with the newest copy here. A target that stands in for the first holder of a
     /// coded object may drop the whole between the fetch and the lock, when all forms are in place.
-    pub(super) async fn lock_newest(&self) -> Result<LockGuard> {
+    /// Also returns whether the object was here before the lock.
+    pub(super) async fn lock_newest(&self) -> Result<(LockGuard, bool)> {
         for _ in 0..MAX_OPENS {
-            self.fetch_before_write().await?;
+            let was_here = self.fetch_before_write().await?.is_some();
             let guard = self.lock().await?;
             if self.newest_slice_here().await?.is_none() || self.copy_here().await?.is_some() {
-                return Ok(guard);
+                return Ok((guard, was_here));
             }
         }
         Err(self.keeps_changing())
@@ -63,11 +64,12 @@ impl Steps {
         Error::unavailable(format!("{} keeps changing", self.object.uri()))
     }
 
-    /// Fetches an object that a former owner may have, before its writer takes the lock.
-    async fn fetch_before_write(&self) -> Result<()> {
-        if self.current_copy().await?.is_none() {
-            self.fetch_newest().await?;
+    /// Fetches an object that a former owner may have, before its writer takes the lock. `None` if
+    /// there is no such object.
+    async fn fetch_before_write(&self) -> Result<Option<LocalCopy>> {
+        match self.current_copy().await? {
+            Some(copy) => Ok(Some(copy)),
+            None => self.fetch_newest().await,
         }
-        Ok(())
     }
 }

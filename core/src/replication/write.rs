@@ -20,15 +20,18 @@ impl Steps {
     /// Commits the payload as the newest version of the object and replicates it. Returns the copy
     /// when all living holders have it.
     pub(super) async fn write(&self, options: WriteOptions) -> Result<LocalCopy> {
-        let guard = match options.fetch_first {
+        let (guard, was_here) = match options.fetch_first {
             true => self.lock_newest().await?,
-            false => self.lock().await?,
+            false => (self.lock().await?, false),
         };
         if options.conditional {
             self.issue(Command::CheckCondition).await.done()?;
         }
         let state = self.may_write().await?;
         let here = self.copy_here().await?;
+        if here.is_none() && was_here {
+            self.check_not_lost()?;
+        }
         let mut history = WriteHistory {
             here: here.map(|copy| copy.stamp).max(self.newest_slice_here().await?),
             unreplicated: self.unreplicated_delete().max(self.recent_removal()),
@@ -48,9 +51,12 @@ impl Steps {
 
     /// Changes the metadata of the object; `None` if there is no such object.
     pub(super) async fn update(&self) -> Result<Option<LocalCopy>> {
-        let guard = self.lock_newest().await?;
+        let (guard, was_here) = self.lock_newest().await?;
         let state = self.may_write().await?;
-        let Some(copy) = self.copy_here().await? else { return Ok(None) };
+        let Some(copy) = self.copy_here().await? else {
+            // Removed since it was fetched, unless it was lost with a disk.
+            return if was_here { self.check_not_lost().map(|()| None) } else { Ok(None) };
+        };
         self.issue(Command::CheckCondition).await.done()?;
         let has_copies = self.info().has_copies();
         // Copies are compared by their stamps, so a change of metadata needs a new version, too.

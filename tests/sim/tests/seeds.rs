@@ -32,10 +32,11 @@ fn hundreds_of_seeds_keep_all_rules() {
 
 /// Each of these seeds failed before its fault was fixed: removals by two owners, a listing by a
 /// dead target, candidates that received their votes late, objects of one copy at a target that was
-/// away while they moved, and a listing by a target that had lost a disk.
+/// away while they moved, a removal that did not reach all holders before its owner died, a read
+/// whose object was lost with a disk meanwhile, and a listing by a target that had lost a disk.
 #[test]
 fn seeds_that_found_faults_keep_all_rules() {
-    for seed in [2_829, 6_646, 16_420, 18_058, 126, 158, 10_131, 11_097, 4_395] {
+    for seed in [2_829, 6_646, 16_420, 18_058, 126, 158, 576, 4_129, 4_395, 10_131, 11_097] {
         let failure = run(seed, None).failure.map(|failure| failure.why);
         assert_eq!(failure, None, "`make sim SEED={seed}`");
     }

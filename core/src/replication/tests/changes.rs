@@ -160,3 +160,13 @@ fn a_removal_fails_if_the_only_copy_found_may_be_stale_and_a_target_does_not_ans
     });
     assert_eq!(removal.result().unwrap_err().code, ErrorCode::Unavailable);
 }
+
+#[test]
+fn an_object_that_is_lost_with_a_disk_during_a_change_of_its_metadata_is_not_reported_as_missing() {
+    let fixture = Fixture::new();
+    let update = Run::of(fixture.engine.update(fixture.object()))
+        .on(Command::GetCopy, Answer::Copy(Some(copy(1))));
+    fixture.view.has_lost_objects.store(true, Ordering::SeqCst);
+    let update = update.on(Command::Lock, Answer::Done).on(Command::GetCopy, Answer::Copy(None));
+    assert_eq!(update.result().unwrap_err().code, ErrorCode::Unavailable);
+}
