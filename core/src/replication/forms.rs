@@ -37,7 +37,8 @@ impl Steps {
         let slices = self.slices_here().await?;
         // Also a removal from before the cluster stopped being quiescent, of which there is no
         // tombstone: its owner may have died before another holder had it.
-        let newest = slices.iter().map(|slice| slice.stamp).chain(copy.map(|copy| copy.stamp)).max();
+        let newest =
+            slices.iter().map(|slice| slice.stamp).chain(copy.map(|copy| copy.stamp)).max();
         let is_last = |removed: &Stamp| newest.is_none_or(|newest| newest < *removed);
         let recent = self.recent_removal().filter(is_last);
         Ok(CopyLook {
