@@ -35,16 +35,10 @@ impl Steps {
             self.check_absent()?;
         }
         let slices = self.slices_here().await?;
-        // Also a removal from before the cluster stopped being quiescent, of which there is no
-        // tombstone: its owner may have died before another holder had it.
-        let newest =
-            slices.iter().map(|slice| slice.stamp).chain(copy.map(|copy| copy.stamp)).max();
-        let is_last = |removed: &Stamp| newest.is_none_or(|newest| newest < *removed);
-        let recent = self.recent_removal().filter(is_last);
         Ok(CopyLook {
             there: copy.map(|copy| copy.stamp),
             damaged: copy.is_some_and(|copy| copy.damaged),
-            removed: self.tombstone_here().await?.max(recent),
+            removed: self.tombstone_here().await?,
             may_lack: self.info().erasure.is_some() && self.may_lack(),
             slices: slices.iter().map(|s| SliceLook { slice: s.slice, stamp: s.stamp }).collect(),
         })

@@ -47,7 +47,13 @@ impl Steps {
             LookMode::Immediate | LookMode::ImmediateInPart => None,
         };
         let in_part = matches!(mode, LookMode::FinalInPart | LookMode::ImmediateInPart);
-        self.forms_here(in_part).await
+        let mut look = self.forms_here(in_part).await?;
+        // Also a removal from before the cluster stopped being quiescent, of which there is no
+        // tombstone: its owner may have died before another holder had it.
+        let newest = look.slices.iter().map(|slice| slice.stamp).chain(look.there).max();
+        let is_last = |removed: &Stamp| newest.is_none_or(|newest| newest < *removed);
+        look.removed = look.removed.max(self.recent_removal().filter(is_last));
+        Ok(look)
     }
 
     /// Handles a notice that copies older than the stamp were superseded or removed.
