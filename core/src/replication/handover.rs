@@ -77,9 +77,16 @@ impl Steps {
         let set = native::replica_set(&state, self.info(), self.name(), self.me());
         let sent = set.all.iter().map(|node| self.request_removal(&node.id, &removal));
         all_done(sent.collect()).await?;
-        let Change::Removed(stamp) = change else { return Ok(true) };
-        // If the object has changed since, nobody can decide which of several removals was applied.
-        Ok(!self.look_at(&owner, LookMode::Final).await?.is_after(stamp))
+        let (look, stamp) = (self.look_at(&owner, LookMode::Final).await?, change.stamp());
+        match change {
+            // If the object has changed since, nobody can decide which of several removals was applied.
+            Change::Removed(_) => Ok(!look.is_after(stamp)),
+            // A holder that refused the copy may have had a later change that went with it.
+            _ if look.newest().max(look.removed) < Some(stamp) => {
+                Err(Error::unavailable(format!("{} is not at its new owner yet", self.object.uri())))
+            }
+            _ => Ok(true),
+        }
     }
 
     /// Sends a copy to the holders that lack it.

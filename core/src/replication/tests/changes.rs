@@ -45,10 +45,34 @@ fn a_write_whose_owner_changes_on_the_way_is_acknowledged_when_the_new_one_has_i
         .on(fixture.look(), found(None))
         .on(fixture.send(copy, false), Answer::Done)
         .on(fixture.remove_older(copy.stamp, Some(&fixture.second), true), Answer::Done)
+        .on(fixture.look(), found(Some(copy.stamp)))
         .on(Command::Lock, Answer::Done)
         .on(Command::GetCopy, Answer::Copy(Some(copy)));
     assert_eq!(write.result(), Ok(copy));
     assert!(fixture.engine.pending().is_empty());
+}
+
+#[test]
+fn a_write_that_its_new_owner_does_not_have_is_sent_again() {
+    let fixture = Fixture::new();
+    let (write, copy) = fixture.committed_write();
+    fixture.yield_to_second();
+    let overtaken = fixture.remove_older(copy.stamp, Some(&fixture.second), true);
+    let write = write
+        .on(fixture.send(copy, true), silent())
+        .on(RETRY, Answer::Done)
+        // It has a later change at first, which another holder never gets.
+        .on(fixture.look(), found(Some(copy.stamp.next(9))))
+        .on(overtaken.clone(), Answer::Done)
+        .on(fixture.look(), found(None))
+        .on(RETRY, Answer::Done)
+        .on(fixture.look(), found(None))
+        .on(fixture.send(copy, false), Answer::Done)
+        .on(overtaken, Answer::Done)
+        .on(fixture.look(), found(Some(copy.stamp)))
+        .on(Command::Lock, Answer::Done)
+        .on(Command::GetCopy, Answer::Copy(Some(copy)));
+    assert_eq!(write.result(), Ok(copy));
 }
 
 #[test]

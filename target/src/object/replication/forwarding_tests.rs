@@ -43,9 +43,13 @@ impl Other {
         if parts.uri.path() == LOOK_PATH {
             return Json(self.look.lock().unwrap().clone()).into_response();
         }
+        let is_lost = self.takes_over.swap(false, Ordering::SeqCst);
         let received = match parts.headers.get(COPY_HEADER) {
             Some(head) => {
                 let head = CopyHead::from_header(head.as_bytes()).unwrap();
+                if !is_lost {
+                    self.look.lock().unwrap().there = Some(head.stamp());
+                }
                 Received::Copy { written: head.written }
             }
             None => {
@@ -55,7 +59,7 @@ impl Other {
             }
         };
         self.received.lock().unwrap().push(received);
-        if !self.takes_over.swap(false, Ordering::SeqCst) {
+        if !is_lost {
             return Json(()).into_response();
         }
         let mut state = (*self.maps.load()).clone();
