@@ -1,5 +1,7 @@
 //! Messages between targets about copies of native objects: a copy's description, the order of
-//! copies, and requests.
+//! copies, and [`requests`].
+
+pub mod requests;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
@@ -8,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::checksum::Checksum;
 use crate::erasure::{Form, Slice};
 use crate::error::{Error, Result};
-use crate::name::{Bucket, NodeId};
+use crate::name::NodeId;
 use crate::object::ObjectMeta;
 
 /// Header with the [`CopyHead`] of a copy in transfer: JSON in base64, because metadata may be any
@@ -88,75 +90,6 @@ impl CopyHead {
     }
 }
 
-/// `POST /internal/v1/copy/look` and `…/remove`: identifies the object.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct CopyRequest {
-    pub bucket: Bucket,
-    pub name: String,
-    /// Remove: older states are removed.
-    #[serde(default)]
-    pub stamp: Stamp,
-    /// Remove: the target that deletes or writes it at this moment. Send: the target that should
-    /// get it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub by: Option<NodeId>,
-    /// Remove: it was superseded by a copy with this stamp, which may be sent here too.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub written: bool,
-    /// Send: the receiver's copy is damaged, so it accepts a copy that is not newer.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub anew: bool,
-    /// Look: objects on a disk that is not in use count as missing; otherwise that is an error.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub in_part: bool,
-    /// Remove: all targets that should have the newer state have it; nothing was deleted.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub replaced: bool,
-    /// Remove: removes exactly the state with this stamp, whose write was never acknowledged.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub undone: bool,
-    /// Read a slice: the slice to read, of the state with `stamp`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub slice: Option<Slice>,
-    /// The request is about older versions: the one that `name` names in the bucket's history or,
-    /// for sends, all versions of the object.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub older: bool,
-}
-
-impl CopyRequest {
-    pub fn new(bucket: &Bucket, name: &str) -> Self {
-        let (bucket, name) = (bucket.clone(), name.to_owned());
-        let stamp = Stamp::default();
-        Self {
-            bucket,
-            name,
-            stamp,
-            by: None,
-            written: false,
-            anew: false,
-            in_part: false,
-            replaced: false,
-            undone: false,
-            slice: None,
-            older: false,
-        }
-    }
-
-    /// Remove: the stamp of the latest removed state.
-    pub fn gone(&self) -> Stamp {
-        if self.written { self.stamp.before() } else { self.stamp }
-    }
-}
-
-/// `POST /internal/v1/copy/survey`: asks a target for its [`CopyLook`]s of these objects, in this
-/// order.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct SurveyRequest {
-    pub bucket: Bucket,
-    pub names: Vec<String>,
-}
-
 /// The state of an object on a target; the target does not change the object while it answers.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CopyLook {
@@ -232,7 +165,7 @@ impl CopyLook {
     }
 }
 
-/// The outcome of a [`CopyRequest`] that replicates an object to all targets that should have it.
+/// The answer to an [`EnsureRequest`](requests::EnsureRequest).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ensured {
     /// The state of the object that is replicated now; none if there is no such object.
@@ -248,17 +181,6 @@ pub struct Ensured {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn what_a_write_overtook_is_gone_and_the_write_is_not() {
-        let bucket = Bucket::new(crate::name::Provider::Ais, "b").unwrap();
-        let stamp = Stamp { epoch: 5, version: 3 };
-        let request = CopyRequest { stamp, written: true, ..CopyRequest::new(&bucket, "o") };
-        let look = CopyLook { removed: Some(request.gone()), ..CopyLook::default() };
-        assert!(look.knows(Stamp { version: 2, ..stamp }) && !look.knows(stamp));
-        assert_eq!(CopyRequest { written: false, ..request }.gone(), stamp);
-        assert!(Stamp { version: 0, ..stamp }.before() < Stamp { version: 0, ..stamp });
-    }
 
     #[test]
     fn a_damaged_copy_is_wanted_anew_and_an_older_one_is_not() {

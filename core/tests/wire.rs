@@ -15,7 +15,12 @@ use forebay_core::batch::{BatchEntry, BatchRequest};
 use forebay_core::batch_stream::{Decoder, Encoder, Row};
 use forebay_core::bucket::{BackendKind, BackendSpec, BucketInfo};
 use forebay_core::checksum::{Checksum, ChecksumKind};
-use forebay_core::copies::{CopyHead, CopyLook, CopyRequest, Stamp, SurveyRequest};
+use forebay_core::copies::requests::{
+    EnsureRequest, LookRequest, Reason, RemoveRequest, SendRequest, SendVersionsRequest,
+    SliceRequest, SurveyRequest,
+};
+use forebay_core::copies::{CopyHead, CopyLook, Stamp};
+use forebay_core::erasure::Slice;
 use forebay_core::egress::EndpointTrust;
 use forebay_core::etl::{Etl, Stage, Transformer};
 use forebay_core::intra::{
@@ -382,17 +387,54 @@ fn targets_speak_of_copies_in_the_words_of_the_first_version() {
     };
     message("copy-head.json", &head);
     assert_eq!(CopyHead::from_header(head.to_header().unwrap().as_bytes()).unwrap(), head);
-    let asked = CopyRequest {
-        stamp,
-        by: Some(id("target-2")),
-        anew: true,
-        ..CopyRequest::new(&bucket("train"), "a/1")
-    };
-    message("copy-request.json", &asked);
     let names = vec!["a/1".into(), "ä".into()];
     message("survey-request.json", &SurveyRequest { bucket: bucket("train"), names });
     message(
         "copy-look.json",
         &CopyLook { there: Some(stamp), damaged: true, ..CopyLook::default() },
     );
+}
+
+/// Earlier versions send one JSON object, `copy-request.json`, for all requests about a copy.
+#[test]
+fn requests_about_copies_are_those_of_earlier_versions() {
+    fn read<T: DeserializeOwned>() -> T {
+        serde_json::from_slice(&fs::read(path_of("copy-request.json")).unwrap()).unwrap()
+    }
+    let (stamp, by) = (Stamp::new(26, "7"), id("target-2"));
+    let object = || (bucket("train"), "a/1".to_owned());
+
+    let (bucket, name) = object();
+    let look = LookRequest { bucket, name, in_part: true, older: true };
+    message("copy-request-look.json", &look);
+    assert_eq!(read::<LookRequest>(), LookRequest { in_part: false, older: false, ..look });
+
+    let (bucket, name) = object();
+    let send = SendRequest { bucket, name, by: by.clone(), anew: true };
+    message("copy-request-send.json", &send);
+    assert_eq!(read::<SendRequest>(), send);
+
+    let (bucket, name) = object();
+    let versions = SendVersionsRequest { bucket, name, by: by.clone() };
+    message("copy-request-send-versions.json", &versions);
+    assert_eq!(read::<SendVersionsRequest>(), versions);
+
+    let reasons = [Reason::Deleted, Reason::Superseded, Reason::Replaced, Reason::Undone];
+    for (n, reason) in reasons.into_iter().enumerate() {
+        let ((bucket, name), by) = (object(), Some(by.clone()));
+        let remove = RemoveRequest { bucket, name, stamp, by, reason, older: n == 1 };
+        message(&format!("copy-request-remove-{n}.json"), &remove);
+        if reason == Reason::Deleted {
+            assert_eq!(read::<RemoveRequest>(), remove);
+        }
+    }
+
+    let (bucket, name) = object();
+    let ensure = EnsureRequest { bucket, name, stamp };
+    message("copy-request-ensure.json", &ensure);
+    assert_eq!(read::<EnsureRequest>(), ensure);
+
+    let (bucket, name) = object();
+    let slice = Slice { data: 2, parity: 1, number: 2 };
+    message("copy-request-slice.json", &SliceRequest { bucket, name, stamp, slice });
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::copies::{CopyLook, CopyRequest, Ensured, Stamp};
+use crate::copies::{CopyLook, Ensured, Stamp};
 use crate::erasure::{Form, Slice};
 use crate::error::{Error, Result};
 use crate::name::NodeId;
@@ -167,12 +167,6 @@ impl Removal {
         Self { stamp, by: None, written: false }
     }
 
-    /// The removal that a request of another target contains.
-    pub fn from_request(request: &CopyRequest) -> Self {
-        let CopyRequest { stamp, by, written, .. } = request;
-        Self { stamp: *stamp, by: by.clone(), written: *written }
-    }
-
     /// The stamp of the latest removed state.
     pub fn gone(&self) -> Stamp {
         if self.written { self.stamp.before() } else { self.stamp }
@@ -255,5 +249,20 @@ impl Answer {
             Self::Died => Error::unavailable("it died"),
             other => Error::internal(format!("{other:?} is no answer to this command")),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_write_overtook_is_gone_and_the_write_is_not() {
+        let stamp = Stamp { epoch: 5, version: 3 };
+        let removal = Removal { written: true, ..Removal::of(stamp) };
+        let look = CopyLook { removed: Some(removal.gone()), ..CopyLook::default() };
+        assert!(look.knows(Stamp { version: 2, ..stamp }) && !look.knows(stamp));
+        assert_eq!(Removal::of(stamp).gone(), stamp);
+        assert!(Stamp { version: 0, ..stamp }.before() < Stamp { version: 0, ..stamp });
     }
 }

@@ -10,7 +10,11 @@ use axum::http::HeaderValue;
 use axum::http::header::CONTENT_LENGTH;
 use axum::response::Response;
 use forebay_core::bucket::BucketInfo;
-use forebay_core::copies::{COPY_HEADER, CopyHead, CopyRequest, SurveyRequest};
+use forebay_core::copies::requests::{
+    EnsureRequest, LookRequest, RemoveRequest, SendRequest, SendVersionsRequest, SliceRequest,
+    SurveyRequest,
+};
+use forebay_core::copies::{COPY_HEADER, CopyHead};
 use forebay_core::routes::internal as rules;
 use forebay_core::v1::query::{Query, split_path};
 use forebay_core::{Bucket, Error, ObjectName, Result};
@@ -51,7 +55,7 @@ pub(crate) fn routes() -> RouteSet<Synced<CopiesApi>> {
 
 async fn look(
     State(api): State<CopiesApi>,
-    Json(request): Json<CopyRequest>,
+    Json(request): Json<LookRequest>,
 ) -> Result<Response, Failure> {
     let info = api.bucket(&request.bucket)?;
     Ok(json(&api.objects.replication().look(&info, &request).await?))
@@ -59,7 +63,7 @@ async fn look(
 
 async fn peek(
     State(api): State<CopiesApi>,
-    Json(request): Json<CopyRequest>,
+    Json(request): Json<LookRequest>,
 ) -> Result<Response, Failure> {
     let info = api.bucket(&request.bucket)?;
     Ok(json(&api.objects.replication().peek(&info, &request).await?))
@@ -75,16 +79,16 @@ async fn survey(
 
 async fn send(
     State(api): State<CopiesApi>,
-    Json(request): Json<CopyRequest>,
+    Json(request): Json<SendRequest>,
 ) -> Result<Response, Failure> {
     let info = api.bucket(&request.bucket)?;
-    api.objects.replication().send_on_request(&info, &request).await?;
+    api.objects.replication().send_on_request(&info, request).await?;
     Ok(json(&serde_json::Value::Null))
 }
 
 async fn send_versions(
     State(api): State<CopiesApi>,
-    Json(request): Json<CopyRequest>,
+    Json(request): Json<SendVersionsRequest>,
 ) -> Result<Response, Failure> {
     let info = api.bucket(&request.bucket)?;
     api.objects.replication().hand_over_versions(&info, &request).await?;
@@ -93,7 +97,7 @@ async fn send_versions(
 
 async fn remove(
     State(api): State<CopiesApi>,
-    Json(request): Json<CopyRequest>,
+    Json(request): Json<RemoveRequest>,
 ) -> Result<Response, Failure> {
     let info = api.bucket(&request.bucket)?;
     api.objects.replication().remove_older(&info, &request).await?;
@@ -102,7 +106,7 @@ async fn remove(
 
 async fn ensure(
     State(api): State<CopiesApi>,
-    Json(request): Json<CopyRequest>,
+    Json(request): Json<EnsureRequest>,
 ) -> Result<Response, Failure> {
     let info = api.bucket(&request.bucket)?;
     Ok(json(&api.objects.replication().ensure(&info, &request).await?))
@@ -110,7 +114,7 @@ async fn ensure(
 
 async fn slice(
     State(api): State<CopiesApi>,
-    Json(request): Json<CopyRequest>,
+    Json(request): Json<SliceRequest>,
 ) -> Result<Response, Failure> {
     let info = api.bucket(&request.bucket)?;
     let (head, len, body) = api.objects.replication().read_slice(&info, &request).await?;

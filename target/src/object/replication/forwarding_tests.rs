@@ -10,7 +10,8 @@ use axum::response::{IntoResponse, Response};
 use axum::{Json, Router};
 use bytes::Bytes;
 use forebay_core::bucket::BucketInfo;
-use forebay_core::copies::{COPY_HEADER, CopyHead, CopyLook, CopyRequest, Stamp};
+use forebay_core::copies::requests::{Reason, RemoveRequest};
+use forebay_core::copies::{COPY_HEADER, CopyHead, CopyLook, Stamp};
 use forebay_core::state::{Command, Role};
 use forebay_core::{Bucket, ErrorCode, NodeId, Provider, placement};
 use forebay_node::maps::Maps;
@@ -54,7 +55,9 @@ impl Other {
             }
             None => {
                 assert_eq!(parts.uri.path(), REMOVE_PATH);
-                let CopyRequest { stamp, by, written, .. } = serde_json::from_slice(&body).unwrap();
+                let RemoveRequest { stamp, by, reason, .. } =
+                    serde_json::from_slice(&body).unwrap();
+                let written = reason == Reason::Superseded;
                 Received::Overtaken { stamp, by: by.map(|by| by.to_string()), written }
             }
         };

@@ -2,7 +2,8 @@
 //! before it reports a version as missing, and removals include other targets.
 
 use forebay_core::bucket::BucketInfo;
-use forebay_core::copies::{CopyHead, CopyLook, CopyRequest, Stamp};
+use forebay_core::copies::requests::{LookRequest, Reason, RemoveRequest, SendVersionsRequest};
+use forebay_core::copies::{CopyHead, CopyLook, Stamp};
 use forebay_core::native::Arrival;
 use forebay_core::object::ObjectMeta;
 use forebay_core::state::{ClusterState, Node};
@@ -66,11 +67,8 @@ impl Replication {
     ) -> Result<()> {
         let state = self.state();
         let others = native::who_may_have_versions(&state, info, name, self.me());
-        let request = CopyRequest {
-            by: Some(self.me().clone()),
-            older: true,
-            ..CopyRequest::new(&info.bucket, name)
-        };
+        let (bucket, by) = (info.bucket.clone(), self.me().clone());
+        let request = SendVersionsRequest { bucket, name: name.to_owned(), by };
         let peer = self.0.peer.with_idle_timeout(TRANSFER_TIMEOUT);
         let asked = others.into_iter().map(|node| {
             let (peer, request) = (&peer, &request);
@@ -108,11 +106,9 @@ impl Replication {
     pub(crate) async fn hand_over_versions(
         &self,
         info: &BucketInfo,
-        request: &CopyRequest,
+        request: &SendVersionsRequest,
     ) -> Result<()> {
-        let CopyRequest { name, by, .. } = request;
-        let by =
-            by.as_ref().ok_or_else(|| Error::invalid("no target for the versions is given"))?;
+        let SendVersionsRequest { name, by, .. } = request;
         let state = self.state();
         let duty = rebalance::duty(&state, info, name, self.me());
         let to = duty.others.iter().find(|n| n.id == *by && n.alive);
@@ -146,12 +142,8 @@ impl Replication {
         if !self.is_quiescent(&state) {
             self.write_tombstone(info, older, stamp, true).await?;
         }
-        let request = CopyRequest {
-            stamp,
-            by: Some(self.me().clone()),
-            older: true,
-            ..CopyRequest::new(&info.bucket, older)
-        };
+        let by = Some(self.me().clone());
+        let request = RemoveRequest { by, ..version_removal(info, older, stamp) };
         let removals =
             native::replica_set(&state, info, name, self.me()).all.into_iter().map(|node| {
                 let request = &request;
@@ -165,7 +157,7 @@ impl Replication {
         &self,
         node: &Node,
         info: &BucketInfo,
-        request: &CopyRequest,
+        request: &RemoveRequest,
     ) -> Result<()> {
         let removed = tokio::select! {
             removed = self.0.peer.post_json::<_, ()>(&node.url, REMOVE_PATH, request) => removed,
@@ -187,7 +179,7 @@ impl Replication {
     pub(super) async fn version_removed(
         &self,
         info: &BucketInfo,
-        request: &CopyRequest,
+        request: &RemoveRequest,
     ) -> Result<()> {
         let (id, name) = (history::id(info.id), request.name.as_str());
         let _guard = self.local().lock_key(id, name).await;
@@ -207,10 +199,10 @@ impl Replication {
     pub(super) async fn look_at_version(
         &self,
         info: &BucketInfo,
-        request: &CopyRequest,
+        name: &str,
         at_rest: bool,
     ) -> Result<CopyLook> {
-        let (id, name) = (history::id(info.id), request.name.as_str());
+        let id = history::id(info.id);
         let _guard = match at_rest {
             true => Some(self.local().lock_key(id, name).await),
             false => None,
@@ -233,7 +225,7 @@ impl Replication {
     ) -> Result<()> {
         let state = self.state();
         let others = rebalance::duty(&state, info, object_of(name), self.me()).others;
-        let request = CopyRequest { stamp, ..version_request(info, name) };
+        let request = version_removal(info, name, stamp);
         for to in others.into_iter().filter(|node| node.alive) {
             let () = self.0.peer.post_json(&to.url, REMOVE_PATH, &request).await?;
         }
@@ -300,11 +292,11 @@ impl Replication {
         info: &BucketInfo,
         record: &Record,
     ) -> Result<bool> {
-        let request = version_request(info, &record.name);
+        let request = version_look(info, &record.name);
         let look: CopyLook = self.0.peer.post_json(&to.url, LOOK_PATH, &request).await?;
         let stamp = record.stamp();
         if let Some(removed) = look.removed.filter(|r| *r > stamp && look.there < Some(*r)) {
-            self.version_removed(info, &CopyRequest { stamp: removed, ..request }).await?;
+            self.version_removed(info, &version_removal(info, &record.name, removed)).await?;
         }
         Ok(!look.knows(stamp))
     }
@@ -387,7 +379,7 @@ impl Replication {
                 return Err(Error::unavailable(format!("target {} is down", from.id)));
             }
             Arrival::IfStillAt(from) => {
-                let request = version_request(info, name);
+                let request = version_look(info, name);
                 let look: CopyLook = self.0.peer.post_json(&from.url, PEEK_PATH, &request).await?;
                 look.there == Some(head.stamp())
             }
@@ -402,8 +394,15 @@ fn object_of(name: &str) -> &str {
     history::split(name).map_or(name, |(object, _)| object)
 }
 
-fn version_request(info: &BucketInfo, name: &str) -> CopyRequest {
-    CopyRequest { older: true, ..CopyRequest::new(&info.bucket, name) }
+fn version_look(info: &BucketInfo, name: &str) -> LookRequest {
+    let (bucket, name) = (info.bucket.clone(), name.to_owned());
+    LookRequest { bucket, name, in_part: false, older: true }
+}
+
+/// A removal of a version that is complete.
+fn version_removal(info: &BucketInfo, name: &str, stamp: Stamp) -> RemoveRequest {
+    let (bucket, name) = (info.bucket.clone(), name.to_owned());
+    RemoveRequest { bucket, name, stamp, by: None, reason: Reason::Deleted, older: true }
 }
 
 #[cfg(test)]

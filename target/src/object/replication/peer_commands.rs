@@ -1,7 +1,10 @@
 //! The commands of the engine that are requests to other nodes.
 
 use forebay_client::PeerClient;
-use forebay_core::copies::{CopyLook, CopyRequest, Ensured};
+use forebay_core::copies::requests::{
+    EnsureRequest, LookRequest, Reason, RemoveRequest, SendRequest,
+};
+use forebay_core::copies::{CopyLook, Ensured};
 use forebay_core::erasure::Form;
 use forebay_core::replication::{Answer, Command, LookMode, ObsoleteForms};
 use forebay_core::state::Node;
@@ -31,7 +34,7 @@ impl Replication {
         work: &Work<'_>,
         command: &Command,
     ) -> Option<Answer> {
-        let request = CopyRequest::new(&work.info().bucket, work.name());
+        let (bucket, name) = (work.info().bucket.clone(), work.name().to_owned());
         Some(match command {
             Command::Look { to, mode } => {
                 let (path, in_part) = match mode {
@@ -40,12 +43,11 @@ impl Replication {
                     LookMode::Immediate => (PEEK_PATH, false),
                     LookMode::ImmediateInPart => (PEEK_PATH, true),
                 };
-                let request = CopyRequest { in_part, ..request };
+                let request = LookRequest { bucket, name, in_part, older: false };
                 self.ask::<CopyLook>(to, path, &request).await.map_or_else(refused, Answer::Look)
             }
             Command::Fetch { from, anew } => {
-                let by = Some(self.me().clone());
-                let request = CopyRequest { by, anew: *anew, ..request };
+                let request = SendRequest { bucket, name, by: self.me().clone(), anew: *anew };
                 let peer = self.0.peer.with_idle_timeout(TRANSFER_TIMEOUT);
                 self.ask_by::<()>(&peer, from, SEND_PATH, &request).await.map_or_else(refused, done)
             }
@@ -58,24 +60,22 @@ impl Replication {
                 self.until_death(to, sent).await.map_or_else(refused, done)
             }
             Command::RemoveOlder { to, removal } => {
-                let (stamp, by, written) = (removal.stamp, removal.by.clone(), removal.written);
-                let request = CopyRequest { stamp, by, written, ..request };
+                let (stamp, by) = (removal.stamp, removal.by.clone());
+                let reason = if removal.written { Reason::Superseded } else { Reason::Deleted };
+                let request = RemoveRequest { bucket, name, stamp, by, reason, older: false };
                 self.ask::<()>(to, REMOVE_PATH, &request).await.map_or_else(refused, done)
             }
             Command::DropForms { to, forms, by } => {
-                let request = CopyRequest { by: by.clone(), ..request };
-                let request = match *forms {
-                    ObsoleteForms::Before(stamp) => {
-                        CopyRequest { stamp, replaced: true, ..request }
-                    }
-                    ObsoleteForms::Unacknowledged(stamp) => {
-                        CopyRequest { stamp, undone: true, ..request }
-                    }
+                let (stamp, reason) = match *forms {
+                    ObsoleteForms::Before(stamp) => (stamp, Reason::Replaced),
+                    ObsoleteForms::Unacknowledged(stamp) => (stamp, Reason::Undone),
                 };
+                let by = by.clone();
+                let request = RemoveRequest { bucket, name, stamp, by, reason, older: false };
                 self.ask::<()>(to, REMOVE_PATH, &request).await.map_or_else(refused, done)
             }
             Command::Ensure { to, stamp } => {
-                let request = CopyRequest { stamp: *stamp, ..request };
+                let request = EnsureRequest { bucket, name, stamp: *stamp };
                 let peer = self.0.peer.with_idle_timeout(TRANSFER_TIMEOUT);
                 let ensured = self.ask_by::<Ensured>(&peer, to, ENSURE_PATH, &request).await;
                 ensured.map_or_else(refused, Answer::Ensured)

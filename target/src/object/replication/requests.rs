@@ -2,11 +2,14 @@
 //! about older versions are in [`older_versions`](super::older_versions).
 
 use forebay_clouds::BodyStream;
+use forebay_core::Result;
 use forebay_core::bucket::BucketInfo;
-use forebay_core::copies::{CopyHead, CopyLook, CopyRequest, Ensured};
+use forebay_core::copies::requests::{
+    EnsureRequest, LookRequest, Reason, RemoveRequest, SendRequest,
+};
+use forebay_core::copies::{CopyHead, CopyLook, Ensured};
 use forebay_core::erasure::Form;
 use forebay_core::replication::{IncomingCopy, LookMode, ObsoleteForms, ReceiveOutcome, Removal};
-use forebay_core::{Error, Result};
 
 use super::Replication;
 use super::content::Content;
@@ -16,18 +19,18 @@ use crate::object::Key;
 
 impl Replication {
     /// The state of an object here, after writes in progress have ended.
-    pub(crate) async fn look(&self, info: &BucketInfo, request: &CopyRequest) -> Result<CopyLook> {
+    pub(crate) async fn look(&self, info: &BucketInfo, request: &LookRequest) -> Result<CopyLook> {
         if request.older {
-            return self.look_at_version(info, request, true).await;
+            return self.look_at_version(info, &request.name, true).await;
         }
         let mode = if request.in_part { LookMode::FinalInPart } else { LookMode::Final };
         self.look_here(info, &request.name, mode).await
     }
 
     /// The state of an object here at this moment.
-    pub(crate) async fn peek(&self, info: &BucketInfo, request: &CopyRequest) -> Result<CopyLook> {
+    pub(crate) async fn peek(&self, info: &BucketInfo, request: &LookRequest) -> Result<CopyLook> {
         if request.older {
-            return self.look_at_version(info, request, false).await;
+            return self.look_at_version(info, &request.name, false).await;
         }
         let mode = match request.in_part {
             true => LookMode::ImmediateInPart,
@@ -51,18 +54,18 @@ impl Replication {
     pub(crate) async fn remove_older(
         &self,
         info: &BucketInfo,
-        request: &CopyRequest,
+        request: &RemoveRequest,
     ) -> Result<()> {
         if request.older {
             return self.version_removed(info, request).await;
         }
         let work = Work::new(info, &request.name);
         let (object, stamp, by) = (work.object.clone(), request.stamp, request.by.clone());
-        let forms = match (request.replaced, request.undone) {
-            (_, true) => ObsoleteForms::Unacknowledged(stamp),
-            (true, false) => ObsoleteForms::Before(stamp),
-            (false, false) => {
-                let removal = Removal::from_request(request);
+        let forms = match request.reason {
+            Reason::Undone => ObsoleteForms::Unacknowledged(stamp),
+            Reason::Replaced => ObsoleteForms::Before(stamp),
+            Reason::Deleted | Reason::Superseded => {
+                let removal = Removal { stamp, by, written: request.reason == Reason::Superseded };
                 return self.drive(&work, self.engine().remove_older(object, removal)).await;
             }
         };
@@ -73,17 +76,19 @@ impl Replication {
     pub(crate) async fn send_on_request(
         &self,
         info: &BucketInfo,
-        request: &CopyRequest,
+        request: SendRequest,
     ) -> Result<()> {
-        let to = request.by.clone();
-        let to = to.ok_or_else(|| Error::invalid("no target for the copy is given"))?;
         let work = Work::new(info, &request.name);
-        let sending = self.engine().send_on_request(work.object.clone(), to, request.anew);
+        let sending = self.engine().send_on_request(work.object.clone(), request.by, request.anew);
         self.drive(&work, sending).await
     }
 
     /// Brings all forms of an object that this target owns to their places.
-    pub(crate) async fn ensure(&self, info: &BucketInfo, request: &CopyRequest) -> Result<Ensured> {
+    pub(crate) async fn ensure(
+        &self,
+        info: &BucketInfo,
+        request: &EnsureRequest,
+    ) -> Result<Ensured> {
         let _turn = self.0.ensuring.lock(&Key::new(info, &request.name)).await;
         let work = Work::new(info, &request.name);
         let ensuring = self.engine().ensure(work.object.clone(), request.stamp);

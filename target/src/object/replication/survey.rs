@@ -4,7 +4,8 @@
 use std::collections::BTreeMap;
 
 use forebay_core::bucket::BucketInfo;
-use forebay_core::copies::{CopyLook, Stamp, SurveyRequest};
+use forebay_core::copies::requests::SurveyRequest;
+use forebay_core::copies::{CopyLook, Stamp};
 use forebay_core::erasure::{Form, Slice};
 use forebay_core::replication::LookMode;
 use forebay_core::state::Node;

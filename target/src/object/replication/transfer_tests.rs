@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use forebay_core::bucket::{BucketInfo, Freshness};
 use forebay_core::checksum::ChecksumKind;
-use forebay_core::copies::{CopyHead, CopyRequest, Stamp};
+use forebay_core::copies::requests::{Reason, RemoveRequest};
+use forebay_core::copies::{CopyHead, Stamp};
 use forebay_core::object::ObjectMeta;
 use forebay_core::state::{Command, Role};
 use forebay_core::{Bucket, ErrorCode, NodeId, Provider, Result, rebalance};
@@ -58,8 +59,19 @@ async fn arrives(
 }
 
 /// Another target reports that the object was removed.
-async fn is_removed(bench: &Bench, (info, name): (&BucketInfo, &str), stamp: Stamp) {
-    let request = CopyRequest { stamp, ..CopyRequest::new(&info.bucket, name) };
+async fn is_removed(bench: &Bench, object: (&BucketInfo, &str), stamp: Stamp) {
+    is_obsolete(bench, object, stamp, Reason::Deleted).await;
+}
+
+/// Another target reports that states of the object are obsolete.
+async fn is_obsolete(
+    bench: &Bench,
+    (info, name): (&BucketInfo, &str),
+    stamp: Stamp,
+    reason: Reason,
+) {
+    let (bucket, name) = (info.bucket.clone(), name.to_owned());
+    let request = RemoveRequest { bucket, name, stamp, by: None, reason, older: false };
     bench.service.replication().remove_older(info, &request).await.unwrap();
 }
 
@@ -97,8 +109,7 @@ async fn a_write_that_ends_elsewhere_after_its_object_belongs_here_is_taken_when
     let (bench, info, name) = moving().await;
     let object = (&info, name.as_str());
     let stamp = Stamp { epoch: 2, version: 5 };
-    let written = CopyRequest { stamp, written: true, ..CopyRequest::new(&info.bucket, &name) };
-    bench.service.replication().remove_older(&info, &written).await.unwrap();
+    is_obsolete(&bench, object, stamp, Reason::Superseded).await;
     arrives(&bench, object, head("older", 2, 4), "older").await.unwrap();
     assert_eq!(read(&bench, &info, &name).await, None);
     arrives(&bench, object, head("written", 2, 5), "written").await.unwrap();

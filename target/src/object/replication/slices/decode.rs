@@ -4,7 +4,8 @@
 use bytes::{Bytes, BytesMut};
 use forebay_clouds::BodyStream;
 use forebay_core::checksum::{Checksum, Hasher};
-use forebay_core::copies::{COPY_HEADER, CopyHead, CopyRequest, Stamp};
+use forebay_core::copies::requests::SliceRequest;
+use forebay_core::copies::{COPY_HEADER, CopyHead, Stamp};
 use forebay_core::erasure::Slice;
 use forebay_core::replication::SliceSource;
 use forebay_core::state::Node;
@@ -176,9 +177,8 @@ impl Replication {
         node: Option<&Node>,
         slice: Slice,
     ) -> Result<Source> {
-        let (info, name) = (work.info(), work.name());
-        let request =
-            CopyRequest { stamp, slice: Some(slice), ..CopyRequest::new(&info.bucket, name) };
+        let (info, name) = (work.info(), work.name().to_owned());
+        let request = SliceRequest { bucket: info.bucket.clone(), name, stamp, slice };
         let (head, body) = match node {
             None => {
                 let (head, _, body) = self.read_slice(info, &request).await?;

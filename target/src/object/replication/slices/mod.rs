@@ -18,7 +18,8 @@ use std::sync::{Mutex, MutexGuard};
 use forebay_clouds::BodyStream;
 use forebay_core::bucket::BucketInfo;
 use forebay_core::checksum::{Checksum, ChecksumKind};
-use forebay_core::copies::{CopyHead, CopyRequest, SliceLook};
+use forebay_core::copies::requests::SliceRequest;
+use forebay_core::copies::{CopyHead, SliceLook};
 use forebay_core::erasure::{PLACES, Slice};
 use forebay_core::locks::MutexExt;
 use forebay_core::object::ObjectMeta;
@@ -151,12 +152,12 @@ impl Replication {
     pub(crate) async fn read_slice(
         &self,
         info: &BucketInfo,
-        request: &CopyRequest,
+        request: &SliceRequest,
     ) -> Result<(CopyHead, u64, BodyStream)> {
         let uri = info.bucket.object_uri(&request.name);
         let none =
             || Error::new(ErrorCode::ObjectNotFound, format!("there is no such slice of {uri}"));
-        let slice = request.slice.ok_or_else(|| Error::invalid("which slice?"))?;
+        let slice = request.slice;
         let here = self.slices_here(info.id, &request.name).await?;
         let here = here
             .into_iter()

@@ -5,7 +5,8 @@ use axum::routing::post;
 use axum::{Json, Router};
 use bytes::Bytes;
 use forebay_core::bucket::{BucketInfo, Freshness};
-use forebay_core::copies::{CopyHead, CopyLook, CopyRequest, SliceLook, Stamp};
+use forebay_core::copies::requests::{Reason, RemoveRequest};
+use forebay_core::copies::{CopyHead, CopyLook, SliceLook, Stamp};
 use forebay_core::erasure::{Erasure, Form, Slice};
 use forebay_core::object::ObjectMeta;
 use forebay_core::state::{Command, Role};
@@ -89,10 +90,17 @@ async fn an_older_slice_stays_until_all_have_the_newer_one() {
     arrives(&bench, object, 4, ("v4", "v4")).await.unwrap();
     assert_eq!(versions(&bench, &info, &name).await, [2, 4], "of the third nobody was told");
     let stamp = Stamp { epoch: 9, version: 4 };
-    let all = CopyRequest { stamp, replaced: true, ..CopyRequest::new(&info.bucket, &name) };
+    let all = RemoveRequest {
+        bucket: info.bucket.clone(),
+        name: name.clone(),
+        stamp,
+        by: None,
+        reason: Reason::Replaced,
+        older: false,
+    };
     bench.service.replication().remove_older(&info, &all).await.unwrap();
     assert_eq!(versions(&bench, &info, &name).await, [4]);
-    let undone = CopyRequest { undone: true, replaced: false, ..all };
+    let undone = RemoveRequest { reason: Reason::Undone, ..all };
     bench.service.replication().remove_older(&info, &undone).await.unwrap();
     assert_eq!(versions(&bench, &info, &name).await, [0u64; 0]);
 }
