@@ -6,7 +6,6 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use forebay_core::{Error, ErrorCode, Result};
@@ -157,7 +156,7 @@ impl Store {
             return conflict(format!("{} is the only disk in use", path.display()));
         }
         let volume = self.disks.number(number)?;
-        volume.shared().leaving.store(true, Ordering::SeqCst);
+        volume.shared().condition.leave();
         change.slots[number].note.clear();
         self.disks.stand(&mut change, number, DiskState::Leaving);
         Ok(volume)
@@ -169,7 +168,7 @@ impl Store {
         self.move_all(from, lock).await?;
         // From here on no new write starts on this disk. Writes that started before complete now or
         // on another disk.
-        from.shared().sealed.store(true, Ordering::SeqCst);
+        from.shared().condition.seal();
         from.drain().await?;
         for _ in 0..PASSES {
             if self.move_all(from, lock).await? == 0 {
@@ -183,8 +182,7 @@ impl Store {
     /// Returns a leaving disk to service.
     pub fn stay(&self, volume: &Arc<Volume>, why: &Error) {
         let mut change = self.disks.lock();
-        volume.shared().sealed.store(false, Ordering::SeqCst);
-        volume.shared().leaving.store(false, Ordering::SeqCst);
+        volume.shared().condition.stay();
         let number = volume.number();
         change.slots[number].note = why.to_string();
         if change.slots[number].state == DiskState::Leaving {
@@ -205,7 +203,7 @@ impl Store {
     /// Has all disks checked again, and the placement of objects among them.
     pub fn look_again(&self) {
         for volume in self.disks.online().iter() {
-            volume.shared().suspect.store(true, Ordering::Relaxed);
+            volume.shared().condition.suspect();
         }
         self.disks.turn();
     }

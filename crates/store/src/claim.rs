@@ -7,11 +7,11 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 use forebay_core::{Error, Result, placement};
 use tokio::sync::watch;
-use tokio_util::sync::CancellationToken;
 
 use super::DiskSettings;
 use super::committer::Committer;
 use super::compaction::Compactor;
+use super::condition::Condition;
 use super::disk::{Disk, DiskLock};
 use super::format::{FIRST_FORMAT, FORMAT};
 use super::free_space_hint::FreeSpaceHint;
@@ -152,13 +152,8 @@ impl Claim {
             stale_index: AtomicBool::new(false),
             degraded,
             losses,
-            failed: AtomicBool::new(false),
-            read_only: AtomicBool::new(false),
-            leaving: AtomicBool::new(false),
-            sealed: AtomicBool::new(false),
-            suspect: AtomicBool::new(false),
             progress: AtomicU64::new(0),
-            retired: CancellationToken::new(),
+            condition: Condition::new(),
             reserve: Reserve::new(budget),
             free_space_hint: FreeSpaceHint::default(),
             root,

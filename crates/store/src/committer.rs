@@ -88,7 +88,7 @@ impl Committer {
     /// Starts the thread over a disk whose index has all of the log.
     pub(crate) fn start(shared: Arc<Shared>) -> Result<Self> {
         let (sender, receiver) = mpsc::channel(QUEUE);
-        let retired = shared.retired.clone();
+        let retired = shared.condition.retired().clone();
         let name = format!("disk-{}", shared.number);
         let engine = Engine::new(shared, Answers::start());
         let thread = std::thread::Builder::new()

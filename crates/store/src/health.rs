@@ -97,9 +97,7 @@ impl Watch {
             return;
         }
         let Some(look) = self.looks.get_mut(&number) else {
-            let asked = shared.suspect.swap(false, Ordering::Relaxed)
-                || (shared.failed.load(Ordering::Relaxed)
-                    && !shared.read_only.load(Ordering::Relaxed));
+            let asked = shared.condition.take_suspicion();
             let due = self.looked.get(&number).is_none_or(|at| at.elapsed() >= PERIOD);
             if asked || due {
                 self.looks.insert(number, begin(volume));
@@ -124,9 +122,9 @@ impl Watch {
         if matches!(verdict, Ok(Verdict::Unknown)) {
             return;
         }
-        let failed = shared.failed.load(Ordering::Relaxed);
+        let failed = shared.condition.has_failed();
         let read_only = matches!(verdict, Ok(Verdict::ReadOnly));
-        if shared.read_only.swap(read_only, Ordering::Relaxed) != read_only {
+        if shared.condition.set_read_only(read_only) {
             tracing::warn!(disk = %volume.path().display(), read_only, "the file system changed");
         }
         match verdict {

@@ -20,6 +20,7 @@ mod checked_tests;
 mod claim;
 mod committer;
 mod compaction;
+mod condition;
 #[cfg(test)]
 mod crash_tests;
 pub mod disk;

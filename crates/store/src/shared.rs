@@ -7,9 +7,9 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use forebay_core::locks::MutexExt;
 use forebay_core::{Error, ErrorCode, Result};
 use tokio::sync::watch;
-use tokio_util::sync::CancellationToken;
 
 use super::checked::Checked;
+use super::condition::Condition;
 use super::disk::{Disk, DiskFile, Space};
 use super::format;
 use super::free_space_hint::FreeSpaceHint;
@@ -61,21 +61,9 @@ pub(crate) struct Shared {
     pub(crate) degraded: Arc<AtomicBool>,
     /// Counts the times that objects were lost.
     pub(crate) losses: Arc<watch::Sender<u64>>,
-    /// A sync failed: the state of the disk is unknown until it is opened again.
-    pub(crate) failed: AtomicBool,
-    /// The file system is read-only at the moment.
-    pub(crate) read_only: AtomicBool,
-    /// The disk is leaving: no new objects are placed on it.
-    pub(crate) leaving: AtomicBool,
-    /// The disk is removed as soon as its last objects are moved: writes that started here complete
-    /// elsewhere.
-    pub(crate) sealed: AtomicBool,
-    /// An operation failed with an error that requires a check of the disk.
-    pub(crate) suspect: AtomicBool,
+    pub(crate) condition: Condition,
     /// Counts successful operations: a disk that is slow and works is not dead.
     pub(crate) progress: AtomicU64,
-    /// Cancelled when the disk is taken out of use.
-    pub(crate) retired: CancellationToken,
     pub(crate) reserve: Reserve,
     pub(crate) free_space_hint: FreeSpaceHint,
 }
@@ -136,22 +124,12 @@ impl Shared {
 
     /// Rejects writes after a failed sync, and while the file system is read-only.
     pub(crate) fn check_alive(&self) -> Result<()> {
-        let disk = self.root.display();
-        if self.failed.load(Ordering::Relaxed) {
-            let text = format!("disk {disk} failed; it takes no writes until it is opened again");
-            return Err(Error::unavailable(text)
-                .hint("look at the kernel's log, replace the disk if it is failing"));
-        }
-        if self.read_only.load(Ordering::Relaxed) {
-            return Err(Error::unavailable(format!("disk {disk} is read-only"))
-                .hint("look at the kernel's log, mount it for writing again"));
-        }
-        Ok(())
+        self.condition.check_writable(&self.root)
     }
 
     /// Rejects work that started before the disk was taken out of use.
     pub(crate) fn check_in_use(&self) -> Result<()> {
-        if self.retired.is_cancelled() {
+        if self.condition.is_retired() {
             let text = format!("disk {} was taken out of use", self.root.display());
             return Err(Error::unavailable(text).hint("try again"));
         }
@@ -160,7 +138,7 @@ impl Shared {
 
     /// Whether the disk is leaving.
     pub(crate) fn is_leaving(&self) -> bool {
-        self.leaving.load(Ordering::SeqCst)
+        self.condition.is_leaving()
     }
 
     /// Whether some other disk of the store is not in use.
@@ -174,22 +152,21 @@ impl Shared {
         tokio::select! {
             biased;
             done = work => done,
-            () = self.retired.cancelled() => Err(Error::unavailable(text())),
+            () = self.condition.retired().cancelled() => Err(Error::unavailable(text())),
         }
     }
 
     /// Requests a check of the disk after an error that may be its own.
     pub(crate) fn suspect_if(&self, e: &Error) {
         if e.code == ErrorCode::Internal {
-            self.suspect.store(true, Ordering::Relaxed);
+            self.condition.suspect();
         }
     }
 
     /// Stops all writes to the disk. A failed sync may have dropped dirty pages: a successful retry
     /// would prove nothing.
     pub(crate) fn give_up(&self, e: &dyn std::fmt::Display) {
-        self.failed.store(true, Ordering::Relaxed);
-        self.suspect.store(true, Ordering::Relaxed);
+        self.condition.fail();
         tracing::error!(disk = %self.root.display(), "the disk takes no more writes: {e}");
     }
 

@@ -295,7 +295,7 @@ impl WorkFile {
 }
 
 fn in_use(volume: &Weak<Volume>) -> Result<Arc<Volume>> {
-    let in_use = |volume: &Arc<Volume>| !volume.shared().retired.is_cancelled();
+    let in_use = |volume: &Arc<Volume>| !volume.shared().condition.is_retired();
     volume.upgrade().filter(in_use).ok_or_else(|| {
         let text = "the disk that this was written to left service meanwhile; nothing was kept";
         Error::unavailable(text).hint("send it again from its beginning")

@@ -67,7 +67,7 @@ impl Engine {
     /// Decides the step for each change of a request.
     pub(super) fn plan(&self, changes: &mut Vec<Change>) -> Result<Plan> {
         self.shared.check_alive()?;
-        let sealed = self.shared.sealed.load(Ordering::SeqCst);
+        let sealed = self.shared.condition.is_sealed();
         if sealed && changes.iter().any(|c| matches!(c, Change::Put { .. })) {
             let text = format!("disk {} was just detached", self.shared.root.display());
             return Err(Error::unavailable(text).hint("send it again"));

@@ -12,7 +12,6 @@ mod open;
 
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
 use forebay_core::locks::MutexExt;
@@ -82,8 +81,7 @@ impl Volume {
 
     /// Ends the use of this disk: callers that wait for it get an error.
     pub(crate) fn retire(&self) {
-        self.shared.failed.store(true, Ordering::Relaxed);
-        self.shared.retired.cancel();
+        self.shared.condition.retire();
         self.shared.partials.close();
     }
 
