@@ -12,6 +12,7 @@ use bytes::Bytes;
 use forebay_core::bucket::BucketInfo;
 use forebay_core::copies::requests::{Reason, RemoveRequest};
 use forebay_core::copies::{COPY_HEADER, CopyHead, CopyLook, Stamp};
+use forebay_core::sign::PROOF_FORMAT_PATH;
 use forebay_core::state::{Command, Role};
 use forebay_core::{Bucket, ErrorCode, NodeId, Provider, placement};
 use forebay_node::maps::Maps;
@@ -43,6 +44,9 @@ impl Other {
         let body = axum::body::to_bytes(body, 1 << 20).await.unwrap();
         if parts.uri.path() == LOOK_PATH {
             return Json(self.look.lock().unwrap().clone()).into_response();
+        }
+        if parts.uri.path() == PROOF_FORMAT_PATH {
+            return StatusCode::NOT_FOUND.into_response();
         }
         let is_lost = self.takes_over.swap(false, Ordering::SeqCst);
         let received = match parts.headers.get(COPY_HEADER) {
