@@ -3,7 +3,7 @@
 use super::Rule;
 use super::command::{Command, LocalSlice, LookMode};
 use super::steps::Steps;
-use crate::copies::Stamp;
+use crate::copies::{Ensured, Stamp};
 use crate::erasure::Form;
 use crate::error::{Error, Result};
 use crate::placement;
@@ -38,8 +38,12 @@ impl Steps {
         if is_due && ensured.stamp == Some(here.stamp) {
             return Ok(None);
         }
+        // An owner that missed no changes knows of no such object, but this target missed some: the
+        // object was removed meanwhile, and nobody remembers when.
+        let was_missed = ensured == Ensured::default() && self.is_stale(&self.state());
         let is_obsolete = ensured.stamp.max(ensured.removed) > Some(here.stamp)
-            || ensured.removed == Some(here.stamp);
+            || ensured.removed == Some(here.stamp)
+            || was_missed;
         let is_safe = ensured.all && ensured.stamp == Some(here.stamp);
         if is_obsolete || is_safe {
             return self.drop_misplaced_slice(here, is_obsolete).await;
