@@ -20,8 +20,8 @@ use forebay_core::copies::requests::{
     SliceRequest, SurveyRequest,
 };
 use forebay_core::copies::{CopyHead, CopyLook, Stamp};
-use forebay_core::erasure::Slice;
 use forebay_core::egress::EndpointTrust;
+use forebay_core::erasure::Slice;
 use forebay_core::etl::{Etl, Stage, Transformer};
 use forebay_core::intra::{
     DiskStatus, DiskUsage, Heartbeat, HeartbeatReply, JoinRequest, LeaderReply, LeaveReply,

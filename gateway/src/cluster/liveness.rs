@@ -9,7 +9,8 @@ use super::members::Members;
 
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// Checks the members until the node stops.
+/// Checks the members until this gateway's term as leader ends. A check that has not finished then
+/// must not continue: in a later term, nodes may have new leases that it does not know of.
 pub(crate) async fn watch(members: Arc<Members>, lifecycle: Lifecycle) {
     let stop = lifecycle.token();
     let mut ticks = tokio::time::interval(LOOK_EVERY);
@@ -17,7 +18,12 @@ pub(crate) async fn watch(members: Arc<Members>, lifecycle: Lifecycle) {
     loop {
         tokio::select! {
             () = stop.cancelled() => return,
-            _ = ticks.tick() => members.check().await,
+            _ = ticks.tick() => {}
+        }
+        tokio::select! {
+            biased;
+            () = stop.cancelled() => return,
+            () = members.check() => {}
         }
     }
 }

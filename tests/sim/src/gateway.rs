@@ -149,6 +149,9 @@ impl World {
         let mut knocks = knocks.iter();
         refused.retain(|_| knocks.next() == Some(&true));
         let _turn = lead.turn.lock(&()).await;
+        if self.lead_of(me, term).is_none() {
+            return;
+        }
         let early = if self.is_broken(Broken::DeadTooEarly) { DEAD_AFTER_MS - 900 } else { 0 };
         let now = self.exec.now_ms();
         let mut dead = lead.leases.borrow_mut().overdue(alive(), now + early);

@@ -1,13 +1,16 @@
 //! Tests of joins, heartbeats, leaves and deaths, with a clock of their own.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use forebay_core::ErrorCode;
 use forebay_core::sign::{ClusterSecret, Signer};
 use forebay_core::state::ClusterState;
 use forebay_node::identity::Identity;
+use forebay_node::lifecycle::Lifecycle;
 
 use super::*;
+use crate::cluster::liveness::watch;
 use crate::meta::group::tests::Alone;
 use crate::targets::Targets;
 
@@ -106,6 +109,24 @@ pub(super) fn join() -> JoinRequest {
 
 fn alive(w: &World) -> bool {
     w.state().node(&id()).unwrap().alive
+}
+
+#[tokio::test]
+async fn a_check_that_has_not_ended_with_its_term_marks_nobody_dead() {
+    let w = world().await;
+    w.members.join(join()).await.unwrap();
+    w.pass(DEAD_AFTER_MS - 500).await;
+    let members = Arc::new(w.members);
+    let turn = members.turn.lock().await;
+    w.clock.0.fetch_add(1_000, Ordering::SeqCst);
+    let term = Lifecycle::new();
+    let watching = tokio::spawn(watch(members.clone(), term.clone()));
+    // The check waits for its turn by now.
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    term.token().cancel();
+    drop(turn);
+    watching.await.unwrap();
+    assert!(w.meta.state().node(&id()).unwrap().alive);
 }
 
 #[tokio::test]
