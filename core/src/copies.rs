@@ -148,9 +148,14 @@ impl CopyLook {
         there || self.removed >= Some(stamp)
     }
 
+    /// The latest change of the object that the target knows of: a write or a removal.
+    pub fn last_change(&self) -> Option<Stamp> {
+        self.newest().max(self.removed)
+    }
+
     /// Whether the target has or had something newer than this stamp.
     pub fn is_after(&self, stamp: Stamp) -> bool {
-        self.newest().max(self.removed) > Some(stamp)
+        self.last_change() > Some(stamp)
     }
 
     /// Whether the target has any part of an older state of the object.

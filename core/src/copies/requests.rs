@@ -61,11 +61,10 @@ pub struct RemoveRequest {
 }
 
 /// Why states of an object are obsolete.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "ReasonFlags", into = "ReasonFlags")]
 pub enum Reason {
     /// The object was deleted, by a removal with this stamp.
-    #[default]
     Deleted,
     /// They were superseded by a copy with this stamp, which may be sent here too.
     Superseded,
@@ -76,7 +75,7 @@ pub enum Reason {
 }
 
 /// [`Reason`] in JSON.
-#[derive(Clone, Copy, Default, Serialize, Deserialize)]
+#[derive(Default, Serialize, Deserialize)]
 #[serde(default)]
 struct ReasonFlags {
     #[serde(skip_serializing_if = "std::ops::Not::not")]

@@ -82,7 +82,7 @@ impl Steps {
             // If the object has changed since, nobody can decide which of several removals was applied.
             Change::Removed(_) => Ok(!look.is_after(stamp)),
             // A holder that refused the copy may have had a later change that went with it.
-            _ if look.newest().max(look.removed) < Some(stamp) => Err(Error::unavailable(format!(
+            _ if look.last_change() < Some(stamp) => Err(Error::unavailable(format!(
                 "{} is not at its new owner yet",
                 self.object.uri()
             ))),

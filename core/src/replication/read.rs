@@ -13,11 +13,7 @@ impl Steps {
     /// Only the commit that was looked up is opened: a later one may be a pending change.
     pub(super) async fn read(&self) -> Result<Option<LocalCopy>> {
         for _ in 0..MAX_OPENS {
-            let found = match self.current_copy().await? {
-                Some(copy) => Some(copy),
-                None => self.fetch_newest().await?,
-            };
-            let Some(copy) = found else { return Ok(None) };
+            let Some(copy) = self.current_or_fetched().await? else { return Ok(None) };
             match self.issue(Command::Open(copy)).await.done() {
                 Err(e) if e.code == ErrorCode::ObjectNotFound => {}
                 opened => return opened.map(|()| Some(copy)),
@@ -51,7 +47,7 @@ impl Steps {
     /// Also returns whether the object was here before the lock.
     pub(super) async fn lock_newest(&self) -> Result<(LockGuard, bool)> {
         for _ in 0..MAX_OPENS {
-            let was_here = self.fetch_before_write().await?.is_some();
+            let was_here = self.current_or_fetched().await?.is_some();
             let guard = self.lock().await?;
             if self.newest_slice_here().await?.is_none() || self.copy_here().await?.is_some() {
                 return Ok((guard, was_here));
@@ -64,9 +60,9 @@ impl Steps {
         Error::unavailable(format!("{} keeps changing", self.object.uri()))
     }
 
-    /// Fetches an object that a former owner may have, before its writer takes the lock. `None` if
-    /// there is no such object.
-    async fn fetch_before_write(&self) -> Result<Option<LocalCopy>> {
+    /// The newest copy, fetched if it is not here: a former owner may have it. `None` if there is no
+    /// such object.
+    async fn current_or_fetched(&self) -> Result<Option<LocalCopy>> {
         match self.current_copy().await? {
             Some(copy) => Ok(Some(copy)),
             None => self.fetch_newest().await,

@@ -50,9 +50,9 @@ impl Steps {
         let mut look = self.forms_here(in_part).await?;
         // Also a removal from before the cluster stopped being quiescent, of which there is no
         // tombstone: its owner may have died before another holder had it.
-        let newest = look.slices.iter().map(|slice| slice.stamp).chain(look.there).max();
-        let is_last = |removed: &Stamp| newest.is_none_or(|newest| newest < *removed);
-        look.removed = look.removed.max(self.recent_removal().filter(is_last));
+        let newest = look.newest();
+        let last = self.recent_removal().filter(|removed| newest < Some(*removed));
+        look.removed = look.removed.max(last);
         Ok(look)
     }
 

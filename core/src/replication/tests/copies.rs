@@ -101,9 +101,8 @@ fn a_damaged_copy_is_fetched_anew_from_a_holder_that_is_as_new() {
     assert_eq!(repair.result(), Ok(true));
 }
 
-#[test]
-fn a_copy_that_arrives_after_the_removal_of_its_object_is_refused() {
-    let fixture = Fixture::new();
+/// The second holder of an object, which the owner has removed.
+fn second_after_a_removal(fixture: &Fixture) -> Replication {
     let engine = Replication::new(fixture.second.clone(), fixture.view.clone());
     let removal = Removal { by: Some(fixture.owner.clone()), ..Removal::of(copy(2).stamp) };
     Run::of(engine.remove_older(fixture.object(), removal))
@@ -112,6 +111,13 @@ fn a_copy_that_arrives_after_the_removal_of_its_object_is_refused() {
         .on(Command::RemoveCopy, Answer::Copy(Some(copy(1))))
         .result()
         .unwrap();
+    engine
+}
+
+#[test]
+fn a_copy_that_arrives_after_the_removal_of_its_object_is_refused() {
+    let fixture = Fixture::new();
+    let engine = second_after_a_removal(&fixture);
     let receive = |stamp, seconds| {
         fixture.view.now_s.store(seconds, Ordering::SeqCst);
         let from = Some(fixture.owner.clone());
@@ -134,14 +140,7 @@ fn a_copy_that_arrives_after_the_removal_of_its_object_is_refused() {
 #[test]
 fn a_removal_in_a_quiescent_cluster_is_known_to_targets_that_look_later() {
     let fixture = Fixture::new();
-    let engine = Replication::new(fixture.second.clone(), fixture.view.clone());
-    let removal = Removal { by: Some(fixture.owner.clone()), ..Removal::of(copy(2).stamp) };
-    Run::of(engine.remove_older(fixture.object(), removal))
-        .on(Command::Lock, Answer::Done)
-        .on(Command::GetCopy, Answer::Copy(Some(copy(1))))
-        .on(Command::RemoveCopy, Answer::Copy(Some(copy(1))))
-        .result()
-        .unwrap();
+    let engine = second_after_a_removal(&fixture);
     let look = |here: Option<LocalCopy>| {
         let look = Run::of(engine.look(fixture.object(), LookMode::Immediate))
             .on(Command::GetCopy, Answer::Copy(here))

@@ -34,7 +34,7 @@ impl Replication {
         work: &Work<'_>,
         command: &Command,
     ) -> Option<Answer> {
-        let (bucket, name) = (work.info().bucket.clone(), work.name().to_owned());
+        let object = || (work.info().bucket.clone(), work.name().to_owned());
         Some(match command {
             Command::Look { to, mode } => {
                 let (path, in_part) = match mode {
@@ -43,10 +43,12 @@ impl Replication {
                     LookMode::Immediate => (PEEK_PATH, false),
                     LookMode::ImmediateInPart => (PEEK_PATH, true),
                 };
+                let (bucket, name) = object();
                 let request = LookRequest { bucket, name, in_part, older: false };
                 self.ask::<CopyLook>(to, path, &request).await.map_or_else(refused, Answer::Look)
             }
             Command::Fetch { from, anew } => {
+                let (bucket, name) = object();
                 let request = SendRequest { bucket, name, by: self.me().clone(), anew: *anew };
                 let peer = self.0.peer.with_idle_timeout(TRANSFER_TIMEOUT);
                 self.ask_by::<()>(&peer, from, SEND_PATH, &request).await.map_or_else(refused, done)
@@ -62,6 +64,7 @@ impl Replication {
             Command::RemoveOlder { to, removal } => {
                 let (stamp, by) = (removal.stamp, removal.by.clone());
                 let reason = if removal.written { Reason::Superseded } else { Reason::Deleted };
+                let (bucket, name) = object();
                 let request = RemoveRequest { bucket, name, stamp, by, reason, older: false };
                 self.ask::<()>(to, REMOVE_PATH, &request).await.map_or_else(refused, done)
             }
@@ -71,10 +74,12 @@ impl Replication {
                     ObsoleteForms::Unacknowledged(stamp) => (stamp, Reason::Undone),
                 };
                 let by = by.clone();
+                let (bucket, name) = object();
                 let request = RemoveRequest { bucket, name, stamp, by, reason, older: false };
                 self.ask::<()>(to, REMOVE_PATH, &request).await.map_or_else(refused, done)
             }
             Command::Ensure { to, stamp } => {
+                let (bucket, name) = object();
                 let request = EnsureRequest { bucket, name, stamp: *stamp };
                 let peer = self.0.peer.with_idle_timeout(TRANSFER_TIMEOUT);
                 let ensured = self.ask_by::<Ensured>(&peer, to, ENSURE_PATH, &request).await;
