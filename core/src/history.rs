@@ -1,6 +1,8 @@
 //! Storage of older object versions: a bucket's history is a separate bucket in the store, whose
 //! names contain object and version.
 
+use std::collections::BTreeMap;
+
 use crate::erasure::BUCKET;
 use crate::error::{Error, ErrorCode, Result};
 use crate::name::MAX_OBJECT_NAME;
@@ -29,6 +31,14 @@ pub fn id(bucket_id: u64) -> u64 {
 /// Id under which a target stores tombstones of a bucket while copies may exist elsewhere.
 pub fn tombstones(bucket_id: u64) -> u64 {
     bucket_id | TOMBSTONES
+}
+
+/// Custom metadata of a tombstone: its name is that of an older version, in the bucket's history.
+pub const OLDER: &str = "older";
+
+/// Whether a tombstone with this custom metadata is that of an older version of an object.
+pub fn is_of_older_version(custom: &BTreeMap<String, String>) -> bool {
+    custom.contains_key(OLDER)
 }
 
 /// Whether this is the id of a history.

@@ -245,9 +245,16 @@ pub fn arrival<'a>(
 }
 
 /// Whether target `me`, which receives a removal, has to record a tombstone: an older copy may
-/// arrive later.
-pub fn notes_removal(state: &ClusterState, info: &BucketInfo, name: &str, me: &NodeId) -> bool {
-    !state.is_quiescent() && rebalance::duty(state, info, name, me).stays
+/// arrive later, or come back with a disk. `is_whole`: all disks of `me` are in use.
+pub fn notes_removal(
+    state: &ClusterState,
+    info: &BucketInfo,
+    name: &str,
+    me: &NodeId,
+    is_whole: bool,
+) -> bool {
+    let may_come = !state.is_quiescent() || !is_whole;
+    may_come && rebalance::duty(state, info, name, me).stays
 }
 
 /// Whether a tombstone is no longer needed, in a quiescent cluster of this version.

@@ -19,9 +19,9 @@ use crate::bit_rot::{counted, damage_at, scrubbed};
 const MENDED: Duration = Duration::from_secs(120);
 /// Limit for failover after a target's death; far more than it should take.
 const GAP: Duration = Duration::from_secs(20);
-const SIZE: usize = 3_000;
+pub(crate) const SIZE: usize = 3_000;
 
-fn names(count: usize) -> Vec<String> {
+pub(crate) fn names(count: usize) -> Vec<String> {
     (0..count).map(|n| format!("still/{n:04}")).collect()
 }
 
@@ -54,7 +54,7 @@ async fn lose_a_disk(cluster: &Cluster, path: &Path) {
 }
 
 /// Three targets, the first of which has a second disk; a bucket with two copies of what `names` are.
-async fn with_two_disks(names: &[String]) -> (Cluster, Bucket, PathBuf) {
+pub(crate) async fn with_two_disks(names: &[String]) -> (Cluster, Bucket, PathBuf) {
     let cluster = Cluster::start(Options { targets: 3, ..Options::default() });
     let target = NodeId::new(&cluster.targets[0].id).unwrap();
     let disk = cluster.dir().join("second-disk");

@@ -4,11 +4,13 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use forebay_core::intra::{DiskAction, DiskCommand, DiskStatus};
-use forebay_core::{Bucket, NodeId};
+use forebay_core::{Bucket, ErrorCode, NodeId};
 use forebay_tests::cluster::native;
 use forebay_tests::data::{assert_same, content};
 use forebay_tests::{Cluster, Options, http, wait};
 use serde_json::{Value, json};
+
+use crate::copies::{SIZE, holders, names, with_two_disks};
 
 const TIMEOUT: Duration = Duration::from_secs(30);
 const OBJECTS: usize = 40;
@@ -74,6 +76,31 @@ fn new_folder(cluster: &Cluster, name: &str) -> PathBuf {
     let path = cluster.dir().join(name);
     std::fs::create_dir(&path).unwrap();
     path
+}
+
+/// Another name for the folder of a disk that is unplugged.
+fn aside(disk: &Path) -> PathBuf {
+    disk.with_extension("unplugged")
+}
+
+/// Unplugs a disk of the first target.
+fn unplug(cluster: &Cluster, disk: &Path) {
+    std::fs::rename(disk, aside(disk)).unwrap();
+    std::fs::write(disk, "no folder").unwrap();
+    wait::until("the disk is away", TIMEOUT, || away(cluster) == 1.0);
+}
+
+/// Plugs it in again.
+fn plug_in(cluster: &Cluster, disk: &Path) {
+    std::fs::remove_file(disk).unwrap();
+    std::fs::rename(aside(disk), disk).unwrap();
+    wait::until("the disk is back", TIMEOUT, || away(cluster) == 0.0);
+}
+
+/// How many disks of the first target are away.
+fn away(cluster: &Cluster) -> f64 {
+    let metrics = http::get(&format!("{}/metrics", cluster.targets[0].url)).text();
+    http::metric(&metrics, "forebay_disks", &["state=\"away\""])
 }
 
 fn first_disk(cluster: &Cluster) -> PathBuf {
@@ -159,17 +186,7 @@ async fn an_unplugged_disk_is_reported_and_its_objects_are_not_answered_with_404
     };
     assert_eq!(list().status, 200);
 
-    let aside = cluster.dir().join("unplugged");
-    std::fs::rename(&new, &aside).unwrap();
-    std::fs::write(&new, "no folder").unwrap();
-    let away = || {
-        http::metric(
-            &http::get(&format!("{}/metrics", cluster.targets[0].url)).text(),
-            "forebay_disks",
-            &["state=\"away\""],
-        )
-    };
-    wait::until("the disk is away", TIMEOUT, || away() == 1.0);
+    unplug(&cluster, &new);
     let (mut found, mut waits) = (0, 0);
     for n in 0..OBJECTS {
         let answer = get(&cluster, &bucket, n);
@@ -196,11 +213,46 @@ async fn an_unplugged_disk_is_reported_and_its_objects_are_not_answered_with_404
     let line = text.lines().find(|line| line.contains("not in use")).unwrap_or_default();
     assert!(code == 1 && line.contains("FAIL") && line.contains("new-disk"), "{code}: {text}");
 
-    std::fs::remove_file(&new).unwrap();
-    std::fs::rename(&aside, &new).unwrap();
-    wait::until("the disk is back", TIMEOUT, || away() == 0.0);
+    plug_in(&cluster, &new);
     all_there(&cluster, &bucket);
     assert_eq!(list().status, 200);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn objects_that_are_removed_while_a_disk_is_away_do_not_come_back_with_it() {
+    let names = names(40);
+    let (removed, kept) = names.split_at(25);
+    let (cluster, bucket, disk) = with_two_disks(&names).await;
+    let client = cluster.client_with_deadline(TIMEOUT);
+    unplug(&cluster, &disk);
+    for name in removed {
+        client.delete(&bucket, name).await.unwrap();
+    }
+    plug_in(&cluster, &disk);
+    // Until then the target does not know that objects do not exist.
+    let jobs = || cluster.cli(&["job", "ls"]).0;
+    let is_done = |line: &str| line.contains("resilver") && line.contains("done");
+    wait::until("it has all copies again", TIMEOUT, || jobs().lines().any(is_done));
+    // From now on the first target replies alone for all objects of which it has copies.
+    let [first, others @ ..] = &cluster.targets[..] else { panic!("three targets") };
+    let is_holder = |name: &&String| {
+        holders(&cluster, &bucket, name).iter().any(|holder| holder.as_str() == first.id)
+    };
+    let [removed, kept]: [Vec<_>; 2] =
+        [removed, kept].map(|n| n.iter().filter(is_holder).collect());
+    assert!(removed.len() > 6 && kept.len() > 3, "{removed:?} {kept:?}");
+    for other in others {
+        cluster.kill9(&other.id);
+        wait::until("the map has it dead", TIMEOUT, || !cluster.is_alive(&other.id));
+    }
+    for name in removed {
+        let e = client.get_bytes(&bucket, name, None).await.unwrap_err();
+        assert_eq!(e.code(), ErrorCode::ObjectNotFound, "{name}: {e}");
+    }
+    for name in kept {
+        let got = client.get_bytes(&bucket, name, None).await.unwrap();
+        assert_same(name, &got, &content(name, SIZE));
+    }
 }
 
 #[tokio::test]

@@ -133,11 +133,12 @@ fn a_copy_that_may_have_been_removed_meanwhile_is_taken_only_with_a_witness() {
     assert_eq!(from(&state, Some(&first), false), "ask");
     assert_eq!(from(&state, stranger.as_ref(), false), "refuse");
     assert_eq!(from(&state, None, false), "refuse");
-    assert!(!notes_removal(&state, &info, "o", &second));
+    assert!(!notes_removal(&state, &info, "o", &second, true));
+    assert!(notes_removal(&state, &info, "o", &second, false), "it may come back with a disk");
     join(&mut state, 3);
     assert_eq!(from(&state, stranger.as_ref(), false), "take");
     let (here, _) = holders(&state, &info);
-    assert!(notes_removal(&state, &info, "o", &here));
+    assert!(notes_removal(&state, &info, "o", &here, true));
     apply(&mut state, Command::SetAlive { id: first.clone(), alive: true, yields: true });
     assert_eq!(from(&state, Some(&first), false), "ask all", "it may have missed something");
     apply(&mut state, Command::SetAlive { id: second.clone(), alive: true, yields: true });

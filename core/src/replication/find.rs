@@ -5,8 +5,8 @@ use super::command::{Command, LookMode, ObsoleteForms};
 use super::steps::{LookAnswer, Steps};
 use crate::copies::{CopyLook, Stamp};
 use crate::error::{Error, ErrorCode, Result};
+use crate::placement;
 use crate::state::{ClusterState, Node};
-use crate::{native, placement};
 
 /// The forms of an object on all targets that answered.
 pub(super) struct FoundForms {
@@ -51,9 +51,8 @@ impl Steps {
         };
         let state = self.state();
         let own = self.forms_here(true).await?;
-        let is_last = |gone| native::is_last_word(&state, self.info(), gone, self.me());
-        let is_removed =
-            own.removed.is_some_and(|gone| own.newest() <= Some(gone) && is_last(gone));
+        let is_last = |gone| own.newest() <= Some(gone) && self.is_last_word(&state, gone);
+        let is_removed = own.removed.is_some_and(is_last);
         let required = self.required_answers(&state, &own)?;
         if is_removed || own.newest().is_none() && required.is_empty() {
             return Ok(FoundForms::of((self.me().clone(), own)));
@@ -76,6 +75,7 @@ impl Steps {
         let removed = looks.iter().filter_map(|(_, look)| look.removed).max();
         if newest.stamp.is_none() {
             self.propagate_delete(&answers, removed).await?;
+            self.check_not_hidden()?;
         }
         Ok(FoundForms { newest, removed, is_complete })
     }

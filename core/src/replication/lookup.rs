@@ -50,6 +50,20 @@ impl Steps {
         Ok(others)
     }
 
+    /// An error if the newest version of an object may be on a disk of this target that is not in use,
+    /// or was lost with one, and no other target is sure to have it.
+    pub(super) fn check_not_hidden(&self) -> Result<()> {
+        let (state, info) = (self.state(), self.info());
+        let is_complete_elsewhere = info.has_copies()
+            && state.is_in_place(info)
+            && !native::who_has_copies(&state, info, self.name(), self.me()).is_empty();
+        if is_complete_elsewhere || !self.may_lack() {
+            return Ok(());
+        }
+        self.check_absent()?;
+        self.check_not_lost()
+    }
+
     /// An error for a missing object, if its copy may have been lost and no other target can answer
     /// for it.
     pub(super) fn check_not_lost(&self) -> Result<()> {
@@ -84,8 +98,7 @@ impl Steps {
     async fn look_and_fetch(&self) -> Result<ControlFlow<Option<LocalCopy>>> {
         let others = self.candidate_holders()?;
         let gone = self.tombstone_here().await?;
-        let is_last = |gone| native::is_last_word(&self.state(), self.info(), gone, self.me());
-        if others.is_empty() || gone.is_some_and(is_last) {
+        if others.is_empty() || gone.is_some_and(|gone| self.is_last_word(&self.state(), gone)) {
             // It may have arrived just before the rebalance was complete.
             return self.copy_here().await.map(Break);
         }
@@ -99,13 +112,20 @@ impl Steps {
         match (newest, self.unanswered(&answers)) {
             (Some((node, _)), Some(e)) if self.may_be_older(node) => Err(e),
             (Some((node, _)), _) => {
+                if self.may_be_older(node) {
+                    self.check_not_hidden()?;
+                }
                 let fetched = self.try_fetch(&node.id, false).await?;
                 Ok(fetched.map_or(Continue(()), |copy| Break(Some(copy))))
             }
             (None, Some(e)) => Err(e),
             (None, None) => {
                 self.propagate_delete(&answers, removed).await?;
-                self.copy_here().await.map(Break)
+                let copy = self.copy_here().await?;
+                if copy.is_none() {
+                    self.check_not_hidden()?;
+                }
+                Ok(Break(copy))
             }
         }
     }

@@ -33,6 +33,8 @@
 //! - It executes all commands of a step concurrently, and reports each answer by itself.
 //! - It holds the object's lock between [`Command::Lock`] and [`Command::Unlock`], and releases it
 //!   when the operation ends or is dropped; an operation holds one lock at a time.
+//! - A disk that comes back into use brings no copy or slice that is as old as a tombstone of its
+//!   object here.
 //! - It stops a command at [`Command::Cancel`], and all commands when the operation ends or is
 //!   dropped. A request that was sent may still be executed.
 //! - A node that receives a request first gets the state that the sender has; then it starts the

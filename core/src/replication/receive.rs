@@ -63,20 +63,34 @@ impl Steps {
         if let Some(by) = &removal.by {
             native::check_writer(&state, self.info(), self.name(), by)?;
         }
-        let copy = self.copy_here().await?;
         let gone = removal.gone();
         if !removal.written {
             self.record_removal(gone);
         }
-        if native::notes_removal(&state, self.info(), self.name(), self.me())
-            && self.tombstone_here().await? < Some(gone)
-        {
-            self.write_tombstone(gone).await?;
-        }
-        if copy.is_some_and(|copy| copy.stamp < removal.stamp) {
+        let is_noted = self.note_removal(gone).await?;
+        // After the tombstone: the disk of a copy that is not found now finds the tombstone when it is
+        // back.
+        if self.copy_here().await?.is_some_and(|copy| copy.stamp < removal.stamp) {
             self.remove_here().await?;
         }
-        self.remove_slices(|of| of < removal.stamp).await
+        self.remove_slices(|of| of < removal.stamp).await?;
+        if !is_noted {
+            // A disk with a copy may have gone meanwhile.
+            self.note_removal(gone).await?;
+        }
+        Ok(())
+    }
+
+    /// Writes a tombstone if an older copy may arrive later; returns whether it may.
+    async fn note_removal(&self, gone: Stamp) -> Result<bool> {
+        let (state, view) = (self.state(), &self.engine.view);
+        let is_whole = view.check_disks().is_ok() || !self.keeps(Rule::RemovalsAwaitDisks);
+        let may_arrive =
+            native::notes_removal(&state, self.info(), self.name(), self.me(), is_whole);
+        if may_arrive && self.tombstone_here().await? < Some(gone) {
+            self.write_tombstone(gone).await?;
+        }
+        Ok(may_arrive)
     }
 
     /// Accepts a copy or slice that belongs here, unless the state here is as new. A slice of an older

@@ -56,10 +56,13 @@ impl Steps {
                 self.remove_forms().await?;
             }
             // Unless that removal is final, a target that does not answer may have the object.
-            let is_last = |gone| native::is_last_word(&state, self.info(), gone, self.me());
-            return match unanswered.filter(|_| !gone.is_some_and(is_last)) {
+            let is_final = gone.is_some_and(|gone| self.is_last_word(&state, gone));
+            return match unanswered.filter(|_| !is_final) {
                 Some(e) => Err(e),
-                None => self.propagate_delete(&answers, gone).await.map(|()| (false, guard)),
+                None => {
+                    self.propagate_delete(&answers, gone).await?;
+                    self.check_not_hidden().map(|()| (false, guard))
+                }
             };
         }
         let last = here.max(there).max(gone);

@@ -25,4 +25,8 @@ pub enum Rule {
     FormsStayUntilSafe,
     /// A copy that arrives after the removal of its object, although it was sent before, is refused.
     LateCopiesAreRefused,
+    /// An object that is not found may be on a disk that is not in use.
+    DisksThatAreAwayMayHaveObjects,
+    /// A removal is recorded while an older copy may be on a disk that is not in use.
+    RemovalsAwaitDisks,
 }

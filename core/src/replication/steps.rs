@@ -92,6 +92,9 @@ impl Steps {
 
     /// An error if the object, which was not found, may be on a disk that is not in use.
     pub(super) fn check_absent(&self) -> Result<()> {
+        if !self.keeps(Rule::DisksThatAreAwayMayHaveObjects) {
+            return Ok(());
+        }
         self.engine.view.check_absent(self.info(), self.name())
     }
 
@@ -100,9 +103,17 @@ impl Steps {
         state.is_quiescent() && self.engine.view.check_disks().is_ok()
     }
 
+    /// Whether a removal that is recorded here is certainly the last change of the object. A later
+    /// write may be on a disk that is not in use or was lost.
+    pub(super) fn is_last_word(&self, state: &ClusterState, gone: Stamp) -> bool {
+        !self.may_lack() && native::is_last_word(state, self.info(), gone, self.me())
+    }
+
     /// Whether a copy that belongs here may be only on another target.
     pub(super) fn may_lack(&self) -> bool {
-        self.engine.view.check_disks().is_err() || self.has_lost_objects()
+        let is_away = self.keeps(Rule::DisksThatAreAwayMayHaveObjects)
+            && self.engine.view.check_disks().is_err();
+        is_away || self.has_lost_objects()
     }
 
     pub(super) fn has_lost_objects(&self) -> bool {

@@ -23,6 +23,11 @@ impl Steps {
     /// Removes the tombstone if it is no longer needed in the quiescent cluster of this version;
     /// later tombstones may be needed.
     pub(super) async fn drop_tombstone(&self, version: u64) -> Result<()> {
+        if self.engine.view.check_disks().is_err() {
+            // An older copy may be on the disk that is not in use. The driver starts this operation
+            // again when the disk is back.
+            return Ok(());
+        }
         let _guard = self.lock().await?;
         match self.tombstone_here().await? {
             Some(stamp) if native::may_forget(stamp, version) => {

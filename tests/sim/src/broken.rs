@@ -40,6 +40,10 @@ pub enum Broken {
     QuickRestartUnnoticed,
     /// A copy that was long under way is accepted after the removal of its object.
     LateCopyAccepted,
+    /// A target reports objects on a disk that is not in use as nonexistent.
+    AwayDiskForgotten,
+    /// A target does not record a removal of an object that may be on a disk that is not in use.
+    RemovalForgottenAtAwayDisk,
 }
 
 impl Broken {
@@ -56,6 +60,8 @@ impl Broken {
             Self::OlderFormsKept => Rule::OlderFormsAreDropped,
             Self::FormDroppedTooEarly => Rule::FormsStayUntilSafe,
             Self::LateCopyAccepted => Rule::LateCopiesAreRefused,
+            Self::AwayDiskForgotten => Rule::DisksThatAreAwayMayHaveObjects,
+            Self::RemovalForgottenAtAwayDisk => Rule::RemovalsAwaitDisks,
             Self::DeadTooEarly
             | Self::LeaseFromTheAnswer
             | Self::NoLease

@@ -173,6 +173,7 @@ impl World {
                 self.disk().await;
                 let removed = target.records.borrow_mut().remove(key);
                 if removed.is_some() {
+                    target.away.note_removal(key);
                     self.note(|| format!("target {at} removes {key:?}"));
                     self.check_kept(key);
                 }

@@ -1,11 +1,10 @@
 //! Faults, as the seed decides: processes die and restart, immediately or much later, pause, leave
-//! and come back; disks are lost; links are cut, slow or lossy; operators drain targets and add
+//! and come back; disks fail; links are cut, slow or lossy; operators drain targets and add
 //! some.
 
 use forebay_core::state::Command;
 
 use crate::exec::{MS, SECOND};
-use crate::target::Key;
 use crate::world::{At, NEMESIS, W, World};
 
 impl World {
@@ -23,7 +22,7 @@ impl World {
                 4 => self.kill_gateway(),
                 5 => self.pause_some(),
                 6 => self.cut_some(),
-                7 => self.lose_disk(),
+                7 => self.break_disk(),
                 8 => self.restart_cleanly(),
                 9 => self.add_target(),
                 10 => self.drain_or_give_back(),
@@ -32,7 +31,7 @@ impl World {
         }
     }
 
-    fn any_target(&self) -> Option<At> {
+    pub(crate) fn any_target(&self) -> Option<At> {
         let there: Vec<At> =
             self.targets.iter().filter(|t| t.up.get() && !t.leaving.get()).map(|t| t.at).collect();
         let n = self.exec.below(there.len() as u64) as usize;
@@ -133,33 +132,6 @@ impl World {
         });
     }
 
-    /// A target loses one disk with all objects on it, while every object has a copy elsewhere.
-    fn lose_disk(self: &W) {
-        let Some(at) = self.any_target().filter(|_| self.plan.disks) else { return };
-        if !self.group.newest().is_quiescent() || self.targets.iter().any(|t| t.has_lost_objects())
-        {
-            return;
-        }
-        let (target, disk) = (self.target(at), self.exec.below(2));
-        let on_it = |key: &Key| key.1.bytes().map(u64::from).sum::<u64>() % 2 == disk;
-        let safe = |key: &Key| {
-            let slices = target.slices_of(key).into_iter().map(|here| here.stamp);
-            let mine = target.get(key).map(|record| record.stamp).into_iter().chain(slices).max();
-            let others = self.targets.iter().filter(|other| other.at != at);
-            self.is_readable(key, mine.unwrap_or_default(), others)
-        };
-        if !target.keys().iter().filter(|key| on_it(key)).all(safe) {
-            return;
-        }
-        self.note(|| format!("target {at} loses disk {disk}"));
-        target.records.borrow_mut().retain(|key, _| !on_it(key));
-        target.slices.borrow_mut().retain(|key, _| !on_it(key));
-        target.tombstones.borrow_mut().retain(|key, _| !on_it(key));
-        let process = target.process();
-        process.view.lose_objects();
-        process.lost.ring();
-    }
-
     fn restart_cleanly(self: &W) {
         let Some(at) = self.any_target() else { return };
         self.note(|| format!("target {at} is asked to stop"));
@@ -209,6 +181,9 @@ impl World {
         self.exec.kill(NEMESIS);
         self.net.heal();
         let known = self.group.newest();
+        for target in &self.targets {
+            self.bring_disk_back(target.at);
+        }
         for at in 0..self.gateways.len() + self.targets.len() {
             self.exec.resume(at);
             let member = self.is_gateway(at)

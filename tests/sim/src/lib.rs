@@ -10,6 +10,7 @@
 
 pub mod broken;
 mod client;
+mod disks;
 mod driver;
 pub mod exec;
 mod faults;

@@ -24,6 +24,8 @@ impl World {
         self.caught_up(at, version).await?;
         let target = self.target(at);
         let _turn = target.process().moving.lock(&()).await;
+        // Objects on a disk that is not in use are not found, and come back with it.
+        target.process().view.check_disks()?;
         target.process().locks.drain().await;
         let tombstones: Vec<Key> = target.tombstones.borrow().keys().cloned().collect();
         let mut failed = None;
@@ -116,9 +118,11 @@ impl World {
             let (world, to, version) = (self.clone(), at_of(&node.id), state.version);
             let listed = async move {
                 world.caught_up(to, version).await?;
-                Ok(world.target(to).keys())
+                Ok((world.target(to).keys(), world.target(to).away.is_away()))
             };
-            for key in self.call_within(REQUEST_TIMEOUT, (at, to), listed).await? {
+            let (keys, in_part) = self.call_within(REQUEST_TIMEOUT, (at, to), listed).await?;
+            all &= !in_part;
+            for key in keys {
                 let fetching = self.engine(at).restore(self.object(at, &key)?);
                 all &= self.drive(at, &key, &Rc::default(), fetching).await.is_ok();
             }

@@ -24,8 +24,11 @@ pub struct Plan {
     pub liveness: Micros,
     /// Pause between two faults, on average.
     pub fault_every: Micros,
-    /// Whether disks are lost; if so, all objects have copies.
+    /// Whether disks are lost, but none with the only copy of an object.
     pub disks: bool,
+    /// Whether some of these come back: in every eleventh seed, so that the others keep their
+    /// histories.
+    pub disks_return: bool,
 }
 
 impl Plan {
@@ -33,8 +36,11 @@ impl Plan {
     pub fn of(seed: u64) -> Self {
         let chance = Exec::new(seed ^ 0x5eed);
         let targets = chance.between(2, 5) as usize;
-        let disks = chance.percent(35);
+        let disks_return = seed % 11 == 3;
+        let disks = chance.percent(35) || disks_return;
         let copies = match (disks, chance.below(4)) {
+            (_, 0) if disks_return => vec![1, 2],
+            (_, 1) if disks_return => vec![1],
             (true, 0..=2) => vec![2],
             (true, _) => vec![2, 3],
             (false, 0) => vec![1, 2],
@@ -54,6 +60,7 @@ impl Plan {
             liveness: 180 * SECOND,
             fault_every: chance.between(2, 9) * SECOND,
             disks,
+            disks_return,
         };
         match seed % 5 {
             2 => plan.with_erasure(seed),

@@ -8,7 +8,7 @@ use forebay_core::bucket::BucketInfo;
 use forebay_core::copies::{CopyLook, Ensured, Stamp};
 use forebay_core::replication::{
     IncomingCopy, LocalCopy, LookMode, Object, ObsoleteForms, Operation, Removal, Replication,
-    WriteOptions,
+    View, WriteOptions,
 };
 use forebay_core::{Error, ErrorCode, NodeId, Result, native, placement};
 
@@ -234,6 +234,7 @@ impl World {
     /// An error if a listing could lack names without notice.
     fn check_listing(&self, at: At, bucket: usize, version: u64) -> Result<()> {
         let (target, state) = (self.target(at), self.target(at).map());
+        target.process().view.check_disks()?;
         native::check_choice(&state, version, &target.id)?;
         if target.has_lost_objects() && !self.is_broken(Broken::LossForgotten) {
             let info = info_in(&state, bucket).ok_or_else(missing_info)?;

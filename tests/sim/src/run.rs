@@ -154,9 +154,9 @@ fn unrest(world: &World) -> Option<String> {
         return Some("objects still move".to_owned());
     }
     let away = |target: &&Target| {
-        let alive = state.node(&target.id).is_some_and(|node| node.alive);
-        let joined = target.up.get() && alive && target.process().joined.get();
-        state.node(&target.id).is_some() && !joined
+        let (is_up, node) = (target.up.get(), state.node(&target.id));
+        let joined = is_up && node.is_some_and(|n| n.alive) && target.process().joined.get();
+        (is_up || node.is_some()) && !joined
     };
     if let Some(target) = world.targets.iter().find(away) {
         return Some(format!("target {} is not let in", target.at));

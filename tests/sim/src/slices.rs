@@ -81,7 +81,13 @@ impl Target {
     fn remove_slices(&self, key: &Key, which: &[LocalSlice]) {
         let mut all = self.slices.borrow_mut();
         let Some(slices) = all.get_mut(key) else { return };
-        slices.retain(|here| !which.iter().any(|gone| gone.commit == here.commit));
+        slices.retain(|here| {
+            let goes = which.iter().any(|gone| gone.commit == here.commit);
+            if goes {
+                self.away.note_slice_removal(key, here.slice, here.stamp);
+            }
+            !goes
+        });
         if slices.is_empty() {
             all.remove(key);
         }
@@ -185,8 +191,8 @@ impl World {
         }
     }
 
-    /// Whether the forms of an object on these targets' disks are enough to read a version that is
-    /// as new as `stamp`.
+    /// Whether the forms of an object on these targets' disks, also on those that are out of use, are
+    /// enough to read a version that is as new as `stamp`.
     pub(crate) fn is_readable<'a>(
         &self,
         key: &Key,
@@ -195,10 +201,12 @@ impl World {
     ) -> bool {
         let mut slices: BTreeMap<Stamp, BTreeSet<Slice>> = BTreeMap::new();
         for target in targets {
-            if target.get(key).is_some_and(|record| record.stamp >= stamp) {
+            let (copy_away, slices_away) = target.away.content(key);
+            if copy_away.max(target.get(key).map(|record| record.stamp)) >= Some(stamp) {
                 return true;
             }
-            for here in target.slices_of(key).into_iter().filter(|here| here.stamp >= stamp) {
+            let here = target.slices_of(key).into_iter().chain(slices_away);
+            for here in here.filter(|here| here.stamp >= stamp) {
                 slices.entry(here.stamp).or_default().insert(here.slice);
             }
         }
@@ -245,7 +253,9 @@ impl World {
         let owners: BTreeSet<At> = owners.map(|(node, _)| at_of(&node.id)).collect();
         there.retain(|form @ (at, number, of)| {
             let is_spare = number.is_none() && *of == stamp && owners.contains(at);
-            !is_spare || belongs.contains(form)
+            // An older slice that came back with a disk stays until the next write or rebalance.
+            let is_late = number.is_some() && *of < stamp && self.target(*at).got_disk_back.get();
+            !is_late && (!is_spare || belongs.contains(form))
         });
         let wrong = there != belongs;
         let text = || format!("the forms of {key:?} are {there:?} and should be {belongs:?}");

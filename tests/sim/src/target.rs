@@ -16,6 +16,7 @@ use forebay_core::state::ClusterState;
 use forebay_core::{Error, NodeId, Result, native};
 
 use crate::broken::Broken;
+use crate::disks::AwayDisk;
 use crate::exec::{Bell, Exec, Locks, MS, Micros, SECOND};
 use crate::gateway::{Reply, Report, join_of};
 use crate::slices::SliceRecord;
@@ -51,6 +52,9 @@ pub(crate) struct Target {
     pub(crate) records: RefCell<BTreeMap<Key, Record>>,
     pub(crate) slices: RefCell<BTreeMap<Key, Vec<SliceRecord>>>,
     pub(crate) tombstones: RefCell<BTreeMap<Key, Stamp>>,
+    pub(crate) away: AwayDisk,
+    /// Whether a disk was out of use for a time and is back.
+    pub(crate) got_disk_back: Cell<bool>,
     pub(crate) process: RefCell<Process>,
     clock: Arc<AtomicU64>,
     broken: Option<Broken>,
@@ -75,9 +79,9 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    fn new(id: NodeId, clock: &Arc<AtomicU64>, broken: Option<Broken>) -> Self {
+    fn new(id: NodeId, clock: &Arc<AtomicU64>, away: &AwayDisk, broken: Option<Broken>) -> Self {
         let has_lease_always = broken == Some(Broken::NoLease);
-        let view = Arc::new(TargetView::new(clock.clone(), has_lease_always));
+        let view = Arc::new(TargetView::new(clock.clone(), away.clone(), has_lease_always));
         let engine = Replication::new(id, view.clone());
         let engine = match broken.and_then(Broken::rule) {
             Some(rule) => engine.with_broken_rule(rule),
@@ -100,7 +104,7 @@ impl Process {
 
 impl Target {
     pub(crate) fn new(at: At, exec: &Exec, broken: Option<Broken>) -> Self {
-        let (id, clock) = (id_of(at), exec.clock());
+        let (id, clock, away) = (id_of(at), exec.clock(), AwayDisk::default());
         Self {
             at,
             id: id.clone(),
@@ -109,7 +113,9 @@ impl Target {
             records: RefCell::default(),
             slices: RefCell::default(),
             tombstones: RefCell::default(),
-            process: RefCell::new(Process::new(id, &clock, broken)),
+            process: RefCell::new(Process::new(id, &clock, &away, broken)),
+            away,
+            got_disk_back: Cell::default(),
             clock,
             broken,
             changed: Bell::default(),
@@ -122,7 +128,11 @@ impl Target {
 
     /// Resets the state of a process that starts; it keeps only what is on disk.
     pub(crate) fn forget(&self) {
-        *self.process.borrow_mut() = Process::new(self.id.clone(), &self.clock, self.broken);
+        let process = Process::new(self.id.clone(), &self.clock, &self.away, self.broken);
+        if self.away.is_away() {
+            process.view.lose_objects();
+        }
+        *self.process.borrow_mut() = process;
     }
 
     pub(crate) fn map(&self) -> Arc<ClusterState> {

@@ -4,17 +4,19 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use forebay_core::Result;
 use forebay_core::bucket::BucketInfo;
 use forebay_core::locks::MutexExt;
 use forebay_core::replication::View;
 use forebay_core::state::ClusterState;
+use forebay_core::{Error, Result};
 
+use crate::disks::AwayDisk;
 use crate::exec::Micros;
 
 /// The state of one process of a target.
 pub(crate) struct TargetView {
     clock: Arc<AtomicU64>,
+    away: AwayDisk,
     state: Mutex<Arc<ClusterState>>,
     complete_version: AtomicU64,
     lease_until: AtomicU64,
@@ -25,9 +27,10 @@ pub(crate) struct TargetView {
 }
 
 impl TargetView {
-    pub(crate) fn new(clock: Arc<AtomicU64>, has_lease_always: bool) -> Self {
+    pub(crate) fn new(clock: Arc<AtomicU64>, away: AwayDisk, has_lease_always: bool) -> Self {
         Self {
             clock,
+            away,
             state: Mutex::default(),
             complete_version: AtomicU64::new(0),
             lease_until: AtomicU64::new(0),
@@ -70,6 +73,10 @@ impl TargetView {
     }
 }
 
+fn disk_away() -> Error {
+    Error::unavailable("a disk of this target is not in use")
+}
+
 impl View for TargetView {
     fn now(&self) -> Duration {
         Duration::from_micros(self.micros())
@@ -88,11 +95,11 @@ impl View for TargetView {
     }
 
     fn check_disks(&self) -> Result<()> {
-        Ok(())
+        if self.away.is_away() { Err(disk_away()) } else { Ok(()) }
     }
 
-    fn check_absent(&self, _: &BucketInfo, _: &str) -> Result<()> {
-        Ok(())
+    fn check_absent(&self, info: &BucketInfo, name: &str) -> Result<()> {
+        if self.away.may_have(&info.bucket, name) { Err(disk_away()) } else { Ok(()) }
     }
 
     fn has_lost_objects(&self) -> bool {

@@ -10,7 +10,6 @@ use crate::claim::{Claim, Setting};
 use crate::identity::{Identity, failed};
 use crate::observer::Arrival;
 use crate::state::{DiskState, Seen};
-use crate::volume::Volume;
 
 /// The conditions under which a disk comes into use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,6 +63,7 @@ impl Disks {
             }
         }
         self.drop_overtaken(&volume)?;
+        self.drop_removed(&volume)?;
         let mut change = self.lock();
         if change.opens > opens {
             volume.raise(change.opens)?;
@@ -86,7 +86,16 @@ impl Disks {
             online.sort_by_key(|v| v.number());
             online
         });
-        self.stand(&mut change, number, DiskState::InUse);
+        drop(change);
+        // A removal that was recorded since did not find the disk.
+        if let Err(e) = self.drop_removed(&volume) {
+            self.leave(&volume, DiskState::Away(e.to_string()));
+            return Err(e);
+        }
+        let mut change = self.lock();
+        if self.online.load().iter().any(|v| Arc::ptr_eq(v, &volume)) {
+            self.stand(&mut change, number, DiskState::InUse);
+        }
         drop(change);
         self.turn();
         Ok(())
@@ -106,23 +115,6 @@ impl Disks {
             self.online.load().iter().try_for_each(|v| v.raise(change.opens))?;
         }
         Ok(change.opens)
-    }
-
-    /// Removes from a disk that comes back the objects that were written or removed while it was
-    /// away, before readers see them.
-    fn drop_overtaken(&self, volume: &Arc<Volume>) -> Result<()> {
-        let mut old = Vec::new();
-        for other in self.online.load().iter() {
-            for (key, removed) in other.shared().index.strays()? {
-                let newest = other.shared().index.get(&key)?.map(|r| r.sequence).or(removed);
-                let found = volume.shared().index.get(&key)?;
-                old.extend(found.filter(|r| newest.is_some_and(|newest| r.sequence < newest)));
-            }
-        }
-        if !old.is_empty() {
-            tracing::info!(disk = %volume.path().display(), objects = old.len(), "overtaken, removed");
-        }
-        volume.remove_all_blocking(&old).map(drop)
     }
 
     /// Tries to take a disk into use that is not in use. Blocks for as long as the disk does.

@@ -3,6 +3,9 @@
 mod admit;
 mod copies;
 mod leave;
+mod outdated;
+#[cfg(test)]
+mod outdated_tests;
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -104,6 +107,8 @@ impl Disks {
                 first_error = first_error.or(Some(e));
             }
         }
+        // A tombstone may be on a disk that came into use after that of its object.
+        disks.online.load().iter().try_for_each(|volume| disks.drop_removed(volume))?;
         disks.show_degraded(&disks.lock());
         match first_error.filter(|_| disks.online.load().is_empty()) {
             Some(e) => Err(e),

@@ -187,7 +187,8 @@ impl Replication {
         if let Some(by) = &request.by {
             native::check_writer(&state, info, object_of(name), by)?;
         }
-        if native::notes_removal(&state, info, object_of(name), self.me())
+        let is_whole = self.store().check_whole().is_ok();
+        if native::notes_removal(&state, info, object_of(name), self.me(), is_whole)
             && self.version_tombstone(info, name).await? < Some(request.stamp)
         {
             self.write_tombstone(info, name, request.stamp, true).await?;

@@ -13,8 +13,6 @@ use tokio_util::sync::CancellationToken;
 use super::Replication;
 use super::work::Work;
 
-/// Custom metadata of a tombstone of an older version.
-const OLDER: &str = "older";
 /// Tombstones per step.
 const PAGE: usize = 256;
 
@@ -44,7 +42,8 @@ impl Replication {
         older: bool,
     ) -> Result<Option<Stamp>> {
         let found = self.store().get(history::tombstones(info.id), name).await?;
-        let found = found.filter(|record| record.meta.custom.contains_key(OLDER) == older);
+        let found =
+            found.filter(|record| history::is_of_older_version(&record.meta.custom) == older);
         Ok(found.map(|record| record.stamp()))
     }
 
@@ -58,7 +57,7 @@ impl Replication {
         stamp: Stamp,
         older: bool,
     ) -> Result<()> {
-        let custom = older.then(|| (OLDER.to_owned(), "1".to_owned()));
+        let custom = older.then(|| (history::OLDER.to_owned(), "1".to_owned()));
         let meta = RecordMeta {
             version: stamp.version.to_string(),
             epoch: stamp.epoch,
@@ -98,14 +97,16 @@ impl Replication {
         self.drive(&work, self.engine().relocate_tombstone(work.object.clone())).await
     }
 
-    /// Drops tombstones whenever no target has an older copy any more.
+    /// Drops tombstones whenever no target has an older copy any more, also not on a disk that is not
+    /// in use.
     pub(crate) async fn watch_tombstones(self, stop: CancellationToken) {
         let mut versions = self.local().maps.subscribe();
+        let mut disks = self.store().disk_turns();
         let mut done = false;
         loop {
             let state = self.state();
             self.0.view.note(&state);
-            let quiescent = state.version > 0 && state.is_quiescent();
+            let quiescent = state.version > 0 && self.is_quiescent(&state);
             if quiescent && !done {
                 match self.drop_tombstones(state.version).await {
                     Ok(()) => done = true,
@@ -117,6 +118,7 @@ impl Replication {
                 () = stop.cancelled() => return,
                 () = self.0.late_tombstones.notified() => done = false,
                 changed = versions.changed() => if changed.is_err() { return },
+                changed = disks.changed() => if changed.is_err() { return },
             }
         }
     }
@@ -145,7 +147,7 @@ impl Replication {
     async fn drop_tombstone(&self, bucket_id: u64, old: &Record, version: u64) -> Result<()> {
         let state = self.state();
         let info = state.buckets.values().find(|info| info.id == bucket_id);
-        match info.filter(|_| !old.meta.custom.contains_key(OLDER)) {
+        match info.filter(|_| !history::is_of_older_version(&old.meta.custom)) {
             Some(info) => {
                 let work = Work::new(info, &old.name);
                 let dropping = self.engine().drop_tombstone(work.object.clone(), version);
