@@ -68,8 +68,8 @@ impl Steps {
             self.record_removal(gone);
         }
         let is_noted = self.note_removal(gone).await?;
-        // After the tombstone: the disk of a copy that is not found now finds the tombstone when it is
-        // back.
+        // Only after the tombstone is written: if the disk of an older copy is away at this moment, the
+        // tombstone is there when the disk comes back.
         if self.copy_here().await?.is_some_and(|copy| copy.stamp < removal.stamp) {
             self.remove_here().await?;
         }

@@ -1,6 +1,6 @@
 //! The two disks of each target, and faults of them: a disk is lost with all that is on it, or it is
 //! out of use for a time and comes back with what it had, without what was written or removed
-//! meanwhile.
+//! meanwhile. Tombstones can be read while their disk is out of use; on a real target they cannot.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
