@@ -1,6 +1,6 @@
 //! The two disks of each target, and faults of them: a disk is lost with all that is on it, or it is
 //! out of use for a time and comes back with what it had, without what was written or removed
-//! meanwhile. Tombstones can be read while their disk is out of use; on a real target they cannot.
+//! meanwhile.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
@@ -27,6 +27,7 @@ struct Away {
     /// The content of that disk.
     records: BTreeMap<Key, Record>,
     slices: BTreeMap<Key, Vec<SliceRecord>>,
+    tombstones: BTreeMap<Key, Stamp>,
     /// Copies that were removed from the other disk meanwhile: they are removed from this one, too.
     removed: BTreeSet<Key>,
     removed_slices: BTreeSet<(Key, Slice, Stamp)>,
@@ -90,14 +91,26 @@ impl Target {
             }
             !goes
         });
+        self.tombstones.borrow_mut().retain(|key, stamp| {
+            let goes = is_on(disk, key);
+            if goes {
+                away.tombstones.insert(key.clone(), *stamp);
+            }
+            !goes
+        });
         *self.away.0.locked() = Some(away);
         self.lose_objects();
     }
 
     /// Takes the disk into use again, without the objects that were written or removed meanwhile.
     fn bring_back(&self) -> Option<u64> {
-        let Away { disk, records, slices, removed, removed_slices } =
+        let Away { disk, records, slices, tombstones, removed, removed_slices } =
             self.away.0.locked().take()?;
+        for (key, stamp) in tombstones {
+            let mut here = self.tombstones.borrow_mut();
+            let now = here.entry(key).or_insert(stamp);
+            *now = (*now).max(stamp);
+        }
         let is_removed = |key: &Key, stamp| self.tombstone(key) >= Some(stamp);
         let mut here = self.records.borrow_mut();
         for (key, record) in records {
