@@ -172,7 +172,7 @@ fn cells(node: &NodeInfo) -> Vec<String> {
     let size = |n: u64| of_target(ByteSize(n).to_string());
     vec![
         node.id.to_string(),
-        role(node.role).into(),
+        node.role.name().into(),
         status_of(node).as_str().into(),
         if node.alive && usage.is_known() { uptime(usage.uptime_s) } else { "-".into() },
         of_target(usage.objects.to_string()),
@@ -207,17 +207,10 @@ async fn map(session: &Session) -> Result<(), Failure> {
     for node in map.state.nodes.values() {
         let name = node.id.to_string();
         let status = node.status().as_str();
-        let cells = vec![name.clone(), role(node.role).into(), status.into(), node.url.clone()];
+        let cells = vec![name.clone(), node.role.name().into(), status.into(), node.url.clone()];
         rows.push(Row { name, cells, json: json!(node) })?;
     }
     rows.finish()
-}
-
-pub(crate) fn role(role: Role) -> &'static str {
-    match role {
-        Role::Gateway => "gateway",
-        Role::Target => "target",
-    }
 }
 
 /// The status of a node for operators.

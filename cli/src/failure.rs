@@ -112,16 +112,26 @@ fn to_text(error: &Error, word: &str) -> String {
         text.push_str("\nhint: ");
         text.push_str(hint);
     }
+    if let Some(id) = error.request_id {
+        text.push_str("\nrequest: ");
+        text.push_str(&id.to_string());
+    }
     text
 }
 
 fn to_json(error: &Error, word: &str) -> String {
     let hint = error.hint.as_deref();
-    json!({"error": {"code": word, "message": error.message, "hint": hint}}).to_string()
+    let mut body = json!({"code": word, "message": error.message, "hint": hint});
+    if let Some(id) = error.request_id {
+        body["request_id"] = json!(id);
+    }
+    json!({ "error": body }).to_string()
 }
 
 #[cfg(test)]
 mod tests {
+    use forebay_core::request::RequestId;
+
     use super::*;
 
     #[test]
@@ -154,6 +164,16 @@ mod tests {
             serde_json::from_str(&to_json(&e, "bucket_not_found")).unwrap_or_default();
         assert_eq!(json["error"]["code"], "bucket_not_found");
         assert_eq!(json["error"]["hint"], "forebay mb ais://b");
+        assert!(json["error"].get("request_id").is_none());
+    }
+
+    #[test]
+    fn an_error_of_a_node_names_its_request() {
+        let e = Error { request_id: Some(RequestId(255)), ..Error::unavailable("later") };
+        assert_eq!(to_text(&e, "unavailable"), "error: later (unavailable)\nrequest: 00000000000000FF");
+        let json: serde_json::Value =
+            serde_json::from_str(&to_json(&e, "unavailable")).unwrap_or_default();
+        assert_eq!(json["error"]["request_id"], "00000000000000FF");
     }
 
     #[test]

@@ -11,7 +11,6 @@ use forebay_core::state::Node;
 use futures::future::join_all;
 use serde_json::json;
 
-use crate::cluster::role;
 use crate::failure::{Failure, exit};
 use crate::output::{Column, Row, Rows};
 use crate::probe;
@@ -123,7 +122,7 @@ fn row(node: &Node, found: &NodeCertificate, now_s: i64) -> Row {
     let status = found.problem.clone().unwrap_or_else(|| "trusted".into());
     let cells = vec![
         node.id.to_string(),
-        role(node.role).to_owned(),
+        node.role.name().to_owned(),
         of(&|c| c.subject.clone()),
         of(&|c| c.names.join(",")),
         of(&|c| c.issuer.clone()),

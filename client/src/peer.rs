@@ -8,7 +8,7 @@ use bytes::Bytes;
 use futures::stream::BoxStream;
 use futures::{Stream, StreamExt, TryStreamExt};
 use http::request::Builder;
-use http::{HeaderMap, Method, Request, Response};
+use http::{HeaderMap, HeaderValue, Method, Request, Response};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -17,6 +17,7 @@ use forebay_core::cloud_rules::{CloudRules, RETRY_HEADER};
 use forebay_core::intra::MAP_HEADER;
 use forebay_core::locks::MutexExt;
 use forebay_core::object::ObjectMeta;
+use forebay_core::request::{REQUEST_ID_HEADER, RequestId};
 use forebay_core::sign::{
     NO_BODY, NODE_AUTH_HEADER, PROOF_FORMAT_PATH, Signer, UNSIGNED_BODY, body_hash,
 };
@@ -46,6 +47,7 @@ pub struct PeerClient {
     signer: Signer,
     transport: Transport,
     acts_by: Arc<dyn Fn() -> u64 + Send + Sync>,
+    works_for: Arc<dyn Fn() -> Option<RequestId> + Send + Sync>,
     tls: TlsClient,
     https: Option<Arc<HttpsOf>>,
 }
@@ -58,7 +60,8 @@ impl PeerClient {
     pub fn new(signer: Signer) -> Self {
         let tls = TlsClient::default();
         let transport = Transport::over(tls.clone(), CONNECT_TIMEOUT, IDLE_TIMEOUT);
-        Self { signer, transport, acts_by: Arc::new(|| 0), tls, https: None }
+        let (acts_by, works_for) = (Arc::new(|| 0), Arc::new(|| None));
+        Self { signer, transport, acts_by, works_for, tls, https: None }
     }
 
     /// Reaches nodes over TLS where `https` returns a URL for theirs. Signatures still name the
@@ -107,6 +110,15 @@ impl PeerClient {
     #[must_use]
     pub fn acting_by(self, version: impl Fn() -> u64 + Send + Sync + 'static) -> Self {
         Self { acts_by: Arc::new(version), ..self }
+    }
+
+    /// Sends with each request the id of the client's request that causes it.
+    #[must_use]
+    pub fn working_for(
+        self,
+        request: impl Fn() -> Option<RequestId> + Send + Sync + 'static,
+    ) -> Self {
+        Self { works_for: Arc::new(request), ..self }
     }
 
     /// Asks the node at `url` which format of proofs it reads, unless that is known: in a rolling
@@ -302,6 +314,10 @@ impl PeerClient {
             match (self.acts_by)() {
                 0 => {}
                 version => drop(all.insert(MAP_HEADER, version.into())),
+            }
+            if let Some(Ok(id)) = (self.works_for)().map(|id| HeaderValue::from_bytes(&id.digits()))
+            {
+                all.insert(REQUEST_ID_HEADER, id);
             }
         }
         builder

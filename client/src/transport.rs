@@ -18,6 +18,7 @@ use tokio::time::{Instant, Sleep};
 
 use forebay_core::cloud_rules::RETRY_HEADER;
 use forebay_core::intra::{MAP_HEADER, MapReply};
+use forebay_core::request::{REQUEST_ID_HEADER, RequestId};
 use forebay_core::sign::GRANT_HEADER;
 use forebay_core::v1::error::ErrorBody;
 use forebay_core::v1::headers::HDR_ERROR;
@@ -251,6 +252,8 @@ async fn failure(answer: Response<Download>, head: bool) -> CoreError {
     let status = parts.status.as_u16();
     let retry_after = parts.headers.get(RETRY_AFTER);
     let retry_after = retry_after.and_then(|v| v.to_str().ok()?.trim().parse::<u32>().ok());
+    let request_id = parts.headers.get(REQUEST_ID_HEADER);
+    let request_id = request_id.and_then(|id| RequestId::parse(id.to_str().ok()?));
     let mut error = if parts.status.is_redirection() {
         let to = parts.headers.get(LOCATION).and_then(|v| v.to_str().ok()).unwrap_or("elsewhere");
         CoreError::new(ErrorCode::WrongOwner, format!("the node redirects to {to}"))
@@ -269,6 +272,7 @@ async fn failure(answer: Response<Download>, head: bool) -> CoreError {
         }
         ErrorBody::read(status, &text)
     };
+    error.request_id = request_id.or(error.request_id);
     // A gateway that answers before it has its state sends a 503 without a body.
     if error.retry_after_s.is_none() {
         error.retry_after_s = retry_after;

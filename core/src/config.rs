@@ -354,11 +354,17 @@ pub struct LogConfig {
     pub level: String,
     /// Format of the lines.
     pub format: LogFormat,
+    /// Share of the requests that have a line with their result, size and times: 0 (none) to 1 (all).
+    pub access_share: f64,
+    /// Failed requests per second that have a line of their own; more are counted in a line every
+    /// 10 s. 0: no limit.
+    pub failures_per_s: u32,
 }
 
 impl Default for LogConfig {
     fn default() -> Self {
-        Self { level: "info".into(), format: LogFormat::Text }
+        let (access_share, failures_per_s) = (0.0, 20);
+        Self { level: "info".into(), format: LogFormat::Text, access_share, failures_per_s }
     }
 }
 

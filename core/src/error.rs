@@ -4,6 +4,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::request::RequestId;
+
 /// Result of everything that can fail with a domain [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -146,11 +148,14 @@ pub struct Error {
     /// Seconds after which a transient failure can be retried.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_after_s: Option<u32>,
+    /// The request that failed, as its answer named it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub request_id: Option<RequestId>,
 }
 
 impl Error {
     pub fn new(code: ErrorCode, message: impl Into<String>) -> Self {
-        Self { code, message: message.into(), hint: None, retry_after_s: None }
+        Self { code, message: message.into(), hint: None, retry_after_s: None, request_id: None }
     }
 
     /// Adds advice for the user.

@@ -8,6 +8,8 @@
 use std::fmt;
 use std::sync::Arc;
 
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
 use crate::access::Access;
 use crate::error::{Error, Result};
 use crate::name::NodeId;
@@ -18,9 +20,41 @@ use crate::sign::{self, GrantUser};
 pub const RESERVED_ROOTS: [&str; 8] =
     ["v1", "api", "internal", "s3", "metrics", "healthz", "readyz", "ui"];
 
-/// A number that differs between the requests of one node; printed as 16 digits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The header of a request's id: in every answer of v1 and of the native API, and in the requests
+/// of nodes to each other. Answers of S3 have `x-amz-request-id`.
+pub const REQUEST_ID_HEADER: &str = "forebay-request-id";
+
+/// The id of a request of a client; printed as 16 hexadecimal digits. The first node that gets the
+/// request makes it. The requests that this causes between nodes have the same id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RequestId(pub u64);
+
+impl RequestId {
+    /// Parses the printed form; `None` if it is not one.
+    pub fn parse(text: &str) -> Option<Self> {
+        let is_hex = text.len() == 16 && text.bytes().all(|digit| digit.is_ascii_hexdigit());
+        is_hex.then(|| u64::from_str_radix(text, 16).ok().map(Self))?
+    }
+
+    /// The printed form.
+    pub fn digits(self) -> [u8; 16] {
+        const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
+        std::array::from_fn(|place| DIGITS[(self.0 >> (60 - 4 * place)) as usize & 15])
+    }
+}
+
+impl Serialize for RequestId {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for RequestId {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        Self::parse(&text).ok_or_else(|| serde::de::Error::custom("not the id of a request"))
+    }
+}
 
 impl fmt::Display for RequestId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -223,6 +257,18 @@ mod tests {
 
     fn address(path: &str) -> Address<'_> {
         Address { path, is_bucket_host: false, is_s3_relay: false }
+    }
+
+    #[test]
+    fn an_id_is_printed_and_parsed_as_16_digits() {
+        for id in [0, 0xFF, 0x0123_4567_89AB_CDEF, u64::MAX].map(RequestId) {
+            let text = id.to_string();
+            assert_eq!(id.digits(), *text.as_bytes());
+            assert_eq!(RequestId::parse(&text), Some(id));
+        }
+        for bad in ["", "FF", "+123456789ABCDEF", "0123456789ABCDEFG", "0123456789abcdeé"] {
+            assert_eq!(RequestId::parse(bad), None, "{bad}");
+        }
     }
 
     #[test]

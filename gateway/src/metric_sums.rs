@@ -61,14 +61,24 @@ pub(crate) const OF_CLUSTER: &str = "forebay_cluster_";
 pub(crate) enum ClusterGauge {
     Leading,
     HasLeader,
+    Voters,
+    VotersReachable,
+    Term,
     Nodes,
     ClockOffset,
 }
 
 impl ClusterGauge {
     #[cfg(test)]
-    pub(crate) const ALL: [Self; 4] =
-        [Self::Leading, Self::HasLeader, Self::Nodes, Self::ClockOffset];
+    pub(crate) const ALL: [Self; 7] = [
+        Self::Leading,
+        Self::HasLeader,
+        Self::Voters,
+        Self::VotersReachable,
+        Self::Term,
+        Self::Nodes,
+        Self::ClockOffset,
+    ];
 
     /// The name without the prefix, the labels, the help.
     pub(crate) fn family(self) -> (&'static str, &'static [&'static str], &'static str) {
@@ -79,6 +89,13 @@ impl ClusterGauge {
                 &[],
                 "Whether a majority of the gateways has a leader; without a leader, no metadata can change",
             ),
+            Self::Voters => ("voters", &[], "Gateways that vote about changes of metadata"),
+            Self::VotersReachable => (
+                "voters_reachable",
+                &[],
+                "Gateways that vote and send heartbeats; changes need more than half of those that vote",
+            ),
+            Self::Term => ("term", &[], "Term of the metadata log: it grows with each election"),
             Self::Nodes => {
                 ("nodes", &["role", "state"], "Nodes by role and state, as known to this gateway")
             }

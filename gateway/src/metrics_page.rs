@@ -26,13 +26,23 @@ Prometheus. `make docs` generates this page from the registry of the nodes.
 - A family appears with its first sample: a target without a cloud bucket, for example, serves no
   `forebay_cloud_requests_total`. This page lists these families too.
 - Labels never hold names of objects.
+- A histogram `x_seconds` is served as `x_seconds_bucket` (with the label `le`, the upper bound in seconds),
+  `x_seconds_sum` and `x_seconds_count`. A batch of objects is the operation `batch` of the API `api` in the
+  histograms of requests.
 - To watch a whole cluster, scrape every node, or one gateway alone for the sums over its targets. Do not add up
   the `forebay_cluster_` families of several gateways: each gateway exports the same sums.
 
 ";
 
 /// Units of families, by a part of their name.
-const UNITS: [(&str, &str); 15] = [
+const UNITS: [(&str, &str); 22] = [
+    ("requests_in_flight", "requests"),
+    ("build_info", "always 1"),
+    ("_fds", "descriptors"),
+    ("_threads", "threads"),
+    ("_voters", "gateways"),
+    ("_term", "elections"),
+    ("cpu_seconds", "seconds"),
     ("_bytes", "bytes"),
     ("_seconds", "seconds"),
     ("_requests_", "requests"),
@@ -92,7 +102,7 @@ fn page() -> String {
     section(
         &mut page,
         "Gateways",
-        "Every gateway exports the requests that it answered itself, its audit log, and its TLS.",
+        "Every gateway exports the requests that it answered itself, its audit log, its TLS, and its process.",
         &own,
     );
     let labels_of = |name: &str| {
@@ -182,19 +192,36 @@ fn labels() -> Vec<(&'static str, &'static [&'static str], String)> {
     vec![
         (
             "api",
-            &["forebay_http_requests_total"],
-            "`v1` (the AIStore API), `s3`, or `api` (Forebay's own API).".into(),
+            &[
+                "forebay_http_requests_total",
+                "forebay_http_first_byte_seconds",
+                "forebay_http_request_seconds",
+                "forebay_http_requests_in_flight",
+            ],
+            "`v1` (the AIStore API), `s3`, `api` (Forebay's own API), `internal` (requests of nodes to each other), \
+             `operations` (health, metrics, the console), or `unknown` (refused before that was decided)."
+                .into(),
         ),
         (
             "op",
-            &["forebay_http_requests_total"],
-            "The operation: a method such as `get` and `put`, a v1 action, or the name of an S3 operation.".into(),
+            &[
+                "forebay_http_requests_total",
+                "forebay_http_first_byte_seconds",
+                "forebay_http_request_seconds",
+            ],
+            "The operation: a method such as `get` and `put`, a v1 action, the name of an S3 operation, or the path \
+             of a request between nodes."
+                .into(),
         ),
         (
             "result",
-            &["forebay_http_requests_total"],
+            &[
+                "forebay_http_requests_total",
+                "forebay_http_first_byte_seconds",
+                "forebay_http_request_seconds",
+            ],
             "`ok`, `not_found`, `wrong_owner` (another target owns the object), `busy` (429), `refused` (another \
-             4xx) or `error` (5xx). With `api=\"s3\"`, every failure is `error`."
+             4xx), `error` (5xx, or an answer that broke off) or `aborted` (the client went away)."
                 .into(),
         ),
         (
@@ -222,17 +249,21 @@ fn labels() -> Vec<(&'static str, &'static [&'static str], String)> {
         ("result", &["forebay_batch_entries_total"], "`ok`, `missing` or `error`.".into()),
         (
             "provider",
-            &["forebay_backend_requests_total", "forebay_backend_bytes_total"],
+            &[
+                "forebay_backend_requests_total",
+                "forebay_backend_request_seconds",
+                "forebay_backend_bytes_total",
+            ],
             "`aws`, `gcp`, `azure`, `ht` (web server), `ais` (another cluster) or `folder`.".into(),
         ),
         (
             "op",
-            &["forebay_backend_requests_total"],
+            &["forebay_backend_requests_total", "forebay_backend_request_seconds"],
             "`head_bucket`, `stat`, `get`, `put`, `delete`, `list` or `compose`.".into(),
         ),
         (
             "result",
-            &["forebay_backend_requests_total"],
+            &["forebay_backend_requests_total", "forebay_backend_request_seconds"],
             "`ok`, `not_found`, `denied`, `changed` (the object changed), `unavailable` (worth a retry) or \
              `error`. Every retry counts."
                 .into(),
@@ -281,10 +312,17 @@ fn labels() -> Vec<(&'static str, &'static [&'static str], String)> {
         ("state", &["forebay_disks"], format!("{}.", disk_states.join(", "))),
         (
             "disk",
-            &["forebay_disk_size_bytes", "forebay_disk_free_bytes"],
+            &[
+                "forebay_disk_read_seconds",
+                "forebay_disk_write_seconds",
+                "forebay_disk_sync_seconds",
+                "forebay_disk_size_bytes",
+                "forebay_disk_free_bytes",
+            ],
             "The path of the disk.".into(),
         ),
-        ("role", &["forebay_cluster_nodes"], "`gateway` or `target`.".into()),
+        ("version", &["forebay_build_info"], "The version of the program.".into()),
+        ("role", &["forebay_build_info", "forebay_cluster_nodes"], "`gateway` or `target`.".into()),
         ("state", &["forebay_cluster_nodes"], format!("{standings}.")),
         ("node", &["forebay_cluster_clock_offset_seconds"], "The id of the node.".into()),
     ]

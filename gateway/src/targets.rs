@@ -9,6 +9,7 @@ use forebay_core::intra::{LIST_PATH, ListRequest};
 use forebay_core::state::{ClusterState, Node};
 use forebay_core::{Error, ErrorCode, NodeId, Result, native};
 use forebay_node::auth::REDIRECT_VERSION;
+use forebay_node::exchange;
 use forebay_node::identity::Identity;
 use forebay_node::maps::Maps;
 use forebay_node::tls::NodeTls;
@@ -31,7 +32,7 @@ pub(crate) type Answer<T> = (NodeId, Result<T>);
 
 impl Targets {
     pub(crate) fn new(identity: &Identity, maps: Maps) -> Self {
-        Self { peer: PeerClient::new(identity.signer.clone()), maps }
+        Self { peer: PeerClient::new(identity.signer.clone()).working_for(exchange::id), maps }
     }
 
     /// The same client, over TLS where the node uses TLS.

@@ -12,6 +12,7 @@ use forebay_core::{Error, Result};
 use forebay_node::access::Authenticator;
 use forebay_node::audit::Audit;
 use forebay_node::edge::Edge;
+use forebay_node::exchange::Observer;
 use forebay_node::identity::Identity;
 use forebay_node::lifecycle::Lifecycle;
 use forebay_node::listener::Routes;
@@ -94,10 +95,10 @@ pub async fn run(
         group: group.clone(),
         leadership: leadership.clone(),
         lifecycle: lifecycle.clone(),
-        metrics,
+        metrics: metrics.clone(),
     };
     if let Some(tls) = &tls {
-        tls.count_in(parts.metrics.tls());
+        tls.count_in(metrics.tls());
         tls.watch(&lifecycle);
     }
     let membership = lifecycle.spawn(parts.membership());
@@ -125,7 +126,8 @@ pub async fn run(
     tracing::info!(id = %identity.id, url = identity.url, version = maps.version(), "gateway is up");
     ready(&identity.url);
     let edge = Edge::new(&config.s3, &identity, &maps).named_by(&config);
-    let edge = edge.audited_by(audit).with_tls(tls).with_users(users);
+    let observer = Observer::new(&metrics, &config.log);
+    let edge = edge.audited_by(audit).observed_by(observer).with_tls(tls).with_users(users);
     let life = lifecycle.clone();
     let limits = config.limits.clone();
     listener::serve(listener, front, edge, lifecycle, limits, config.http).await;
@@ -216,18 +218,15 @@ impl Parts {
         let Self { users, identity, maps, targets, jobs, .. } = self;
         let Self { group, leadership, membership, lifecycle, .. } = self;
         let peer = targets.peer().clone();
-        let metrics = self.metrics.clone();
         let route = Route::new(maps.clone(), targets.clone(), changes.clone());
         let job_control = jobs.clone();
         let jobs_front = jobs::JobsFront {
             route: route.clone(),
             jobs: job_control.clone(),
-            metrics: metrics.clone(),
         };
         let disks_front = disks::DisksFront {
             maps: maps.clone(),
             targets: targets.clone(),
-            metrics: metrics.clone(),
         };
         let view = ClusterView {
             maps: maps.clone(),
@@ -244,7 +243,6 @@ impl Parts {
                 changes: changes.clone(),
                 control: job_control,
             },
-            metrics: metrics.clone(),
             lifecycle: lifecycle.clone(),
         };
         let s3 = S3 {
@@ -254,7 +252,6 @@ impl Parts {
             changes: changes.clone(),
             buckets: buckets.clone(),
             relay: Relay::new(identity, targets.peer()),
-            metrics: metrics.clone(),
         };
         let router = GuardedRouter::default()
             .merge(objects::router(objects::Objects {
@@ -266,14 +263,12 @@ impl Parts {
                     identity: identity.clone(),
                 },
                 identity: identity.clone(),
-                metrics: metrics.clone(),
                 lifecycle: lifecycle.clone(),
             }))
             .merge(buckets::router(buckets))
             .merge(batch::router(batch::Batches {
                 route: route.clone(),
                 identity: identity.clone(),
-                metrics: metrics.clone(),
             }))
             .merge(jobs::router(jobs_front.clone()))
             .merge(dsort::router(jobs_front.clone()))
@@ -282,22 +277,18 @@ impl Parts {
                 targets: targets.clone(),
                 changes: changes.clone(),
                 identity: identity.clone(),
-                metrics: metrics.clone(),
             }))
             .merge(download::router(download::Downloads {
                 route: route.clone(),
                 targets: targets.clone(),
-                metrics: metrics.clone(),
             }))
             .merge(backend_access::router(backend_access::AccessFront {
                 route: route.clone(),
                 targets: targets.clone(),
-                metrics: metrics.clone(),
             }))
             .merge(bill::router(bill::BillFront {
                 route: route.clone(),
                 targets: targets.clone(),
-                metrics: metrics.clone(),
             }))
             .merge(disks::router(disks_front.clone()))
             .merge(cluster::router(cluster::ClusterFront {
@@ -317,16 +308,13 @@ impl Parts {
                     },
                 },
                 identity: identity.clone(),
-                metrics: metrics.clone(),
             }))
             .merge(account_routes::router(account_routes::Auth {
                 accounts: accounts.clone(),
-                metrics: metrics.clone(),
             }))
             .merge(authn::router(authn::AuthN {
                 accounts: accounts.clone(),
                 identity: identity.clone(),
-                metrics: metrics.clone(),
             }))
             .merge(api::router(api::Api {
                 accounts,
@@ -334,7 +322,6 @@ impl Parts {
                 view,
                 leadership: leadership.clone(),
                 identity: identity.clone(),
-                metrics: metrics.clone(),
             }))
             .merge(openapi::router())
             .merge(internal::router(internal::Internal {
@@ -348,10 +335,10 @@ impl Parts {
                 maps: maps.clone(),
                 identity: identity.clone(),
                 peer: targets.peer().clone(),
-                metrics: metrics.clone(),
                 group: group.clone(),
                 leadership: leadership.clone(),
                 sums: Arc::default(),
+                metrics: self.metrics.clone(),
             }));
         let easy = easy_url::router(&router);
         GatewayFront { s3, routes: Routes::new(router.merge(easy), Role::Gateway) }

@@ -2,6 +2,7 @@
 
 use axum::http::StatusCode;
 use forebay_core::Error;
+use forebay_core::request::{REQUEST_ID_HEADER, RequestId};
 use forebay_core::v1::error::ErrorBody;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -10,16 +11,23 @@ use tokio::time::{Duration, timeout};
 /// Sends the error in the format of v1 and closes the connection. `node`: the label of this node.
 /// `within`: how long the client may take to read the answer.
 pub(crate) async fn send_error(stream: TcpStream, error: &Error, node: &str, within: Duration) {
-    let _ = timeout(within, write(stream, error, node)).await;
+    let id = RequestId(rand::random());
+    tracing::debug!(request_id = %id, error = %error, "connection refused");
+    let _ = timeout(within, write(stream, error, node, id)).await;
 }
 
-async fn write(mut stream: TcpStream, error: &Error, node: &str) -> std::io::Result<()> {
-    let body = ErrorBody::new(error, "", "", node).to_json();
+async fn write(
+    mut stream: TcpStream,
+    error: &Error,
+    node: &str,
+    id: RequestId,
+) -> std::io::Result<()> {
+    let body = ErrorBody::new(error, "", "", node).of_request(id).to_json();
     let status = StatusCode::from_u16(error.code.status());
     let status = status.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let retry_after = error.retry_after_s.map(|seconds| format!("retry-after: {seconds}\r\n"));
     let head = format!(
-        "HTTP/1.1 {status}\r\ncontent-type: application/json\r\n{}\
+        "HTTP/1.1 {status}\r\ncontent-type: application/json\r\n{REQUEST_ID_HEADER}: {id}\r\n{}\
          connection: close\r\ncontent-length: {}\r\n\r\n",
         retry_after.unwrap_or_default(),
         body.len()

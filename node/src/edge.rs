@@ -20,7 +20,8 @@ use forebay_core::cloud_rules::RETRY_HEADER;
 use forebay_core::config::{NodeConfig, S3Config};
 use forebay_core::intra::{HEDGED_HEADER, MAP_HEADER};
 use forebay_core::request::{
-    Address, Caller, Principal, Protocol, Refusal, RequestContext, RequestId, Route,
+    Address, Caller, Principal, Protocol, REQUEST_ID_HEADER, Refusal, RequestContext, RequestId,
+    Route,
 };
 use forebay_core::s3::Front;
 use forebay_core::settings::S3_API_VIA_ROOT;
@@ -40,6 +41,7 @@ pub(crate) use self::users::s3_token;
 use crate::access::Authenticator;
 use crate::audit::Audit;
 use crate::clock::{unix_ns, unix_s};
+use crate::exchange::Observer;
 use crate::fast_http::RequestHead;
 use crate::identity::Identity;
 use crate::maps::Maps;
@@ -67,6 +69,7 @@ pub struct Edge {
     boundary: Boundary,
     replays: Replays,
     audit: Audit,
+    observer: Arc<Observer>,
     tls: Option<NodeTls>,
     users: Option<Arc<Authenticator>>,
     /// Makes ids differ between nodes.
@@ -92,6 +95,7 @@ impl Edge {
             boundary: Boundary::new(config, identity),
             replays: Replays::default(),
             audit: Audit::default(),
+            observer: Arc::default(),
             tls: None,
             users: None,
             first_id: unix_ns(),
@@ -103,6 +107,12 @@ impl Edge {
     #[must_use]
     pub fn audited_by(self, audit: Audit) -> Self {
         Self { audit, ..self }
+    }
+
+    /// Measures and logs this node's requests.
+    #[must_use]
+    pub fn observed_by(self, observer: Observer) -> Self {
+        Self { observer: Arc::new(observer), ..self }
     }
 
     /// Accepts TLS connections.
@@ -132,6 +142,16 @@ impl Edge {
         &self.audit
     }
 
+    pub(crate) fn observer(&self) -> &Arc<Observer> {
+        &self.observer
+    }
+
+    /// An id for a request of a client. The ids are spread evenly over all numbers.
+    pub(crate) fn new_id(&self) -> RequestId {
+        let n = self.requests.fetch_add(1, Ordering::Relaxed);
+        RequestId(self.first_id.wrapping_add(n.wrapping_mul(0x9E37_79B9_7F4A_7C15)))
+    }
+
     pub(crate) fn identity(&self) -> &Identity {
         &self.identity
     }
@@ -140,10 +160,15 @@ impl Edge {
         &self.maps
     }
 
-    /// Builds the context of a request that came through `hyper`, and keeps its sender in `last`.
-    /// Removes proofs of nodes and headers that only nodes may send, except those that a valid proof
+    /// Builds the context of a request that came through `hyper`, and keeps its sender in `last`. `id` is
+    /// a new one of this node; a node that proved itself may send that of the client's request. Removes proofs of nodes and headers that only nodes may send, except those that a valid proof
     /// covers.
-    pub(crate) fn admit(&self, request: &mut Request, last: &LastSender) -> Result<RequestContext> {
+    pub(crate) fn admit(
+        &self,
+        id: RequestId,
+        request: &mut Request,
+        last: &LastSender,
+    ) -> Result<RequestContext> {
         let version = self.maps.version();
         let (method, uri) = (request.method().clone(), request.uri().clone());
         let headers = request.headers_mut();
@@ -159,8 +184,12 @@ impl Edge {
         let protocol = self.protocol(uri.path(), host, relayed);
         let grant = headers.remove(&GRANT);
         let grant = grant.as_ref().map(HeaderValue::as_bytes);
+        let mut id = id;
         let principal = match proven {
             Some(Ok(proven)) => {
+                let sent = headers.remove(REQUEST_ID_HEADER);
+                let sent = sent.as_ref().and_then(|sent| RequestId::parse(sent.to_str().ok()?));
+                id = sent.unwrap_or(id);
                 drop_headers(headers, proven.principal.caller);
                 self.cover_body(request, proven.body)?;
                 proven.principal
@@ -182,7 +211,7 @@ impl Edge {
             let proofs = SentProofs { grant, authorization };
             self.keep(uri.query(), proofs, version, &principal, last);
         }
-        Ok(self.context(protocol, uri.path(), principal))
+        Ok(context(id, protocol, uri.path(), principal))
     }
 
     /// Refuses an admitted request that came under a foreign name, or from a page of another site.
@@ -233,14 +262,9 @@ impl Edge {
         }
         let proofs = SentProofs { grant, authorization };
         let principal = self.quick_sender(method, path, query, proofs, last)?;
-        Some(self.context(protocol, path, principal))
+        Some(context(self.new_id(), protocol, path, principal))
     }
 
-    fn context(&self, protocol: Protocol, path: &str, principal: Principal) -> RequestContext {
-        let n = self.requests.fetch_add(1, Ordering::Relaxed);
-        let id = self.first_id.wrapping_add(n.wrapping_mul(0x9E37_79B9_7F4A_7C15));
-        RequestContext { id: RequestId(id), protocol, route: protocol.route(path), principal }
-    }
 
     fn protocol(&self, path: &str, host: Option<&[u8]>, is_s3_relay: bool) -> Protocol {
         let is_bucket_host = !self.s3.domains.is_empty()
@@ -353,6 +377,15 @@ impl Edge {
         }
         Ok(())
     }
+}
+
+fn context(
+    id: RequestId,
+    protocol: Protocol,
+    path: &str,
+    principal: Principal,
+) -> RequestContext {
+    RequestContext { id, protocol, route: protocol.route(path), principal }
 }
 
 /// Whether only browsers send this header.

@@ -20,8 +20,10 @@ mod config_page;
 mod connections;
 mod drain;
 pub mod edge;
+pub mod exchange;
 pub mod fast_http;
 pub mod file_modes;
+mod histogram;
 pub mod identity;
 pub mod lifecycle;
 pub mod listener;
@@ -44,4 +46,5 @@ pub mod telemetry;
 pub mod tls;
 mod token_join;
 
+pub use histogram::{Histogram, HistogramVec};
 pub use off_worker::off_worker;

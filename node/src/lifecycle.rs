@@ -12,6 +12,7 @@ use tokio_util::task::TaskTracker;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use crate::activity::Activity;
+use crate::exchange::carried;
 
 /// Every task of a node runs under one of these; cheap to clone.
 #[derive(Clone, Debug, Default)]
@@ -76,14 +77,15 @@ impl Lifecycle {
         Self { token: self.token.child_token(), ..self.clone() }
     }
 
-    /// Spawns a task that [`Self::shutdown`] waits for. The task must watch [`Self::token`] or end
+    /// Spawns a task that [`Self::shutdown`] waits for, and which works for the current request, if there
+    /// is one. The task must watch [`Self::token`] or end
     /// by itself.
     pub fn spawn<F>(&self, future: F) -> JoinHandle<F::Output>
     where
         F: Future + Send + 'static,
         F::Output: Send + 'static,
     {
-        self.tracker.spawn(future)
+        self.tracker.spawn(carried(future))
     }
 
     /// Asks every task to end and waits for them, at most `deadline`. Returns how many were still

@@ -4,14 +4,17 @@ use std::sync::{Mutex, MutexGuard};
 
 use forebay_core::locks::MutexExt;
 use prometheus::core::{Collector, Desc};
+use prometheus::process_collector::ProcessCollector;
 use prometheus::proto::MetricFamily;
 use prometheus::{IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry};
+
+use crate::histogram::HistogramVec;
 
 /// A family of metrics: its samples differ in the values of the labels.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Family {
     pub name: String,
-    /// `counter` or `gauge`.
+    /// `counter`, `gauge` or `histogram`.
     pub kind: &'static str,
     /// Names of the labels.
     pub labels: Vec<String>,
@@ -37,9 +40,23 @@ impl Families {
         self.register("gauge", IntGaugeVec::new(Opts::new(name, help), labels))
     }
 
+    /// Registers a family of histograms of seconds.
+    pub(crate) fn histograms(&self, name: &str, help: &str, labels: &[&str]) -> HistogramVec {
+        self.register("histogram", HistogramVec::new(name, help, labels))
+    }
+
     /// Registers a gauge without labels.
     pub(crate) fn gauge(&self, name: &str, help: &str) -> IntGauge {
         self.register("gauge", IntGauge::new(name, help))
+    }
+
+    /// Registers the metrics of the process that all Prometheus clients have.
+    pub(crate) fn process(&self) {
+        let process = ProcessCollector::for_self();
+        // The library does not give the types of its families with their descriptions.
+        let kind = |desc: &Desc| if desc.fq_name.ends_with("_total") { "counter" } else { "gauge" };
+        self.list().extend(process.desc().into_iter().map(|desc| family(kind(desc), desc)));
+        self.registry.register(Box::new(process)).expect("each name is registered once");
     }
 
     fn register<C>(&self, kind: &'static str, made: prometheus::Result<C>) -> C
@@ -47,13 +64,7 @@ impl Families {
         C: Collector + Clone + 'static,
     {
         let metric = made.expect("names and labels are constants of the right form");
-        let family = |desc: &Desc| Family {
-            name: desc.fq_name.clone(),
-            kind,
-            labels: desc.variable_labels.clone(),
-            help: desc.help.clone(),
-        };
-        self.list().extend(metric.desc().into_iter().map(family));
+        self.list().extend(metric.desc().into_iter().map(|desc| family(kind, desc)));
         self.registry.register(Box::new(metric.clone())).expect("each name is registered once");
         metric
     }
@@ -70,5 +81,14 @@ impl Families {
 
     fn list(&self) -> MutexGuard<'_, Vec<Family>> {
         self.list.locked()
+    }
+}
+
+fn family(kind: &'static str, desc: &Desc) -> Family {
+    Family {
+        name: desc.fq_name.clone(),
+        kind,
+        labels: desc.variable_labels.clone(),
+        help: desc.help.clone(),
     }
 }

@@ -2,9 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
-use axum::http::Method;
-use forebay_core::Error;
 use forebay_core::intra::FileSystemUsage;
 use forebay_core::state::Role;
 use prometheus::core::Collector;
@@ -12,13 +11,15 @@ use prometheus::{Encoder, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Text
 
 use crate::audit::{self, AuditMetrics};
 use crate::bill::Bills;
+use crate::exchange::{self, RequestMetrics};
+use crate::histogram::{Histogram, HistogramVec};
 use crate::metric_families::{Families, Family};
 use crate::tls::{self, TlsMetrics};
 
-/// Requests that the node answered, whatever its role.
-const HTTP_REQUESTS: &str = "forebay_http_requests_total";
-/// Families that a gateway exports, by name or by prefix.
-const OF_GATEWAY: [&str; 3] = [HTTP_REQUESTS, tls::PREFIX, audit::PREFIX];
+/// Families that a gateway exports, by prefix.
+const OF_GATEWAY: [&str; 4] = [exchange::PREFIX, tls::PREFIX, audit::PREFIX, BUILD_INFO];
+/// The version of the program, as labels.
+const BUILD_INFO: &str = "forebay_build_info";
 
 /// A node's counters; cheap to clone. Labels never hold object names.
 #[derive(Clone, Debug)]
@@ -27,14 +28,17 @@ pub struct Metrics(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     families: Families,
-    http_requests: IntCounterVec,
+    requests: RequestMetrics,
     backend_requests: IntCounterVec,
+    backend_times: HistogramVec,
     backend_bytes: IntCounterVec,
     get_bytes: IntCounterVec,
     get_objects: IntCounterVec,
     batch_entries: IntCounterVec,
     open_batches: IntGauge,
     batch_bytes: IntGauge,
+    batch_queue: Arc<Histogram>,
+    disk_times: DiskTimes,
     evicted: IntCounterVec,
     reads: Checks,
     scrubs: Checks,
@@ -45,10 +49,17 @@ struct Inner {
     audit: AuditMetrics,
     tls: TlsMetrics,
     // Counters of every warm read, resolved once without a lookup by labels.
-    object_gets: IntCounter,
     hit_bytes: IntCounter,
     hit_objects: IntCounter,
     ok_entries: IntCounter,
+}
+
+/// Times of operations on the files of disks, by the path of the disk.
+#[derive(Clone, Debug)]
+pub struct DiskTimes {
+    pub reads: HistogramVec,
+    pub writes: HistogramVec,
+    pub syncs: HistogramVec,
 }
 
 /// The reason for a comparison of stored bytes with their checksums.
@@ -89,9 +100,19 @@ impl Metrics {
         let counter = |name: &str, help: &str, labels: &[&str]| {
             families_of(name).counters(name, help, labels)
         };
+        let times = |name: &str, help: &str, labels: &[&str]| {
+            families_of(name).histograms(name, help, labels)
+        };
         let gauge =
             |name: &str, help: &str, label: &str| families_of(name).gauges(name, help, &[label]);
         let plain = |name: &str, help: &str| families_of(name).gauge(name, help);
+        let build_info = families_of(BUILD_INFO).gauges(
+            BUILD_INFO,
+            "Always 1; the labels name the version and the role of the node",
+            &["version", "role"],
+        );
+        build_info.with_label_values(&[env!("CARGO_PKG_VERSION"), role.name()]).set(1);
+        families.process();
         let store = [
             plain("forebay_store_objects", "Objects on the disks of the target"),
             plain("forebay_store_bytes", "Bytes of the objects on the disks of the target"),
@@ -127,11 +148,6 @@ impl Metrics {
                 checked.each_ref().map(|c| c.with_label_values(&[path]));
             Checks { blocks, bytes, damaged, healed, lost }
         };
-        let http_requests = counter(
-            HTTP_REQUESTS,
-            "HTTP requests that the node answered",
-            &["api", "op", "result"],
-        );
         let get_bytes = counter(
             "forebay_get_bytes_total",
             "Bytes of objects served to clients, by cache result",
@@ -146,13 +162,17 @@ impl Metrics {
             counter("forebay_batch_entries_total", "Batch entries answered", &["result"]);
         Self(Arc::new(Inner {
             ok_entries: batch_entries.with_label_values(&["ok"]),
-            object_gets: http_requests.with_label_values(&["v1", "get", "ok"]),
             hit_bytes: get_bytes.with_label_values(&["hit"]),
             hit_objects: get_objects.with_label_values(&["hit"]),
-            http_requests,
+            requests: RequestMetrics::new(families_of(exchange::PREFIX)),
             backend_requests: counter(
                 "forebay_backend_requests_total",
                 "Requests to backends",
+                &["provider", "op", "result"],
+            ),
+            backend_times: times(
+                "forebay_backend_request_seconds",
+                "Time of a request to a backend, for an object until its first byte",
                 &["provider", "op", "result"],
             ),
             backend_bytes: counter(
@@ -165,6 +185,29 @@ impl Metrics {
             batch_entries,
             open_batches: batches.with_label_values(&["open"]),
             batch_bytes: batch_bytes.with_label_values(&["open"]),
+            batch_queue: times(
+                "forebay_batch_queue_seconds",
+                "Time that a batch of a client waited until it was admitted or refused",
+                &[],
+            )
+            .with_label_values(&[]),
+            disk_times: DiskTimes {
+                reads: times(
+                    "forebay_disk_read_seconds",
+                    "Time of a read of a file on a disk, without small reads from the page cache",
+                    &["disk"],
+                ),
+                writes: times(
+                    "forebay_disk_write_seconds",
+                    "Time of a write to a file on a disk",
+                    &["disk"],
+                ),
+                syncs: times(
+                    "forebay_disk_sync_seconds",
+                    "Time of a sync of a file on a disk",
+                    &["disk"],
+                ),
+            },
             evicted: counter(
                 "forebay_evicted_bytes_total",
                 "Bytes of cached copies that were evicted, by reason",
@@ -182,22 +225,24 @@ impl Metrics {
         }))
     }
 
-    /// Counts one v1 request for an object; `result` as of [`Self::http_request`].
-    pub fn object_request(&self, method: &Method, result: &str) {
-        if result == "ok" && method == Method::GET {
-            self.0.object_gets.inc();
-        } else {
-            self.http_request("v1", &method.as_str().to_ascii_lowercase(), result);
-        }
+    /// The metrics of requests.
+    pub(crate) fn requests(&self) -> &RequestMetrics {
+        &self.0.requests
     }
 
-    /// Counts one request; `result` is `ok` or a class of failure.
-    pub fn http_request(&self, api: &str, op: &str, result: &str) {
-        self.0.http_requests.with_label_values(&[api, op, result]).inc();
-    }
-
-    pub fn backend_request(&self, provider: &str, op: &str, result: &str) {
+    pub fn backend_request(&self, provider: &str, op: &str, result: &str, time: Duration) {
         self.0.backend_requests.with_label_values(&[provider, op, result]).inc();
+        self.0.backend_times.with_label_values(&[provider, op, result]).observe(time);
+    }
+
+    /// Times of the disks.
+    pub fn disk_times(&self) -> &DiskTimes {
+        &self.0.disk_times
+    }
+
+    /// Records how long a batch of a client waited for a slot.
+    pub fn batch_queued(&self, time: Duration) {
+        self.0.batch_queue.observe(time);
     }
 
     pub fn backend_bytes(&self, provider: &str, bytes: u64) {
@@ -315,7 +360,7 @@ impl Metrics {
         const OPS: [(&str, &str); 5] =
             [("get", "get"), ("put", "put"), ("delete", "del"), ("head", "head"), ("list", "lst")];
         let mut counts = BTreeMap::new();
-        for family in self.0.http_requests.collect() {
+        for family in self.0.requests.counts().collect() {
             for series in family.get_metric() {
                 let label = |name: &str| {
                     let pair = series.get_label().iter().find(|l| l.name() == name);
@@ -347,32 +392,23 @@ impl Metrics {
     }
 }
 
-/// The `result` label of an answer.
-pub fn result_of<T>(result: &Result<T, Error>) -> &'static str {
-    match result {
-        Ok(_) => "ok",
-        Err(e) => match e.code.status() {
-            404 => "not_found",
-            421 => "wrong_owner",
-            429 => "busy",
-            400..=499 => "refused",
-            _ => "error",
-        },
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::exchange::Outcome;
 
     #[test]
     fn what_is_counted_is_exported_under_the_promised_names() {
         let m = Metrics::default();
-        m.http_request("v1", "get", "ok");
-        m.http_request("v1", "get", "not_found");
-        m.http_request("v1", "get", "refused");
-        m.http_request("api", "get", "ok");
-        m.backend_request("aws", "get", "ok");
+        let request = |api, outcome| {
+            let series = m.requests().of(api, "get", outcome);
+            series.observe(Some(Duration::from_micros(20)), Duration::from_millis(3));
+        };
+        request("v1", Outcome::Ok);
+        request("v1", Outcome::NotFound);
+        request("v1", Outcome::Refused);
+        request("api", Outcome::Ok);
+        m.backend_request("aws", "get", "ok", Duration::from_millis(30));
         m.served("hit", 5);
         m.batch_entry("ok");
         m.checked(CheckPath::Read, 2, 70_000);
@@ -383,7 +419,10 @@ mod tests {
         let text = m.render();
         for line in [
             "forebay_http_requests_total{api=\"v1\",op=\"get\",result=\"ok\"} 1",
+            "forebay_http_first_byte_seconds_count{api=\"v1\",op=\"get\",result=\"ok\"} 1",
+            "forebay_http_request_seconds_bucket{api=\"v1\",op=\"get\",result=\"ok\",le=\"0.005\"} 1",
             "forebay_backend_requests_total{op=\"get\",provider=\"aws\",result=\"ok\"} 1",
+            "forebay_backend_request_seconds_bucket{op=\"get\",provider=\"aws\",result=\"ok\",le=\"0.05\"} 1",
             "forebay_get_bytes_total{result=\"hit\"} 5",
             "forebay_batch_entries_total{result=\"ok\"} 1",
             "forebay_checked_blocks_total{path=\"read\"} 2",
@@ -399,10 +438,16 @@ mod tests {
     #[test]
     fn a_gateway_exports_its_requests_and_nothing_of_objects() {
         let m = Metrics::of(Role::Gateway);
-        m.http_request("v1", "get", "ok");
         m.served("hit", 5);
         let text = m.render();
         let names = text.lines().filter_map(|line| line.strip_prefix("# TYPE "));
-        assert_eq!(names.collect::<Vec<_>>(), ["forebay_http_requests_total counter"]);
+        let names: Vec<_> = names.filter(|name| !name.starts_with("process_")).collect();
+        let expected = [
+            "forebay_build_info gauge",
+            "forebay_http_first_byte_seconds histogram",
+            "forebay_http_request_seconds histogram",
+            "forebay_http_requests_total counter",
+        ];
+        assert_eq!(names, expected);
     }
 }

@@ -11,12 +11,14 @@ use axum::response::Response;
 use forebay_client::PeerClient;
 use forebay_client::tls::PooledConnector;
 use forebay_core::intra::MAP_HEADER;
+use forebay_core::request::REQUEST_ID_HEADER;
 use forebay_core::sign::{NODE_AUTH_HEADER, relay_subject};
 use forebay_core::{Error, Result};
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 
 use crate::clock::unix_s;
+use crate::exchange;
 use crate::fast_http::MAX_HEADERS;
 use crate::identity::Identity;
 use crate::listener::FORWARDED_PROTO;
@@ -78,6 +80,9 @@ impl Relay {
             .map_err(|_| Error::internal("a signature cannot stand in a header"))?;
         parts.headers.insert(NODE_AUTH_HEADER, proof);
         parts.headers.insert(MAP_HEADER, version.into());
+        if let Some(Ok(id)) = exchange::id().map(|id| HeaderValue::from_bytes(&id.digits())) {
+            parts.headers.insert(REQUEST_ID_HEADER, id);
+        }
         // The scheme of the client, not that of this connection.
         parts.headers.entry(&FORWARDED_PROTO).or_insert(HeaderValue::from_static("http"));
         // Header by which nodes of the first version recognize a forwarded request.

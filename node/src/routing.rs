@@ -14,6 +14,7 @@ use forebay_core::routes::{Rule, Verb};
 use forebay_core::sign::not_a_node;
 use futures::future::{Either, Ready, ready};
 
+use crate::exchange;
 use crate::reply::Failure;
 
 /// Routes without the state of their handlers.
@@ -128,6 +129,7 @@ where
     type Future = Either<Ready<Response>, H::Future>;
 
     fn call(self, request: Request, state: S) -> Self::Future {
+        exchange::set_route(self.rule.operation);
         match admit(self.rule, &request) {
             Ok(()) => Either::Right(self.handler.call(request, state)),
             Err(e) => Either::Left(ready(Failure(e).into_response())),

@@ -24,6 +24,7 @@ pub use self::rights::{ObjectRights, USER, identity, judged_by, name_of, note_pe
 use crate::access::Authenticator;
 use crate::clock::unix_s;
 use crate::edge::s3_token;
+use crate::exchange::ErrorText;
 use crate::maps::Maps;
 
 /// Set by nodes of the first version on a request of S3 that they pass on.
@@ -161,16 +162,6 @@ impl S3Door {
     pub fn failure(&self, id: RequestId, e: &S3Error, method: &Method, path: &str) -> Response {
         failure(id, e, method, path)
     }
-
-    /// Adds the request id that every answer has.
-    pub fn stamp(&self, id: RequestId, mut response: Response) -> Response {
-        if !response.headers().contains_key("x-amz-request-id")
-            && let Ok(id) = HeaderValue::try_from(id.to_string())
-        {
-            response.headers_mut().insert("x-amz-request-id", id);
-        }
-        response
-    }
 }
 
 /// The answer to a request that failed; `path` is the path as received.
@@ -185,18 +176,11 @@ pub(crate) fn failure(id: RequestId, e: &S3Error, method: &Method, path: &str) -
     } else {
         xml(status, e.to_xml(path, &id))
     };
-    if let Ok(id) = HeaderValue::try_from(id.as_str()) {
-        response.headers_mut().insert("x-amz-request-id", id);
-    }
     let unavailable = status == StatusCode::SERVICE_UNAVAILABLE;
     if let Some(seconds) = e.retry_after_s.or(unavailable.then_some(RETRY_AFTER_S)) {
         response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
     }
-    if e.code == S3Code::InternalError {
-        tracing::error!(request_id = id, %method, path, error = %e, "s3 request failed");
-    } else {
-        tracing::debug!(request_id = id, %method, path, error = %e, "s3 request refused");
-    }
+    response.extensions_mut().insert(ErrorText(e.to_string()));
     response
 }
 

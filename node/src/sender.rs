@@ -9,6 +9,7 @@ use forebay_core::audit::SentBy;
 use forebay_core::request::{Protocol, RequestContext, RequestId};
 
 use crate::audit::{Audit, Event};
+use crate::exchange;
 use crate::listener::Peer;
 
 tokio::task_local! {
@@ -63,6 +64,7 @@ impl Sender {
 
 /// Records the owner of the request's signature. Does nothing outside of a request.
 pub fn set_user(user: &str) {
+    exchange::set_user(user);
     let _ = CURRENT.try_with(|sender| sender.user.set(user.to_owned()));
 }
 

@@ -23,6 +23,7 @@ pub(crate) fn exception<'py>(
         code_name(error.code),
         error.code.status(),
         error.to_string(),
+        error.request_id.map(|id| id.to_string()),
     ))
 }
 

@@ -17,6 +17,7 @@ use forebay_core::state::Role;
 use forebay_node::access::Authenticator;
 use forebay_node::audit::Audit;
 use forebay_node::edge::Edge;
+use forebay_node::exchange::{self, Observer};
 use forebay_node::identity::Identity;
 use forebay_node::lifecycle::Lifecycle;
 use forebay_node::machine::machine;
@@ -26,7 +27,7 @@ use forebay_node::relay::Relay;
 use forebay_node::s3::S3Door;
 use forebay_node::tls::NodeTls;
 use forebay_node::{listener, membership};
-use forebay_store::{RealDisk, Store};
+use forebay_store::{MeasuredDisk, RealDisk, Store};
 
 use self::handlers::Services;
 use crate::batch::budget::Budget;
@@ -68,7 +69,8 @@ pub async fn run(
     }
     let disks = notes.apply(&config.disk).into_iter();
     let disks = disks.map(|disk| disk.of_node(&identity.id)).collect();
-    let store = Store::open(disks, Arc::new(RealDisk)).await?;
+    let disk = MeasuredDisk::new(RealDisk, metrics.disk_times().clone());
+    let store = Store::open(disks, Arc::new(disk)).await?;
     identity.empty = store.is_blank();
     identity.cluster = match store.cluster() {
         Some(cluster) => cluster,
@@ -76,7 +78,8 @@ pub async fn run(
     };
     let maps = Maps::default();
     let versions = maps.clone();
-    let mut peer = PeerClient::new(identity.signer.clone()).acting_by(move || versions.version());
+    let peer = PeerClient::new(identity.signer.clone()).working_for(exchange::id);
+    let mut peer = peer.acting_by(move || versions.version());
     if let Some(tls) = &tls {
         peer = tls.secure(peer, &maps);
         tls.count_in(metrics.tls());
@@ -91,7 +94,9 @@ pub async fn run(
     let settings = BackendSettings::from_env(folder_roots).guarded_by(&policy, web);
     let backends = Backends::new(
         settings,
-        Arc::new(move |provider, op, result| counted.backend_request(provider, op, result)),
+        Arc::new(move |provider, op, result, time| {
+            counted.backend_request(provider, op, result, time);
+        }),
     );
     let counted = metrics.clone();
     let backends = backends
@@ -183,7 +188,7 @@ pub async fn run(
         identity: identity.clone(),
         sync: StateSync { maps: maps.clone(), refresher },
         peer,
-        metrics,
+        metrics: metrics.clone(),
         lifecycle: lifecycle.clone(),
     };
     let front = services.front();
@@ -191,7 +196,8 @@ pub async fn run(
     tracing::info!(id = %identity.id, url = identity.url, "target listens");
     ready(&identity.url);
     let edge = Edge::new(&config.s3, &identity, &maps).named_by(&names);
-    let edge = edge.audited_by(audit).with_tls(tls).with_users(users);
+    let observer = Observer::new(&metrics, &config.log);
+    let edge = edge.audited_by(audit).observed_by(observer).with_tls(tls).with_users(users);
     let life = lifecycle.clone();
     let limits = config.limits.clone();
     listener::serve(listener, front, edge, lifecycle, limits, config.http).await;

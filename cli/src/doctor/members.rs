@@ -6,7 +6,7 @@ use forebay_core::intra::{ClusterInfo, MapReply};
 use forebay_core::state::{NodeStatus, Role};
 
 use super::finding::{Finding, Verdict};
-use crate::cluster::{NO_MAJORITY, role, status_of};
+use crate::cluster::{NO_MAJORITY, status_of};
 
 /// How many targets are alive, and what cannot be read without the others.
 pub(super) fn targets(map: &MapReply) -> Finding {
@@ -75,7 +75,7 @@ pub(super) fn majority(info: &ClusterInfo) -> Option<Finding> {
 /// Nodes that an operator has drained.
 pub(super) fn drained(info: &ClusterInfo) -> Vec<Finding> {
     let nodes = info.nodes.iter().filter_map(|node| {
-        let check = format!("{} {}", role(node.role), node.id);
+        let check = format!("{} {}", node.role.name(), node.id);
         match status_of(node) {
             NodeStatus::Drained => {
                 let detail = "drained: it holds no native object, and may be stopped or removed";

@@ -12,12 +12,11 @@ use forebay_core::v1::list::ListMsg;
 
 use super::finding::{Finding, Verdict};
 use crate::bucket::show_backend;
-use crate::cluster::role;
 use crate::probe::{self, Answer};
 
 /// Checks a node. `gateway_s`: the gateway's clock a moment ago, unix seconds.
 pub(super) async fn health(node: &Node, gateway_s: u64) -> Finding {
-    let check = format!("{} {}", role(node.role), node.id);
+    let check = format!("{} {}", node.role.name(), node.id);
     let started = Instant::now();
     match probe::get(&TlsClient::default(), &node.url, "/healthz").await {
         Ok(Answer { status: 200, .. }) if node.alive => {

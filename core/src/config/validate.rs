@@ -52,6 +52,9 @@ impl NodeConfig {
             return Err(Error::invalid("scrub.bytes_per_second must be at least 1")
                 .hint("scrub.enabled = false turns it off"));
         }
+        if !(0.0..=1.0).contains(&self.log.access_share) {
+            return Err(Error::invalid("log.access_share must be from 0 (no request) to 1 (all)"));
+        }
         self.disks.validate()?;
         self.egress.entries()?;
         self.tls.validate()?;

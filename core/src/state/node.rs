@@ -13,6 +13,15 @@ pub enum Role {
     Target,
 }
 
+impl Role {
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Gateway => "gateway",
+            Self::Target => "target",
+        }
+    }
+}
+
 /// A member of the cluster. Membership determines ownership; `alive` says whether the node answers
 /// now.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

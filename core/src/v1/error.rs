@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, ErrorCode};
+use crate::request::RequestId;
 
 /// The JSON body of every failed v1 request, and of the `Hdr-Error` header for HEAD.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -26,6 +27,9 @@ pub struct ErrorBody {
     pub code: Option<ErrorCode>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hint: Option<String>,
+    /// Forebay's own: the id of the request, also in the log of each node that it passed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub request_id: Option<RequestId>,
 }
 
 impl ErrorBody {
@@ -42,7 +46,14 @@ impl ErrorBody {
             status: error.code.status(),
             code: Some(error.code),
             hint: error.hint.clone(),
+            request_id: None,
         }
+    }
+
+    /// Adds the id of the request.
+    #[must_use]
+    pub fn of_request(self, id: RequestId) -> Self {
+        Self { request_id: Some(id), ..self }
     }
 
     /// Compact JSON with a newline.
@@ -59,6 +70,7 @@ impl ErrorBody {
                 let code = body.code.unwrap_or_else(|| ErrorCode::from_status(status));
                 let mut e = Error::new(code, body.message);
                 e.hint = body.hint;
+                e.request_id = body.request_id;
                 e
             }
             Err(_) => {

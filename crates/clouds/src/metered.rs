@@ -3,6 +3,7 @@
 //! several.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use forebay_core::error::{ErrorCode, Result};
@@ -13,8 +14,9 @@ use futures::{StreamExt, TryStreamExt};
 use super::{After, Backend, Described, Op, PutBody, RemoteMeta, RemoteObject, RemotePage};
 
 /// Called with provider (`aws`, `gcp`, `folder`), operation ([`Op::as_str`]) and result (`ok`,
-/// `not_found`, `denied`, `changed`, `unavailable`, `error`) of each call.
-pub type Hook = Arc<dyn Fn(&'static str, &'static str, &'static str) + Send + Sync>;
+/// `not_found`, `denied`, `changed`, `unavailable`, `error`) of each call, and its time: for a get,
+/// until its body opens.
+pub type Hook = Arc<dyn Fn(&'static str, &'static str, &'static str, Duration) + Send + Sync>;
 
 /// Called with provider and the number of bytes received of an object's body.
 pub type BytesHook = Arc<dyn Fn(&'static str, u64) + Send + Sync>;
@@ -45,7 +47,9 @@ impl Metered {
         Self { bill, ..self }
     }
 
-    fn count<T>(&self, op: Op, result: Result<T>) -> Result<T> {
+    async fn count<T>(&self, op: Op, call: impl Future<Output = Result<T>>) -> Result<T> {
+        let started = Instant::now();
+        let result = call.await;
         let word = match result.as_ref().map_err(|e| e.code) {
             Ok(_) => "ok",
             Err(ErrorCode::ObjectNotFound | ErrorCode::RemoteBucketNotFound) => "not_found",
@@ -54,7 +58,7 @@ impl Metered {
             Err(code) if code.is_transient() => "unavailable",
             Err(_) => "error",
         };
-        (self.hook)(self.provider, op.as_str(), word);
+        (self.hook)(self.provider, op.as_str(), word, started.elapsed());
         result
     }
 }
@@ -62,11 +66,11 @@ impl Metered {
 #[async_trait]
 impl Backend for Metered {
     async fn head_bucket(&self) -> Result<()> {
-        self.count(Op::HeadBucket, self.inner.head_bucket().await)
+        self.count(Op::HeadBucket, self.inner.head_bucket()).await
     }
 
     async fn stat(&self, name: &str) -> Result<RemoteMeta> {
-        self.count(Op::Stat, self.inner.stat(name).await)
+        self.count(Op::Stat, self.inner.stat(name)).await
     }
 
     async fn get(
@@ -75,7 +79,7 @@ impl Backend for Metered {
         range: Option<ByteRange>,
         if_version: Option<&str>,
     ) -> Result<RemoteObject> {
-        let mut object = self.count(Op::Get, self.inner.get(name, range, if_version).await)?;
+        let mut object = self.count(Op::Get, self.inner.get(name, range, if_version)).await?;
         let (provider, bytes, bill) = (self.provider, self.bytes.clone(), self.bill.clone());
         let counted = object.stream.inspect_ok(move |chunk| {
             let n = chunk.len() as u64;
@@ -90,7 +94,7 @@ impl Backend for Metered {
 
     async fn put(&self, name: &str, body: PutBody) -> Result<RemoteMeta> {
         let size = body.size;
-        let done = self.count(Op::Put, self.inner.put(name, body).await)?;
+        let done = self.count(Op::Put, self.inner.put(name, body)).await?;
         if let Some(bill) = &self.bill {
             bill.sent(size);
         }
@@ -98,22 +102,22 @@ impl Backend for Metered {
     }
 
     async fn delete(&self, name: &str) -> Result<()> {
-        self.count(Op::Delete, self.inner.delete(name).await)
+        self.count(Op::Delete, self.inner.delete(name)).await
     }
 
     async fn list(&self, prefix: &str, after: After<'_>, limit: usize) -> Result<RemotePage> {
-        self.count(Op::List, self.inner.list(prefix, after, limit).await)
+        self.count(Op::List, self.inner.list(prefix, after, limit)).await
     }
 
     async fn describe(&self, from: &str, limit: usize) -> Result<Vec<Described>> {
-        self.count(Op::List, self.inner.describe(from, limit).await)
+        self.count(Op::List, self.inner.describe(from, limit)).await
     }
 
     async fn compose(&self, into: &str, parts: &[&Described]) -> Result<RemoteMeta> {
-        self.count(Op::Compose, self.inner.compose(into, parts).await)
+        self.count(Op::Compose, self.inner.compose(into, parts)).await
     }
 
     async fn check_composing(&self) -> Result<()> {
-        self.count(Op::HeadBucket, self.inner.check_composing().await)
+        self.count(Op::HeadBucket, self.inner.check_composing()).await
     }
 }

@@ -88,7 +88,7 @@ use forebay_core::{Error, ErrorCode, Result};
 use tokio::task::JoinError;
 
 pub use self::attach::MAX_DISKS;
-pub use self::disk::{Disk, DiskFile, RealDisk};
+pub use self::disk::{Disk, DiskFile, MeasuredDisk, RealDisk};
 pub use self::extensions::Extensions;
 pub use self::format::Commit;
 pub use self::format::FORMAT;

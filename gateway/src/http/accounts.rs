@@ -16,18 +16,16 @@ use forebay_core::routes::auth as rules;
 use forebay_core::v1::query::Query;
 use forebay_core::{Error, Result};
 use forebay_node::access::{NewToken, hash_password};
-use forebay_node::metrics::Metrics;
 use forebay_node::reply::json;
 use forebay_node::routing::{GuardedRouter, RouteSet};
 
 use super::authn::message;
-use super::{counted, done};
+use super::{answered, done};
 use crate::accounts::{Accounts, no_role, no_user};
 
 #[derive(Clone)]
 pub(crate) struct Auth {
     pub(crate) accounts: Accounts,
-    pub(crate) metrics: Metrics,
 }
 
 pub(crate) fn router(state: Auth) -> GuardedRouter {
@@ -64,10 +62,6 @@ pub(crate) fn routes() -> RouteSet<Auth> {
 type About = Extension<RequestContext>;
 
 impl Auth {
-    fn answered(&self, op: &str, result: Result<Response>) -> Response {
-        counted(&self.metrics, "api", op, result)
-    }
-
     /// The user that a request is about: the sender, or, for an administrator, anybody.
     fn subject(&self, about: &RequestContext, named: &str) -> Result<String> {
         match (named, about.access().user()) {
@@ -99,15 +93,15 @@ async fn login(State(state): State<Auth>, request: Request) -> Response {
         let LoginRequest { user, password, ttl_s } = message(request).await?;
         Ok(token_reply(state.accounts.login(&user, password, ttl_s).await?))
     };
-    state.answered("auth_login", result.await)
+    answered("auth_login", result.await)
 }
 
-async fn whoami(State(state): State<Auth>, Extension(about): About) -> Response {
-    state.answered("auth_whoami", Ok(json(&WhoAmI::of(about.access()))))
+async fn whoami(Extension(about): About) -> Response {
+    answered("auth_whoami", Ok(json(&WhoAmI::of(about.access()))))
 }
 
 /// `?right=NAME`, with `&bucket=provider://name` and `&object=NAME` or `&prefix=PREFIX`.
-async fn can_i(State(state): State<Auth>, Extension(about): About, request: Request) -> Response {
+async fn can_i(Extension(about): About, request: Request) -> Response {
     let answer = || {
         let query = Query::parse(request.uri().query());
         let name = query.get("right").unwrap_or_default();
@@ -127,14 +121,14 @@ async fn can_i(State(state): State<Auth>, Extension(about): About, request: Requ
         };
         Ok(json(&CanIReply { allowed: about.access().has(right, &scope) }))
     };
-    state.answered("auth_can_i", answer())
+    answered("auth_can_i", answer())
 }
 
 /// The whole section of users, for backups. Its secrets are sealed or hashed.
 async fn section(State(state): State<Auth>, Extension(about): About) -> Response {
     let allowed = state.accounts.require_admin(&about);
     let answer = allowed.map(|()| secret(json(state.accounts.state().access.as_ref())));
-    state.answered("auth_section", answer)
+    answered("auth_section", answer)
 }
 
 async fn users(State(state): State<Auth>, Extension(about): About) -> Response {
@@ -145,7 +139,7 @@ async fn users(State(state): State<Auth>, Extension(about): About) -> Response {
         let all: Vec<_> = names.filter_map(|name| UserInfo::of(&now.access, name)).collect();
         Ok(json(&all))
     };
-    state.answered("auth_users", answer())
+    answered("auth_users", answer())
 }
 
 async fn user(
@@ -158,7 +152,7 @@ async fn user(
         let found = UserInfo::of(&state.accounts.state().access, &name);
         Ok(json(&found.ok_or_else(|| no_user(&name))?))
     };
-    state.answered("auth_user", answer())
+    answered("auth_user", answer())
 }
 
 async fn add_user(
@@ -177,7 +171,7 @@ async fn add_user(
         state.accounts.change(AccessChange::AddUser { name, user }).await?;
         Ok(done())
     };
-    state.answered("auth_add_user", result.await)
+    answered("auth_add_user", result.await)
 }
 
 /// An administrator changes everything, a user the own password.
@@ -200,14 +194,14 @@ async fn set_user(
         state.accounts.change(AccessChange::SetUser { name, password, roles }).await?;
         Ok(done())
     };
-    state.answered("auth_set_user", result.await)
+    answered("auth_set_user", result.await)
 }
 
 /// Commits a change by an administrator.
 async fn by_admin(
     state: &Auth,
     about: &RequestContext,
-    op: &str,
+    op: &'static str,
     change: Result<AccessChange>,
 ) -> Response {
     let result = async {
@@ -215,7 +209,7 @@ async fn by_admin(
         state.accounts.change(change?).await?;
         Ok(done())
     };
-    state.answered(op, result.await)
+    answered(op, result.await)
 }
 
 async fn delete_user(
@@ -282,7 +276,7 @@ async fn roles(State(state): State<Auth>, Extension(about): About) -> Response {
             names.iter().filter_map(|name| role_info(&state.accounts, name)).collect();
         Ok(json(&all))
     };
-    state.answered("auth_roles", answer())
+    answered("auth_roles", answer())
 }
 
 async fn role(
@@ -294,7 +288,7 @@ async fn role(
         state.accounts.require_admin(&about)?;
         Ok(json(&role_info(&state.accounts, &name).ok_or_else(|| no_role(&name))?))
     };
-    state.answered("auth_role", answer())
+    answered("auth_role", answer())
 }
 
 async fn add_role(

@@ -15,11 +15,10 @@ use forebay_node::clock::unix_s;
 use forebay_node::identity::Identity;
 use forebay_node::listener::is_https;
 use forebay_node::maps::Maps;
-use forebay_node::metrics::Metrics;
 use forebay_node::reply::json;
 use forebay_node::routing::{GuardedRouter, RouteSet};
 
-use super::counted;
+use super::answered;
 use crate::accounts::Accounts;
 use crate::cluster::leadership::{LeaderWatch, Leadership};
 use crate::cluster::membership::FORWARDED_MARK;
@@ -32,7 +31,6 @@ pub(crate) struct Api {
     pub(crate) view: ClusterView,
     pub(crate) leadership: LeaderWatch,
     pub(crate) identity: Identity,
-    pub(crate) metrics: Metrics,
 }
 
 pub(crate) fn router(state: Api) -> GuardedRouter {
@@ -48,7 +46,7 @@ async fn map(
     Extension(about): Extension<RequestContext>,
     headers: HeaderMap,
 ) -> Response {
-    counted(&state.metrics, "api", "map", read_map(&state, &about, &headers))
+    answered("map", read_map(&state, &about, &headers))
 }
 
 /// A grant for the sender: bound to the user and the token of the request, if the cluster has users.
@@ -96,7 +94,7 @@ async fn leader(State(state): State<Api>) -> Response {
         Leadership::Following(_) | Leadership::Waiting => None,
     };
     let reply = LeaderReply { leads: term.is_some(), term, primary: state.maps.primary() };
-    counted(&state.metrics, "api", "leader", Ok(json(&reply)))
+    answered("leader", Ok(json(&reply)))
 }
 
 async fn cluster(State(state): State<Api>, request: Request) -> Response {
@@ -107,5 +105,5 @@ async fn cluster(State(state): State<Api>, request: Request) -> Response {
         false => info,
     });
     let result = info.map(|info| json(&info));
-    counted(&state.metrics, "api", "cluster", result)
+    answered("cluster", result)
 }

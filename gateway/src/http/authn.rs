@@ -13,13 +13,12 @@ use forebay_core::v1::authn::{
 use forebay_core::{Error, ErrorCode, Result};
 use forebay_node::access::hash_password;
 use forebay_node::identity::Identity;
-use forebay_node::metrics::Metrics;
 use forebay_node::reply::json;
 use forebay_node::routing::{GuardedRouter, RouteSet};
 use serde::de::DeserializeOwned;
 use serde_json::json;
 
-use super::{counted, done, read_body};
+use super::{answered, done, read_body};
 use crate::accounts::{Accounts, no_role, no_user};
 
 /// Largest body of these requests.
@@ -29,7 +28,6 @@ const MAX_MESSAGE: usize = 256 << 10;
 pub(crate) struct AuthN {
     pub(crate) accounts: Accounts,
     pub(crate) identity: Identity,
-    pub(crate) metrics: Metrics,
 }
 
 pub(crate) fn router(state: AuthN) -> GuardedRouter {
@@ -60,10 +58,6 @@ pub(crate) fn routes() -> RouteSet<AuthN> {
         .on(&rules::AUTHN_ROTATE_KEY, rotate_key)
         .on(&rules::AUTHN_DISCOVERY, discovery)
         .on(&rules::AUTHN_KEYS, key_set)
-}
-
-fn answered(state: &AuthN, op: &str, result: Result<Response>) -> Response {
-    counted(&state.metrics, "v1", op, result)
 }
 
 /// Reads a message; names of fields are not case-sensitive.
@@ -100,7 +94,7 @@ async fn users(
             ref other => Err(wrong_method(other)),
         }
     };
-    answered(&state, "authn_users", result.await)
+    answered("authn_users", result.await)
 }
 
 async fn add_user(accounts: &Accounts, user: UserMessage) -> Result<Response> {
@@ -159,7 +153,7 @@ async fn user(
             ref other => Err(wrong_method(other)),
         }
     };
-    answered(&state, "authn_user", result.await)
+    answered("authn_user", result.await)
 }
 
 async fn roles(
@@ -188,7 +182,7 @@ async fn roles(
             ref other => Err(wrong_method(other)),
         }
     };
-    answered(&state, "authn_roles", result.await)
+    answered("authn_roles", result.await)
 }
 
 async fn role(
@@ -219,7 +213,7 @@ async fn role(
             ref other => Err(wrong_method(other)),
         }
     };
-    answered(&state, "authn_role", result.await)
+    answered("authn_role", result.await)
 }
 
 async fn clusters(
@@ -241,7 +235,7 @@ async fn clusters(
             ref other => Err(wrong_method(other)),
         }
     };
-    answered(&state, "authn_clusters", result.await)
+    answered("authn_clusters", result.await)
 }
 
 /// The registered clusters, or the one with this id or alias.
@@ -286,7 +280,7 @@ async fn cluster(
         }
         Ok(done())
     };
-    answered(&state, "authn_cluster", result.await)
+    answered("authn_cluster", result.await)
 }
 
 /// `DELETE` revokes a token; `GET` returns the ids of revoked tokens.
@@ -311,7 +305,7 @@ async fn tokens(
             ref other => Err(wrong_method(other)),
         }
     };
-    answered(&state, "authn_tokens", result.await)
+    answered("authn_tokens", result.await)
 }
 
 /// The keys that verify tokens of this cluster, as a JWKS.
@@ -330,7 +324,7 @@ fn keys_json(accounts: &Accounts) -> serde_json::Value {
 }
 
 async fn key_set(State(state): State<AuthN>) -> Response {
-    answered(&state, "authn_keys", Ok(json(&keys_json(&state.accounts))))
+    answered("authn_keys", Ok(json(&keys_json(&state.accounts))))
 }
 
 async fn public_key(State(state): State<AuthN>) -> Response {
@@ -339,7 +333,7 @@ async fn public_key(State(state): State<AuthN>) -> Response {
         Some(key) => Ok(json(&json!({"kid": key.id, "alg": "EdDSA", "public_key": key.public}))),
         None => Err(Error::new(ErrorCode::AccountNotFound, "the cluster has no signing key yet")),
     };
-    answered(&state, "authn_public_key", result)
+    answered("authn_public_key", result)
 }
 
 async fn rotate_key(
@@ -351,7 +345,7 @@ async fn rotate_key(
         state.accounts.rotate_signing_key().await?;
         Ok(done())
     };
-    answered(&state, "authn_rotate_key", result.await)
+    answered("authn_rotate_key", result.await)
 }
 
 async fn discovery(State(state): State<AuthN>) -> Response {
@@ -363,5 +357,5 @@ async fn discovery(State(state): State<AuthN>) -> Response {
         "response_types_supported": ["token"],
         "subject_types_supported": ["public"],
     });
-    answered(&state, "authn_discovery", Ok(json(&document)))
+    answered("authn_discovery", Ok(json(&document)))
 }

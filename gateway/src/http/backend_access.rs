@@ -7,11 +7,10 @@ use forebay_core::Result;
 use forebay_core::backend_access::{AccessRequest, BackendAccess, BucketAccess, TargetAccess};
 use forebay_core::routes::native;
 use forebay_core::v1::query::Query;
-use forebay_node::metrics::Metrics;
 use forebay_node::reply::json;
 use forebay_node::routing::{GuardedRouter, RouteSet};
 
-use super::counted;
+use super::answered;
 use crate::route::Route;
 use crate::targets::{self, Targets};
 
@@ -22,7 +21,6 @@ const ACCESS: &str = "/internal/v1/backend/access";
 pub(crate) struct AccessFront {
     pub(crate) route: Route,
     pub(crate) targets: Targets,
-    pub(crate) metrics: Metrics,
 }
 
 pub(crate) fn router(state: AccessFront) -> GuardedRouter {
@@ -39,7 +37,7 @@ async fn access(
     RawQuery(query): RawQuery,
 ) -> Response {
     let result = front.ask(&bucket, &Query::parse(query.as_deref())).await;
-    counted(&front.metrics, "api", "access", result.map(|access| json(&access)))
+    answered("access", result.map(|access| json(&access)))
 }
 
 impl AccessFront {

@@ -12,10 +12,9 @@ use forebay_core::v1::batch::MossRequest;
 use forebay_core::v1::query::Query;
 use forebay_core::{Bucket, Error, Result};
 use forebay_node::identity::Identity;
-use forebay_node::metrics::Metrics;
 use forebay_node::routing::{GuardedRouter, RouteSet};
 
-use super::{access_of, auth, counted, read_body, redirect};
+use super::{access_of, auth, answered, read_body, redirect};
 use crate::route::Route;
 
 /// Maximum request size in bytes: a request names many objects.
@@ -25,7 +24,6 @@ const MAX_REQUEST: usize = 256 << 20;
 pub(crate) struct Batches {
     pub(crate) route: Route,
     pub(crate) identity: Identity,
-    pub(crate) metrics: Metrics,
 }
 
 pub(crate) fn router(state: Batches) -> GuardedRouter {
@@ -43,7 +41,7 @@ async fn handle(State(state): State<Batches>, request: Request) -> Response {
         send_on(&state, &parts, &body).await
     };
     let result = result.await;
-    counted(&state.metrics, "v1", "moss", result)
+    answered("moss", result)
 }
 
 async fn send_on(state: &Batches, parts: &Parts, body: &[u8]) -> Result<Response> {

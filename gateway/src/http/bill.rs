@@ -6,11 +6,10 @@ use forebay_core::Result;
 use forebay_core::bill::{BillRequest, BucketBill, CloudBill};
 use forebay_core::routes::native;
 use forebay_core::v1::query::Query;
-use forebay_node::metrics::Metrics;
 use forebay_node::reply::json;
 use forebay_node::routing::{GuardedRouter, RouteSet};
 
-use super::counted;
+use super::answered;
 use crate::route::Route;
 use crate::targets::{self, Targets};
 
@@ -21,7 +20,6 @@ const BILL: &str = "/internal/v1/backend/bill";
 pub(crate) struct BillFront {
     pub(crate) route: Route,
     pub(crate) targets: Targets,
-    pub(crate) metrics: Metrics,
 }
 
 pub(crate) fn router(state: BillFront) -> GuardedRouter {
@@ -38,7 +36,7 @@ async fn bill(
     RawQuery(query): RawQuery,
 ) -> Response {
     let result = front.sum(&bucket, &Query::parse(query.as_deref())).await;
-    counted(&front.metrics, "api", "bill", result.map(|bill| json(&bill)))
+    answered("bill", result.map(|bill| json(&bill)))
 }
 
 impl BillFront {

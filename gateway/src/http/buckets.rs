@@ -18,13 +18,12 @@ use forebay_core::v1::list::ListMsg;
 use forebay_core::{Bucket, Error, ErrorCode, Result};
 use forebay_node::clock::unix_ns;
 use forebay_node::lifecycle::Lifecycle;
-use forebay_node::metrics::Metrics;
 use forebay_node::reply::{json, text};
 use forebay_node::routing::{GuardedRouter, RouteSet};
 
 use super::bucket_call::{Call, check_backend_access, check_mask_access, decode};
 use super::bucket_jobs::{self, BucketJobs};
-use super::{counted, done, list, naming_no_effect, summary};
+use super::{answered, done, list, naming_no_effect, summary};
 use crate::bucket_props;
 use crate::changes::Changes;
 use crate::inventory::Inventories;
@@ -40,7 +39,6 @@ pub(crate) struct Buckets {
     pub(crate) targets: Targets,
     pub(crate) changes: Changes,
     pub(crate) jobs: BucketJobs,
-    pub(crate) metrics: Metrics,
     pub(crate) lifecycle: Lifecycle,
 }
 
@@ -62,15 +60,13 @@ async fn handle(State(state): State<Buckets>, request: Request) -> Response {
     let (parts, body) = request.into_parts();
     match decode(parts, body).await {
         Ok(call) => {
-            let op = match call.action.action.as_str() {
-                "" => "head_bucket".to_owned(),
-                action if is_known(action) => action.to_owned(),
-                _ => "unknown".to_owned(),
+            let operation = match call.action.action.as_str() {
+                "" => "head_bucket",
+                action => served_name(action).unwrap_or("unknown"),
             };
-            let result = answer(&state, call).await;
-            counted(&state.metrics, "v1", &op, result)
+            answered(operation, answer(&state, call).await)
         }
-        Err(e) => counted(&state.metrics, "v1", "unknown", Err(e)),
+        Err(e) => answered("unknown", Err(e)),
     }
 }
 
@@ -110,8 +106,10 @@ const SERVED: [(&str, &[&str]); 5] = [
     ("PATCH", &["set-bprops", "reset-bprops"]),
 ];
 
-fn is_known(action: &str) -> bool {
-    NOT_SERVED.contains(&action) || SERVED.iter().any(|(_, actions)| actions.contains(&action))
+/// The name of an action in metrics.
+fn served_name(action: &str) -> Option<&'static str> {
+    let served = SERVED.iter().flat_map(|(_, actions)| actions.iter());
+    served.chain(&NOT_SERVED).find(|name| **name == action).copied()
 }
 
 async fn answer(state: &Buckets, call: Call) -> Result<Response> {

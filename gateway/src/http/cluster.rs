@@ -22,7 +22,6 @@ use forebay_node::identity::Identity;
 use forebay_node::listener::is_https;
 use forebay_node::logs;
 use forebay_node::maps::Maps;
-use forebay_node::metrics::Metrics;
 use forebay_node::reply::{json, text};
 use forebay_node::routing::{GuardedRouter, RouteSet};
 use serde_json::{Map, Value, json};
@@ -30,7 +29,7 @@ use serde_json::{Map, Value, json};
 use super::admin::Admin;
 use super::disks::DisksFront;
 use super::node_status::{self, bmd, mountpaths, sysinfo};
-use super::{MAX_CONTROL, access_of, counted, done, jobs, read_body};
+use super::{MAX_CONTROL, access_of, answered, done, jobs, read_body};
 use crate::cluster_view::ClusterView;
 
 /// Timeout for another node to answer a forwarded request.
@@ -44,7 +43,6 @@ pub(crate) struct ClusterFront {
     pub(crate) jobs: jobs::JobsFront,
     pub(crate) admin: Admin,
     pub(crate) identity: Identity,
-    pub(crate) metrics: Metrics,
 }
 
 pub(crate) fn router(state: ClusterFront) -> GuardedRouter {
@@ -112,7 +110,7 @@ async fn daemon(State(state): State<ClusterFront>, request: Request) -> Response
     let me = state.identity.id.clone();
     let viewer = Viewer::of(request.headers(), request.extensions());
     let result = about_node(&state, &me, &query, &viewer).await;
-    counted(&state.metrics, "v1", "daemon", result)
+    answered("daemon", result)
 }
 
 /// Answers that need only the map, also while no gateway leads.
@@ -182,7 +180,7 @@ async fn about_node(
 async fn reverse(State(state): State<ClusterFront>, request: Request) -> Response {
     let (parts, _) = request.into_parts();
     let result = about_another(&state, &parts).await;
-    counted(&state.metrics, "v1", "reverse", result)
+    answered("reverse", result)
 }
 
 /// Answers a request about the node that a header names. Data that nodes report to the gateways is
@@ -212,7 +210,7 @@ async fn about_another(state: &ClusterFront, request: &Parts) -> Result<Response
 async fn node_control(State(state): State<ClusterFront>, request: Request) -> Response {
     let (parts, body) = request.into_parts();
     let result = control_node(&state, &parts, body).await;
-    counted(&state.metrics, "v1", "node_control", result)
+    answered("node_control", result)
 }
 
 async fn control_node(state: &ClusterFront, request: &Parts, body: Body) -> Result<Response> {
@@ -257,11 +255,11 @@ async fn control(State(state): State<ClusterFront>, request: Request) -> Respons
         }
         let query = Query::parse(parts.uri.query());
         let result = state.admin.act(&action.action, &action.value, &query).await;
-        Ok(counted(&state.metrics, "v1", "admin", result))
+        Ok(answered("admin", result))
     };
     match result.await {
         Ok(answer) => answer,
-        Err(e) => counted(&state.metrics, "v1", "admin", Err(e)),
+        Err(e) => answered("admin", Err(e)),
     }
 }
 
@@ -276,7 +274,7 @@ async fn control_by_path(State(state): State<ClusterFront>, request: Request) ->
             request.method()
         )))
     };
-    counted(&state.metrics, "v1", "admin", result)
+    answered("admin", result)
 }
 
 async fn cluster(State(state): State<ClusterFront>, request: Request) -> Response {
@@ -294,7 +292,7 @@ async fn cluster(State(state): State<ClusterFront>, request: Request) -> Respons
         about_cluster(&state, what, &viewer).await
     };
     let result = result.await;
-    counted(&state.metrics, "v1", "cluster", result)
+    answered("cluster", result)
 }
 
 /// Attached clusters, as AIStore lists them; only their URLs are known.

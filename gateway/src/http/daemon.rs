@@ -86,7 +86,10 @@ async fn metrics(State(state): State<Daemon>) -> Response {
     let members = snapshot.targets().map(|node| node.id.as_str());
     // After a panic, the stored sums are still valid.
     let sums = state.sums.locked().render(&pages, members);
-    let text = state.metrics.render() + &sums + &seen(&snapshot, &state.leadership.now());
+    let text = state.metrics.render()
+        + &sums
+        + &seen(&snapshot, &state.leadership.now())
+        + &votes(&snapshot, &state.group);
     with_type("text/plain; version=0.0.4", text)
 }
 
@@ -111,6 +114,17 @@ fn seen(state: &ClusterState, leadership: &Leadership) -> String {
         + &metric_sums::gauge(ClusterGauge::HasLeader, &is(led))
         + &metric_sums::gauge(ClusterGauge::Nodes, &nodes)
         + &clocks(leadership)
+}
+
+/// Metrics of the group of gateways that decides about metadata.
+fn votes(state: &ClusterState, group: &Group) -> String {
+    let alive: Vec<_> = state.gateways().filter(|node| node.alive).map(|node| &node.url).collect();
+    let voters: Vec<_> = group.seats().into_iter().filter(|seat| seat.votes).collect();
+    let reachable = voters.iter().filter(|seat| alive.contains(&&seat.url)).count();
+    let is = |value: u64| vec![(String::new(), value)];
+    metric_sums::gauge(ClusterGauge::Voters, &is(voters.len() as u64))
+        + &metric_sums::gauge(ClusterGauge::VotersReachable, &is(reachable as u64))
+        + &metric_sums::gauge(ClusterGauge::Term, &is(group.term()))
 }
 
 /// Clock offsets of nodes, which report to the leading gateway; other gateways have no such series.

@@ -12,11 +12,10 @@ use forebay_core::v1::action::ActionMsg;
 use forebay_core::v1::query::Query;
 use forebay_core::{Error, ErrorCode, NodeId, Result};
 use forebay_node::maps::Maps;
-use forebay_node::metrics::Metrics;
 use forebay_node::reply::json;
 use forebay_node::routing::{GuardedRouter, RouteSet};
 
-use super::counted;
+use super::answered;
 use crate::changes;
 use crate::targets::Targets;
 
@@ -24,7 +23,6 @@ use crate::targets::Targets;
 pub(crate) struct DisksFront {
     pub(crate) maps: Maps,
     pub(crate) targets: Targets,
-    pub(crate) metrics: Metrics,
 }
 
 pub(crate) fn router(state: DisksFront) -> GuardedRouter {
@@ -37,7 +35,7 @@ pub(crate) fn routes() -> RouteSet<DisksFront> {
 
 async fn disks(State(front): State<DisksFront>, Json(request): Json<NodeDiskCommand>) -> Response {
     let result = front.pass_on(&request.node, &request.command).await;
-    counted(&front.metrics, "api", "disks", result.map(|disks| json(&disks)))
+    answered("disks", result.map(|disks| json(&disks)))
 }
 
 impl DisksFront {

@@ -16,12 +16,11 @@ use forebay_core::v1::download::{
     Question, is_unknown, job_json, requested, status_json, unknown_download,
 };
 use forebay_core::{Error, NodeId, Result};
-use forebay_node::metrics::Metrics;
 use forebay_node::reply::json;
 use forebay_node::routing::{GuardedRouter, RouteSet};
 use serde_json::Value;
 
-use super::{MAX_CONTROL, counted, done, read_body};
+use super::{MAX_CONTROL, answered, done, read_body};
 use crate::changes;
 use crate::ids;
 use crate::route::{Found, Route};
@@ -34,7 +33,6 @@ const DOWNLOADS: &str = "/internal/v1/download";
 pub(crate) struct Downloads {
     pub(crate) route: Route,
     pub(crate) targets: Targets,
-    pub(crate) metrics: Metrics,
 }
 
 pub(crate) fn router(state: Downloads) -> GuardedRouter {
@@ -71,7 +69,7 @@ async fn start(
         Ok(json(&serde_json::json!({"id": spec.id})))
     };
     let result = result.await;
-    counted(&state.metrics, "v1", "download", result)
+    answered("download", result)
 }
 
 /// Returns an error unless the sender may write each object of the download.
@@ -132,7 +130,7 @@ async fn show(State(state): State<Downloads>, body: Body) -> Response {
         Ok(json(&status_json(&status, question.only_active)))
     };
     let result = result.await;
-    counted(&state.metrics, "v1", "download_status", result)
+    answered("download_status", result)
 }
 
 async fn all(state: &Downloads, question: &Question) -> Result<Response> {
@@ -173,7 +171,7 @@ async fn order(State(state): State<Downloads>, Path(order): Path<String>, body: 
         if known { Ok(done()) } else { Err(unknown_download(&question.id)) }
     };
     let result = result.await;
-    counted(&state.metrics, "v1", "download_order", result)
+    answered("download_order", result)
 }
 
 async fn abort(state: &Downloads, nodes: &[&Node], id: &str) -> Result<Vec<targets::Answer<()>>> {

@@ -16,7 +16,7 @@ use forebay_node::reply::{json, text};
 use forebay_node::routing::{GuardedRouter, RouteSet};
 
 use super::jobs::{JobsFront, own_id};
-use super::{MAX_CONTROL, counted, done, read_body};
+use super::{MAX_CONTROL, answered, done, read_body};
 use crate::ids;
 use crate::job_control::JobFilter;
 
@@ -64,7 +64,7 @@ async fn start(
         Ok(text(status.id))
     };
     let result = result.await;
-    counted(&state.metrics, "v1", "dsort", result)
+    answered("dsort", result)
 }
 
 /// `GET /v1/sort`: one job by `uuid`, target by target, or all jobs.
@@ -91,7 +91,7 @@ async fn show(
         Ok(json(&jobs.iter().map(|job| job_json(job, now)).collect::<Vec<_>>()))
     };
     let result = result.await;
-    counted(&state.metrics, "v1", "dsort_status", result)
+    answered("dsort_status", result)
 }
 
 /// `DELETE /v1/sort/abort?uuid=…`; a job that is over does not change.
@@ -107,7 +107,7 @@ async fn abort(
         Ok(done())
     };
     let result = result.await;
-    counted(&state.metrics, "v1", "dsort_abort", result)
+    answered("dsort_abort", result)
 }
 
 /// `DELETE /v1/sort?uuid=…`: removes a job that is over.
@@ -127,7 +127,7 @@ async fn remove(
         Ok(done())
     };
     let result = result.await;
-    counted(&state.metrics, "v1", "dsort_remove", result)
+    answered("dsort_remove", result)
 }
 
 /// The job that the query names, if the sender may control it.

@@ -16,12 +16,11 @@ use forebay_core::v1::etl::{
 use forebay_core::v1::query::{Query, object_uri};
 use forebay_core::{Error, ErrorCode, NodeId, Result};
 use forebay_node::identity::Identity;
-use forebay_node::metrics::Metrics;
 use forebay_node::reply::{json, text};
 use forebay_node::routing::{GuardedRouter, RouteSet};
 use serde_json::Value;
 
-use super::{MAX_CONTROL, counted, done, read_body, redirect};
+use super::{MAX_CONTROL, answered, done, read_body, redirect};
 use crate::changes::Changes;
 use crate::ids;
 use crate::route::Route;
@@ -38,7 +37,6 @@ pub(crate) struct Etls {
     pub(crate) targets: Targets,
     pub(crate) changes: Changes,
     pub(crate) identity: Identity,
-    pub(crate) metrics: Metrics,
 }
 
 pub(crate) fn router(state: Etls) -> GuardedRouter {
@@ -62,14 +60,14 @@ pub(crate) fn routes() -> RouteSet<Etls> {
 /// `PUT /v1/etl`: returns the id of the job that the transform runs as.
 async fn init(State(state): State<Etls>, body: Body) -> Response {
     let result = create(&state, body).await.map(|etl| text(etl.job));
-    counted(&state.metrics, "v1", "etl_init", result)
+    answered("etl_init", result)
 }
 
 /// `POST /api/v1/etl`: the same, with a JSON answer.
 async fn register(State(state): State<Etls>, body: Body) -> Response {
     let result = create(&state, body).await;
     let result = result.map(|etl| json(&serde_json::json!({"name": etl.name, "id": etl.job})));
-    counted(&state.metrics, "api", "etl", result)
+    answered("etl", result)
 }
 
 async fn create(state: &Etls, body: Body) -> Result<Etl> {
@@ -114,7 +112,7 @@ async fn list(State(state): State<Etls>) -> Response {
         Ok(json(&list_json(rows)))
     };
     let result = result.await;
-    counted(&state.metrics, "v1", "etl_list", result)
+    answered("etl_list", result)
 }
 
 /// Collects the reports of all live targets on one transform. A target that does not answer is
@@ -145,7 +143,7 @@ async fn view(
         Ok(json(&details_json(&etl, &parts)))
     };
     let result = result.await;
-    counted(&state.metrics, "v1", "etl_view", result)
+    answered("etl_view", result)
 }
 
 /// `GET /v1/etl/NAME/logs` and `/health`.
@@ -165,7 +163,7 @@ async fn part(State(state): State<Etls>, Path((name, what)): Path<(String, Strin
         }
     };
     let result = result.await;
-    counted(&state.metrics, "v1", "etl_part", result)
+    answered("etl_part", result)
 }
 
 async fn logs_of(
@@ -185,7 +183,7 @@ async fn logs_of(
         Ok(json(&logs_json(&parts)))
     };
     let result = result.await;
-    counted(&state.metrics, "v1", "etl_part", result)
+    answered("etl_part", result)
 }
 
 fn about(name: &str) -> EtlQuestion {
@@ -218,7 +216,7 @@ async fn order(State(state): State<Etls>, Path((name, what)): Path<(String, Stri
         }
     };
     let result = result.await;
-    counted(&state.metrics, "v1", "etl_order", result)
+    answered("etl_order", result)
 }
 
 async fn stop(state: &Etls, etl: Etl) -> Result<()> {
@@ -236,7 +234,7 @@ async fn remove(State(state): State<Etls>, Path(name): Path<String>) -> Response
         Ok(done())
     };
     let result = result.await;
-    counted(&state.metrics, "v1", "etl_delete", result)
+    answered("etl_delete", result)
 }
 
 /// Serves the reads of a pulling service that uses this gateway as its `AIS_TARGET_URL` (with
@@ -253,5 +251,5 @@ async fn pulled(State(state): State<Etls>, request: Request) -> Response {
         redirect(&state.identity, found.state.version, &parts, &uri, &owner.url)
     };
     let result = result.await;
-    counted(&state.metrics, "v1", "etl_object", result)
+    answered("etl_object", result)
 }

@@ -14,12 +14,11 @@ use forebay_core::v1::jobs::{snapshots_json, status_json, unknown_job};
 use forebay_core::v1::query::Query;
 use forebay_core::{Bucket, Error, ErrorCode, NodeId, Result};
 use forebay_node::clock::unix_ns;
-use forebay_node::metrics::Metrics;
 use forebay_node::reply::{json, text};
 use forebay_node::routing::{GuardedRouter, RouteSet};
 use serde_json::Value;
 
-use super::{MAX_CONTROL, counted, done, read_body};
+use super::{MAX_CONTROL, answered, done, read_body};
 use crate::ids;
 use crate::job_control::{JobControl, JobFilter};
 use crate::route::Route;
@@ -29,7 +28,6 @@ use crate::targets;
 pub(crate) struct JobsFront {
     pub(crate) route: Route,
     pub(crate) jobs: JobControl,
-    pub(crate) metrics: Metrics,
 }
 
 pub(crate) fn router(state: JobsFront) -> GuardedRouter {
@@ -51,7 +49,7 @@ async fn all(
     let grant = native::JOBS.row().of(about.access());
     let list = state.jobs.list(&JobFilter::default()).await;
     let result = list.map(|list| json(&seen(&grant, list)));
-    counted(&state.metrics, "api", "jobs", result)
+    answered("jobs", result)
 }
 
 async fn one(
@@ -61,7 +59,7 @@ async fn one(
 ) -> Response {
     let grant = native::JOB.row().of(about.access());
     let result = seen_job(&state.jobs, &grant, &id).await.map(|status| json(&status));
-    counted(&state.metrics, "api", "job", result)
+    answered("job", result)
 }
 
 /// The jobs that the sender sees.
@@ -90,7 +88,7 @@ async fn stop(
         Ok(done())
     };
     let result = result.await;
-    counted(&state.metrics, "api", "job_stop", result)
+    answered("job_stop", result)
 }
 
 /// `POST /api/v1/ishard[?id=…]` with the job's spec. With an id chosen by the client, a retry does
@@ -103,7 +101,7 @@ async fn ishard(
 ) -> Response {
     let grant = native::ISHARD.row().of(about.access());
     let result = start_ishard(&state, &grant, query.as_deref(), body).await;
-    counted(&state.metrics, "api", "ishard", result)
+    answered("ishard", result)
 }
 
 async fn start_ishard(
@@ -168,7 +166,7 @@ pub(crate) async fn control(state: &JobsFront, grant: Grant<'_>, action: &Action
         }
     };
     let result = result.await;
-    counted(&state.metrics, "v1", "control", result)
+    answered("control", result)
 }
 
 /// Returns an error unless the sender may stop all jobs that match.

@@ -39,8 +39,8 @@ use forebay_core::settings::{NO_EFFECT_HEADER, no_effect_value};
 use forebay_core::{Error, Result};
 use forebay_node::auth;
 use forebay_node::body_budget::read_admitted;
+use forebay_node::exchange;
 use forebay_node::identity::Identity;
-use forebay_node::metrics::{Metrics, result_of};
 use forebay_node::reply::Failure;
 
 /// Maximum bytes of a control message: a job may name many objects.
@@ -52,14 +52,9 @@ pub(crate) fn access_of(extensions: &Extensions) -> Access {
     about.map_or(Access::Anonymous, |about| about.access().clone())
 }
 
-/// Counts an answer and formats a failure.
-pub(crate) fn counted(
-    metrics: &Metrics,
-    api: &str,
-    op: &str,
-    result: Result<Response>,
-) -> Response {
-    metrics.http_request(api, op, result_of(&result));
+/// Names the operation in metrics and logs, and formats a failure.
+pub(crate) fn answered(operation: &'static str, result: Result<Response>) -> Response {
+    exchange::set_operation(operation);
     result.unwrap_or_else(|e| Failure(e).into_response())
 }
 

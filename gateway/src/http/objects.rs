@@ -18,12 +18,11 @@ use forebay_core::v1::query::{ORIGINAL_URL, Query, split_path};
 use forebay_core::{ObjectName, Provider, Result};
 use forebay_node::identity::Identity;
 use forebay_node::lifecycle::Lifecycle;
-use forebay_node::metrics::Metrics;
 use forebay_node::routing::{GuardedRouter, RouteSet};
 use http_body_util::BodyExt;
 
 use super::object_jobs::{self, ObjectJobs};
-use super::{MAX_CONTROL, access_of, auth, counted, read_body, redirect};
+use super::{MAX_CONTROL, access_of, auth, answered, read_body, redirect};
 use crate::route::Route;
 use crate::targets::Targets;
 
@@ -36,7 +35,6 @@ pub(crate) struct Objects {
     pub(crate) targets: Targets,
     pub(crate) jobs: ObjectJobs,
     pub(crate) identity: Identity,
-    pub(crate) metrics: Metrics,
     pub(crate) lifecycle: Lifecycle,
 }
 
@@ -63,16 +61,16 @@ async fn handle(State(state): State<Objects>, request: Request) -> Response {
     {
         return on_bucket(State(state), Request::from_parts(parts, body)).await;
     }
-    let op = parts.method.as_str().to_ascii_lowercase();
+    let operation = operation_of(&parts.method);
     if access_of(&parts.extensions) != Access::Open
         && let Some(rule) = rule_of_actions(&parts.method)
     {
         let result = send_on_action(&state, rule, parts, body).await;
-        return counted(&state.metrics, "v1", &op, result);
+        return answered(operation, result);
     }
     let result = send_on(&state, &parts).await;
     drain(&state.lifecycle, &parts.headers, body);
-    counted(&state.metrics, "v1", &op, result)
+    answered(operation, result)
 }
 
 /// Handles actions of v1 on a bucket's objects that are named in the body.
@@ -84,7 +82,20 @@ async fn on_bucket(State(state): State<Objects>, request: Request) -> Response {
         object_jobs::on_bucket(&state.jobs, &parts, &action, &body).await
     };
     let result = result.await;
-    counted(&state.metrics, "v1", "post", result)
+    answered("post", result)
+}
+
+/// The name of a request for an object in metrics.
+fn operation_of(method: &Method) -> &'static str {
+    match *method {
+        Method::GET => "get",
+        Method::HEAD => "head",
+        Method::PUT => "put",
+        Method::POST => "post",
+        Method::DELETE => "delete",
+        Method::PATCH => "patch",
+        _ => "unknown",
+    }
 }
 
 /// The rule of a method whose action is in the body.
@@ -155,7 +166,7 @@ async fn shard_index(State(state): State<Objects>, request: Request) -> Response
         redirect(&state.identity, found.state.version, &parts, &parts.uri, &owner.url)
     };
     let result = result.await;
-    counted(&state.metrics, "api", "shard", result)
+    answered("shard", result)
 }
 
 /// Checks a native name. HEAD may use a name with a trailing slash, to learn that there is no such

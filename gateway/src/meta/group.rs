@@ -248,6 +248,11 @@ impl Group {
         }
     }
 
+    /// The current term: it grows with each election.
+    pub(crate) fn term(&self) -> u64 {
+        self.raft.metrics().borrow().current_term
+    }
+
     /// Answers a Raft message of another member.
     pub(crate) async fn answer(&self, path: &str, body: &Bytes) -> Result<Value> {
         if path == VOTE_PATH && !self.may_vote() {

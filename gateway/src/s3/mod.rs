@@ -18,8 +18,8 @@ use forebay_core::request::RequestContext;
 use forebay_core::s3::answers;
 use forebay_core::s3::auth::Identity;
 use forebay_core::s3::{Front, Operation, Request as S3Request, S3Code, S3Error, S3Result, cors};
+use forebay_node::exchange;
 use forebay_node::listener::{Handler, Peer, Routes};
-use forebay_node::metrics::Metrics;
 use forebay_node::relay::Relay;
 use forebay_node::s3::{self, S3Door};
 use forebay_node::sender;
@@ -39,7 +39,6 @@ pub(crate) struct S3 {
     /// The v1 operations on buckets, used where S3 has the same.
     pub(crate) buckets: Buckets,
     pub(crate) relay: Relay,
-    pub(crate) metrics: Metrics,
 }
 
 /// Everything that a gateway serves: S3 bypasses the router, because S3 keys may look like its
@@ -76,19 +75,16 @@ impl S3 {
         let (mut parts, body) = request.into_parts();
         s3::note_peer(&mut parts, peer);
         let (method, path) = (parts.method.clone(), parts.uri.path().to_owned());
-        let mut name = "unknown";
         let mut bucket = String::new();
         let headers = parts.headers.contains_key(header::ORIGIN).then(|| parts.headers.clone());
         let done = match s3::parse(&parts, front) {
             Ok(request) => {
-                name = request.operation.name();
+                exchange::set_operation(request.operation.name());
                 bucket.clone_from(&request.bucket);
                 self.dispatch(front, parts, body, request).await
             }
             Err(e) => Err(e),
         };
-        let result = if done.is_ok() { "ok" } else { "error" };
-        self.metrics.http_request("s3", name, result);
         let mut response = done.unwrap_or_else(|e| self.door.failure(about.id, &e, &method, &path));
         // Also for a failure, which a browser's page could not read otherwise.
         if let Some(headers) = headers
@@ -97,7 +93,7 @@ impl S3 {
         {
             s3::put_cors(&found.info, &method, &headers, response.headers_mut());
         }
-        self.door.stamp(about.id, response)
+        response
     }
 
     async fn dispatch(

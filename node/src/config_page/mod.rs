@@ -64,7 +64,7 @@ const RESTART: &str = "restart";
 const TLS_FILE: &str = "restart; none for new content of the file";
 
 /// For each key: the nodes that read it, how a change takes effect, and the flags that set it.
-const NOTES: [(&str, ReadBy, &str, &str); 81] = [
+const NOTES: [(&str, ReadBy, &str, &str); 83] = [
     ("cluster.name", Both, RESTART, ""),
     ("cluster.gateways", Both, RESTART, ""),
     ("cluster.secret_file", Both, RESTART, ""),
@@ -126,6 +126,8 @@ const NOTES: [(&str, ReadBy, &str, &str); 81] = [
     ("limits.connections", Both, RESTART, ""),
     ("limits.client_timeout_s", Both, RESTART, ""),
     ("limits.client_min_rate", Both, RESTART, ""),
+    ("log.access_share", Both, RESTART, ""),
+    ("log.failures_per_s", Both, RESTART, ""),
     ("log.level", Both, RESTART, ""),
     ("log.format", Both, RESTART, ""),
     ("audit.file", Both, RESTART, ""),
@@ -252,6 +254,7 @@ fn type_of(key: &Key) -> String {
         "bool" => "boolean".into(),
         "u8" => "integer (percent)".into(),
         "u32" | "usize" => "integer".into(),
+        "f64" => "number".into(),
         "ByteSize" => "size".into(),
         "Vec<String" => "list of strings".into(),
         _ if section(&key.kind).is_some() => "list of tables".into(),

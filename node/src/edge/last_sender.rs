@@ -10,10 +10,10 @@ use axum::extract::Request;
 use axum::http::{HeaderMap, HeaderValue, Method, header};
 use forebay_core::access::Access;
 use forebay_core::locks::MutexExt;
-use forebay_core::request::{Principal, RequestContext};
+use forebay_core::request::{Principal, RequestContext, RequestId};
 use forebay_core::sign::REDIRECT_PROOF;
 
-use super::{Edge, GRANT, NODE_AUTH, drop_client_headers};
+use super::{Edge, GRANT, NODE_AUTH, context, drop_client_headers};
 use crate::access::GRANT_KEPT_S;
 use crate::clock::unix_s;
 
@@ -84,6 +84,7 @@ impl Edge {
     /// be verified.
     pub(crate) fn admit_again(
         &self,
+        id: RequestId,
         request: &mut Request,
         last: &LastSender,
     ) -> Option<RequestContext> {
@@ -100,7 +101,7 @@ impl Edge {
         let protocol = Some(self.protocol(uri.path(), host, false)).filter(|p| !p.is_s3())?;
         let principal = last.get(proofs, self.maps.version(), unix_s())?;
         drop_client_headers(request.headers_mut());
-        Some(self.context(protocol, uri.path(), principal))
+        Some(context(id, protocol, uri.path(), principal))
     }
 
     /// Keeps the verified sender of a request that did not take the fast path.

@@ -48,7 +48,7 @@ fn redirected(user: Option<&GrantUser>) -> String {
 }
 
 fn admit(edge: &Edge, target: &str) -> Result<RequestContext> {
-    edge.admit(&mut request("GET", target, &[HOST], ""), &LastSender::default())
+    edge.admit(ID, &mut request("GET", target, &[HOST], ""), &LastSender::default())
 }
 
 /// The context of a request, which both servers of the node make alike.
@@ -140,7 +140,7 @@ fn a_sender_with_a_grant_is_known_with_its_token() {
     change(&edge, AccessChange::RevokeToken { id: "t2".into(), expires_s: u64::MAX });
     let headers = [HOST, (GRANT_HEADER, grant.as_str())];
     let mut sent = request("GET", PATH, &headers, "");
-    let slow = edge.admit(&mut sent, &LastSender::default()).unwrap();
+    let slow = edge.admit(ID, &mut sent, &LastSender::default()).unwrap();
     assert_eq!(slow.principal.user.as_deref(), Some(&accepted(&edge, "ann", "t1")));
     let fast = quick(&edge, PATH, &headers).unwrap();
     assert_eq!(RequestContext { id: slow.id, ..fast }, slow);

@@ -38,6 +38,9 @@ fn edge() -> Edge {
     Edge::new(&config, &identity(), &maps)
 }
 
+/// The id that the node made for a request.
+pub(super) const ID: RequestId = RequestId(0xA1);
+
 fn signer() -> Signer {
     let secret = ClusterSecret::new("0123456789abcdef").unwrap();
     Signer::new(secret, NodeId::new("target-1").unwrap(), rand::random())
@@ -52,7 +55,7 @@ fn request(method: &str, uri: &str, headers: &[(&str, &str)], body: &'static str
 }
 
 fn caller(edge: &Edge, mut request: Request) -> (Caller, Protocol) {
-    let about = edge.admit(&mut request, &LastSender::default()).unwrap();
+    let about = edge.admit(ID, &mut request, &LastSender::default()).unwrap();
     (about.caller(), about.protocol)
 }
 
@@ -85,18 +88,17 @@ fn a_kept_sender_needs_the_same_proofs_the_same_state_and_a_lease() {
         request("GET", path, &headers, "")
     };
     let again = |mut request: Request| {
-        let about = edge.admit_again(&mut request, &last)?;
+        let about = edge.admit_again(ID, &mut request, &last)?;
         assert!(request.headers().keys().all(|name| !name.as_str().starts_with(OWN_HEADERS)));
         Some(about)
     };
     let path = "/v1/objects/b/o";
-    edge.admit(&mut send(path, &grant, &[]), &last).unwrap();
+    edge.admit(ID, &mut send(path, &grant, &[]), &last).unwrap();
     assert!(again(send(path, &grant, &[])).is_none(), "without a lease nothing is kept");
     edge.maps.lease_for_good();
-    let first = edge.admit(&mut send(path, &grant, &[]), &last).unwrap();
+    let first = edge.admit(ID, &mut send(path, &grant, &[]), &last).unwrap();
     let second = again(send("/v1/objects/b/other", &grant, &[])).unwrap();
     assert_eq!((first.caller(), second.caller()), (Caller::Client, Caller::Client));
-    assert_ne!(first.id, second.id);
     assert_eq!(again(send("/api/v1/map", &grant, &[])).unwrap().protocol, Protocol::Native);
     for changed in [
         send(path, &other, &[]),
@@ -136,7 +138,7 @@ fn both_servers_of_a_node_make_the_same_context() {
     ] {
         let fast = quick(&edge, target, &headers).unwrap();
         let mut slow = request("GET", target, &headers, "");
-        let slow = edge.admit(&mut slow, &LastSender::default()).unwrap();
+        let slow = edge.admit(ID, &mut slow, &LastSender::default()).unwrap();
         assert_eq!(fast.caller(), expected, "{target}");
         assert_ne!(fast.id, slow.id);
         assert_eq!(RequestContext { id: fast.id, ..slow }, fast, "{target}");
@@ -151,7 +153,7 @@ fn both_servers_of_a_node_make_the_same_context() {
     assert_eq!(protocol, Protocol::S3Root);
     let mut twice = request("GET", "/v1/objects/b/o", &[host, host], "");
     assert_eq!(
-        edge.admit(&mut twice, &LastSender::default()).unwrap_err().code,
+        edge.admit(ID, &mut twice, &LastSender::default()).unwrap_err().code,
         ErrorCode::InvalidArgument
     );
 }
@@ -168,7 +170,7 @@ fn a_redirect_or_grant_that_is_out_of_its_time_is_refused_with_both_clocks() {
     };
     let refused = |target: &str, headers: &[(&str, &str)]| {
         let about =
-            edge.admit(&mut request("PUT", target, headers, ""), &LastSender::default()).unwrap();
+            edge.admit(ID, &mut request("PUT", target, headers, ""), &LastSender::default()).unwrap();
         check_sender(&about, &Method::PUT, path).unwrap_err()
     };
     let late = refused(&redirect(past, "0123456789abcdef"), &[]);
@@ -186,7 +188,7 @@ fn a_redirect_or_grant_that_is_out_of_its_time_is_refused_with_both_clocks() {
     let forged = refused(path, &[(NODE_AUTH_HEADER, "2~target-1~*~1~99999999999~-~00")]);
     assert_eq!(forged.code, ErrorCode::InvalidArgument, "as that of any client: {forged}");
     let mut read = request("GET", &redirect(past, "0123456789abcdef"), &[], "");
-    let about = edge.admit(&mut read, &LastSender::default()).unwrap();
+    let about = edge.admit(ID, &mut read, &LastSender::default()).unwrap();
     assert!(check_sender(&about, &Method::GET, path).is_ok(), "anybody reads");
 }
 
@@ -215,7 +217,7 @@ fn a_call_of_a_node_counts_once_at_the_node_that_it_was_signed_for() {
     for skewed in [now - NODE_AUTH_TTL_S - 60, now + NODE_AUTH_TTL_S + 60, now + 1_000_000_000] {
         let proof = signer().node_call("POST", path, NO_BODY, &me, skewed);
         let mut late = request("POST", path, &[(NODE_AUTH_HEADER, &proof)], "");
-        let about = edge.admit(&mut late, &LastSender::default()).unwrap();
+        let about = edge.admit(ID, &mut late, &LastSender::default()).unwrap();
         let refusal = about.require_node().unwrap_err();
         assert_eq!(refusal.code, ErrorCode::AccessDenied);
         let utc = |s: u64| forebay_core::date::format_utc(s * 1_000_000_000);
@@ -240,7 +242,7 @@ async fn a_call_of_a_node_is_read_with_the_body_that_was_signed() {
         let proof = signer().node_call("POST", path, &hash, &me, unix_s());
         let mut request = request("POST", path, &[(NODE_AUTH_HEADER, &proof)], sent);
         assert_eq!(
-            edge.admit(&mut request, &LastSender::default()).unwrap().caller(),
+            edge.admit(ID, &mut request, &LastSender::default()).unwrap().caller(),
             Caller::Node
         );
         let read = request.into_body().collect().await;
@@ -260,7 +262,7 @@ fn the_proof_of_a_relay_gives_no_rights_of_a_node() {
     };
     assert_eq!(caller(&edge, sent("bob")).0, Caller::Anonymous, "another user");
     let mut relayed = sent("alice");
-    let about = edge.admit(&mut relayed, &LastSender::default()).unwrap();
+    let about = edge.admit(ID, &mut relayed, &LastSender::default()).unwrap();
     assert_eq!((about.caller(), about.protocol), (Caller::S3Relay, Protocol::S3Root));
     assert_eq!(about.principal.node.as_ref().unwrap().as_str(), "target-1");
     assert!(about.require_node().is_err());
@@ -282,7 +284,7 @@ fn headers_of_nodes_are_dropped_unless_a_node_sent_them() {
     let theirs = [("forebay-map", "7"), ("forebay-standby", "1"), ("x-amz-meta-a", "b")];
     let headers: Vec<_> = own.into_iter().chain(theirs).collect();
     let mut sent = request("PUT", "/v1/objects/first/planted", &headers, "");
-    let about = edge.admit(&mut sent, &LastSender::default()).unwrap();
+    let about = edge.admit(ID, &mut sent, &LastSender::default()).unwrap();
     assert_eq!((about.caller(), about.protocol), (Caller::Anonymous, Protocol::V1));
     let mut left: Vec<_> = sent.headers().keys().map(HeaderName::as_str).collect();
     left.sort_unstable();

@@ -3,12 +3,15 @@
 
 use std::convert::Infallible;
 use std::io::Write as _;
+use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use axum::body::Body;
+use axum::http::{Method, Uri};
 use bytes::Bytes;
+use forebay_core::request::RequestId;
 use futures::StreamExt;
 use http_body_util::BodyExt;
 use hyper::service::service_fn;
@@ -24,12 +27,20 @@ use super::piece::{FilePart, Held, Instead, Piece};
 use super::response_writer::{FastAnswer, StreamedAnswer};
 use super::small_body::Taker;
 use crate::drain::{DrainedBody, Waits};
+use crate::exchange::Exchange;
+use crate::listener::Peer;
 use crate::stall::ClientPace;
 
 pub(crate) const HEAD_TIMEOUT: Duration = Duration::from_secs(3);
 /// Longer than `HEAD_TIMEOUT`: a client may read slowly for longer than it may be idle.
 pub(crate) const PACE: ClientPace =
     ClientPace { timeout: Duration::from_secs(6), bytes_per_second: 1 << 10 };
+
+/// A request that nobody measures.
+fn exchange() -> Exchange {
+    let peer = Peer(IpAddr::from([127, 0, 0, 1]));
+    Exchange::begin(&Arc::default(), RequestId(1), Method::GET, Uri::from_static("/"), peer)
+}
 
 /// Answers `/quick/LENGTH` with that many bytes, `/pieces/LENGTH` with bytes and a file in turns,
 /// `/short/LENGTH` with fewer bytes than announced, `/broken/LENGTH` with an error in the middle;
@@ -173,7 +184,7 @@ pub(crate) async fn connected_to(is_on: bool) -> TcpStream {
                     Some(_) => Response::new(Body::from("refused")),
                     None => slow(request).await,
                 };
-                Ok::<_, Infallible>(answer.map(|body| progress.watch(body)))
+                Ok::<_, Infallible>(answer.map(|body| progress.watch(body, exchange())))
             }
         });
         let _ = hyper::server::conn::http1::Builder::new()

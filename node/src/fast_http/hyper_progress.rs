@@ -9,6 +9,7 @@ use bytes::Bytes;
 use hyper::body::{Body, Frame, SizeHint};
 
 use super::head::Refusal;
+use crate::exchange::Exchange;
 
 /// State shared by a connection and the service behind `hyper`.
 #[derive(Default)]
@@ -19,8 +20,12 @@ pub(crate) struct HyperProgress {
 
 impl HyperProgress {
     /// The body of an answer, which records its end here.
-    pub(crate) fn watch(self: Arc<Self>, body: axum::body::Body) -> WatchedBody {
-        WatchedBody { body, progress: self }
+    pub(crate) fn watch(
+        self: Arc<Self>,
+        body: axum::body::Body,
+        exchange: Exchange,
+    ) -> WatchedBody {
+        WatchedBody { body, progress: self, exchange }
     }
 
     /// Records that the body of an answer has ended or was dropped.
@@ -44,10 +49,11 @@ impl HyperProgress {
     }
 }
 
-/// The body of an answer; notifies the connection when it has ended or is dropped.
+/// The body of an answer; measured, and notifies the connection when it has ended or is dropped.
 pub(crate) struct WatchedBody {
     body: axum::body::Body,
     progress: Arc<HyperProgress>,
+    exchange: Exchange,
 }
 
 impl Drop for WatchedBody {
@@ -64,7 +70,16 @@ impl Body for WatchedBody {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        Pin::new(&mut self.body).poll_frame(context)
+        let polled = Pin::new(&mut self.body).poll_frame(context);
+        match &polled {
+            Poll::Ready(Some(Ok(frame))) => {
+                self.exchange.sent(frame.data_ref().map_or(0, |data| data.len() as u64));
+            }
+            Poll::Ready(Some(Err(e))) => self.exchange.broke(&e.to_string()),
+            Poll::Ready(None) => self.exchange.complete(),
+            Poll::Pending => {}
+        }
+        polled
     }
 
     fn is_end_stream(&self) -> bool {

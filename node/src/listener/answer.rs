@@ -11,12 +11,12 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Version
 use axum::response::{IntoResponse, Response};
 use forebay_core::audit::Reason;
 use forebay_core::intra::MAP_HEADER;
-use forebay_core::request::{Protocol, RequestContext, Route};
+use forebay_core::request::{Protocol, RequestContext, RequestId, Route};
 use forebay_core::sign::{FORMAT, PROOF_FORMAT_PATH};
 use forebay_core::state::Node;
 use forebay_core::v1::error::ErrorBody;
 use forebay_core::v1::headers as v1;
-use forebay_core::{Error, ErrorCode};
+use forebay_core::{Error, ErrorCode, Result};
 use futures::FutureExt;
 
 use super::{FORWARDED_PROTO, Handler, Peer, Server};
@@ -24,6 +24,7 @@ use crate::activity::User;
 use crate::audit::Event;
 use crate::drain::Waits;
 use crate::edge::LastSender;
+use crate::exchange::Exchange;
 use crate::fast_http::{MAX_HEAD, Refusal};
 use crate::reply::{self, Failure};
 use crate::s3;
@@ -38,7 +39,8 @@ impl<H: Handler> Server<H> {
         user.get_or_init(|| self.lifecycle.activity().enter());
     }
 
-    /// Runs the handler, then adds the headers that every answer has.
+    /// Runs the handler, then adds the headers that every answer has. Also returns the exchange, which
+    /// has to see the body.
     pub(super) async fn answer(
         &self,
         mut request: Request,
@@ -46,44 +48,41 @@ impl<H: Handler> Server<H> {
         waits: Waits,
         refusal: Option<Refusal>,
         last: &LastSender,
-    ) -> Response {
+    ) -> (Response, Exchange) {
         let (method, uri) = (request.method().clone(), request.uri().clone());
+        let (observer, id) = (self.edge.observer(), self.edge.new_id());
+        let mut exchange = Exchange::begin(observer, id, method.clone(), uri.clone(), peer);
         let is_https = is_https(request.headers());
+        let seen = &mut exchange;
         let answer = async {
             if let Some(refusal) = unserved(&request, refusal) {
                 return refusal;
             }
-            let admitted = match self.edge.admit_again(&mut request, last) {
-                Some(about) => Ok(about),
-                None => {
-                    if let Some(sender) = self.edge.unknown_sender(&request) {
-                        self.edge.maps().learn_key(&sender).await;
-                        if let Some(refusal) = self.edge.refusal_of_unknown(&request) {
-                            return Failure(refusal).into_response();
-                        }
-                    }
-                    self.edge.admit(&mut request, last)
-                }
-            };
-            let about = match admitted {
-                Ok(about) if says_format(&about, &request) => return reply::text(FORMAT),
+            let about = match self.admitted(id, &mut request, last).await {
                 Ok(about) => about,
                 Err(e) => return Failure(e).into_response(),
             };
+            let current = seen.admitted(&about);
+            if says_format(&about, &request) {
+                return reply::text(FORMAT);
+            }
             if let Err(e) = self.edge.check_boundary(&about, &mut request) {
                 let sender = Sender::new(&about, peer, self.edge.audit());
                 sender.record(refused_event(&subject(&method, uri.path()), Reason::from(&e)));
                 return refused_by_edge(&about, e, &method, uri.path());
             }
-            // Requests for objects cause no log lines that name their sender.
+            // Requests for objects cause no audit records that name their sender.
             if about.route == Route::Objects && !self.edge.audit().is_on() {
-                return self.handler.answer(about, request, peer).await;
+                // A handler may do its work before it returns a future.
+                let answer = async { self.handler.answer(about, request, peer).await };
+                return current.scope(answer).await;
             }
             let sender = Sender::new(&about, peer, self.edge.audit());
-            let answer = self.handler.answer(about, request, peer);
-            sender.scope(recorded(answer, &method, uri.path())).await
+            let answer = async { self.handler.answer(about, request, peer).await };
+            current.scope(sender.scope(recorded(answer, &method, uri.path()))).await
         };
-        let mut response = self.finished(answer, &method, uri.path()).await;
+        let mut response = self.finished(answer).await;
+        self.explain(&mut response, &exchange);
         if is_https {
             self.keep_https(&mut response);
         }
@@ -95,24 +94,34 @@ impl<H: Handler> Server<H> {
             // this status for that of the connection's next answer, and waits forever.
             response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
         }
-        response
+        exchange.answered(&mut response);
+        (response, exchange)
     }
 
-    /// The handler's answer; an error or a panic is converted to the format of v1.
-    pub(crate) async fn finished(
+    /// The context of a request, once its sender is verified.
+    async fn admitted(
         &self,
-        answer: impl Future<Output = Response>,
-        method: &Method,
-        path: &str,
-    ) -> Response {
-        let mut response = AssertUnwindSafe(answer).catch_unwind().await.unwrap_or_else(|_| {
-            tracing::error!(%method, path, "handler panicked");
-            Failure(Error::internal("the node failed to answer; see its log")).into_response()
-        });
-        if !response.status().is_success() {
-            self.explain(&mut response, method, path);
+        id: RequestId,
+        request: &mut Request,
+        last: &LastSender,
+    ) -> Result<RequestContext> {
+        if let Some(about) = self.edge.admit_again(id, request, last) {
+            return Ok(about);
         }
-        response
+        if let Some(sender) = self.edge.unknown_sender(request) {
+            self.edge.maps().learn_key(&sender).await;
+            if let Some(refusal) = self.edge.refusal_of_unknown(request) {
+                return Err(refusal);
+            }
+        }
+        self.edge.admit(id, request, last)
+    }
+
+    /// The handler's answer; a panic is converted to an error.
+    pub(crate) async fn finished(&self, answer: impl Future<Output = Response>) -> Response {
+        AssertUnwindSafe(answer).catch_unwind().await.unwrap_or_else(|_| {
+            Failure(Error::internal("the node failed to answer; see its log")).into_response()
+        })
     }
 
     /// Makes a redirect to a node one to its HTTPS URL, if the node has one.
@@ -132,25 +141,23 @@ impl<H: Handler> Server<H> {
         }
     }
 
-    /// Writes the error of an answer as a v1 body and to the log.
-    fn explain(&self, response: &mut Response, method: &Method, path: &str) {
-        let error = response.extensions().get::<Error>().cloned().or_else(|| {
+    /// Writes the error of a failed answer as a v1 body.
+    pub(crate) fn explain(&self, response: &mut Response, exchange: &Exchange) {
+        if response.status().is_success() {
+            return;
+        }
+        let (method, path) = (exchange.method(), exchange.path());
+        if response.extensions().get::<Error>().is_none() {
             // The router's own refusal has no body yet.
             let bare = !response.headers().contains_key(header::CONTENT_TYPE);
-            let refused = response.status() == StatusCode::METHOD_NOT_ALLOWED;
-            (refused && bare).then(|| {
+            if response.status() == StatusCode::METHOD_NOT_ALLOWED && bare {
                 let text = format!("{method} is not served at {path}");
-                Error::new(ErrorCode::MethodNotAllowed, text)
-            })
-        });
-        let Some(error) = error else { return };
-        if error.code == ErrorCode::Internal {
-            tracing::error!(%method, path, error = %error, "request failed");
-        } else {
-            tracing::debug!(%method, path, error = %error, "request refused");
+                response.extensions_mut().insert(Error::new(ErrorCode::MethodNotAllowed, text));
+            }
         }
-        let body = ErrorBody::new(&error, method.as_str(), path, &self.edge.identity().label());
-        write_error(response, method, body);
+        let Some(error) = response.extensions().get::<Error>() else { return };
+        let body = ErrorBody::new(error, method.as_str(), path, &self.edge.identity().label());
+        write_error(response, method, body.of_request(exchange.id()));
     }
 }
 

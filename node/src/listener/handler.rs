@@ -53,7 +53,7 @@ pub trait Handler: Send + Sync + 'static {
     /// empty line. `None`, now or later: use [`Self::answer`]; nothing was done or counted.
     fn fast_path(
         &self,
-        _about: RequestContext,
+        _about: &RequestContext,
         _get: &RequestHead<'_, '_>,
         _out: &mut Vec<u8>,
     ) -> Option<FastAnswer> {
@@ -62,7 +62,7 @@ pub trait Handler: Send + Sync + 'static {
 
     /// Accepts a PUT with a small body without `hyper`, before the body has arrived. `None`: use
     /// [`Self::answer`]; nothing was done or counted.
-    fn take(&self, _about: RequestContext, _put: &RequestHead<'_, '_>) -> Option<Take> {
+    fn take(&self, _about: &RequestContext, _put: &RequestHead<'_, '_>) -> Option<Take> {
         None
     }
 }

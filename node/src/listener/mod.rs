@@ -169,7 +169,7 @@ async fn connection(
     let ended = hangup.clone();
     let user = Arc::new(OnceLock::new());
     let sender = Arc::new(LastSender::default());
-    let fast = FastServer::new(server.clone(), user.clone(), sender.clone(), is_tls);
+    let fast = FastServer::new(server.clone(), user.clone(), sender.clone(), peer, is_tls);
     let is_on = server.http.fast_path;
     let (stream, head_timer, progress) = fast_http::accept(stream, fast, pace, HEAD_TIMEOUT, is_on);
     let service = service_fn(move |request: hyper::Request<hyper::body::Incoming>| {
@@ -189,8 +189,10 @@ async fn connection(
             headers.entry(&FORWARDED_PROTO).or_insert(HeaderValue::from_static("https"));
         }
         async move {
-            let response = server.answer(request, peer, waits, progress.refusal(), &sender).await;
-            Ok::<_, Infallible>(response.map(|body| progress.watch(body)))
+            let refusal = progress.refusal();
+            let answer = server.answer(request, peer, waits, refusal, &sender).await;
+            let (response, exchange) = answer;
+            Ok::<_, Infallible>(response.map(|body| progress.watch(body, exchange)))
         }
     });
     let conn = hyper::server::conn::http1::Builder::new()

@@ -30,22 +30,32 @@ class ForebayError(Exception):
         message: What happened, and where known what to do about it.
         code: Kind of failure from a closed set, for example ``object_not_found``.
         status: The HTTP status of that kind.
+        request_id: Id of the failed request, which is also in the log of each node that it passed;
+            ``None`` if no node answered.
     """
 
     _code: ClassVar[str] = "internal"
     _status: ClassVar[int] = 500
 
-    def __init__(self, message: str = "", *, code: str = "", status: int = 0) -> None:
+    def __init__(
+        self,
+        message: str = "",
+        *,
+        code: str = "",
+        status: int = 0,
+        request_id: str | None = None,
+    ) -> None:
         super().__init__(message)
         self.message = message
         self.code = code or self._code
         self.status = status or self._status
+        self.request_id = request_id
 
     def __str__(self) -> str:
-        return self.message
+        return f"{self.message} (request {self.request_id})" if self.request_id else self.message
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _restore, (type(self), self.message, self.code, self.status)
+        return _restore, (type(self), self.message, self.code, self.status, self.request_id)
 
 
 class NotFound(ForebayError, FileNotFoundError):
@@ -149,15 +159,24 @@ def note_endpoint(endpoint: str, is_own: bool) -> None:
     _endpoints[endpoint] = is_own or _endpoints.get(endpoint, False)
 
 
-def from_code(code: str, status: int, message: str) -> ForebayError:
+def from_code(
+    code: str, status: int, message: str, request_id: str | None = None
+) -> ForebayError:
     """The exception for a failure of this kind; called by the native core."""
     if code in _NO_BUCKET and _endpoints and all(_endpoints.values()):
         message += (
             f" (in the cluster at {list(_endpoints)[-1]}, a server of your own, because no endpoint "
             "is set: FOREBAY_ENDPOINT names another)"
         )
-    return _BY_CODE.get(code, ForebayError)(message, code=code, status=status)
+    kind = _BY_CODE.get(code, ForebayError)
+    return kind(message, code=code, status=status, request_id=request_id)
 
 
-def _restore(cls: type[ForebayError], message: str, code: str, status: int) -> ForebayError:
-    return cls(message, code=code, status=status)
+def _restore(
+    cls: type[ForebayError],
+    message: str,
+    code: str,
+    status: int,
+    request_id: str | None = None,
+) -> ForebayError:
+    return cls(message, code=code, status=status, request_id=request_id)

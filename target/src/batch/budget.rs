@@ -182,6 +182,16 @@ impl Budget {
         request: RequestMemory,
         hangup: Hangup,
     ) -> Result<Share> {
+        let started = Instant::now();
+        let admitted = self.wait(sender, request, hangup).await;
+        if sender == Sender::Client {
+            self.0.metrics.batch_queued(started.elapsed());
+        }
+        admitted
+    }
+
+    /// As [`Self::admit`].
+    async fn wait(&self, sender: Sender, request: RequestMemory, hangup: Hangup) -> Result<Share> {
         let inner = &*self.0;
         let progress = Arc::new(Progress { sender, stalled: Mutex::default(), hangup });
         if let Some(number) = self.take_place(&progress) {

@@ -25,7 +25,6 @@ use forebay_node::auth;
 use forebay_node::lifecycle::Lifecycle;
 use forebay_node::listener::Hangup;
 use forebay_node::maps::Maps;
-use forebay_node::metrics::{Metrics, result_of};
 use forebay_node::off_worker;
 use forebay_node::reply::Failure;
 use forebay_node::routing::RouteSet;
@@ -50,7 +49,6 @@ pub(crate) struct BatchApi {
     /// Memory of the batches in progress.
     pub(crate) budget: Budget,
     pub(crate) lifecycle: Lifecycle,
-    pub(crate) metrics: Metrics,
 }
 
 /// The services for GetBatch of v1; cheap to clone.
@@ -72,9 +70,7 @@ pub(crate) fn get_batch_routes() -> RouteSet<Synced<GetBatchApi>> {
 
 /// `POST /api/v1/batch`.
 async fn native(State(api): State<BatchApi>, request: Request) -> Result<Response, Failure> {
-    let result = answer_native(&api, request).await;
-    api.metrics.http_request("api", "batch", result_of(&result));
-    Ok(result?)
+    Ok(answer_native(&api, request).await?)
 }
 
 async fn answer_native(api: &BatchApi, request: Request) -> Result<Response> {
@@ -101,9 +97,7 @@ async fn answer_native(api: &BatchApi, request: Request) -> Result<Response> {
 
 /// `GET /v1/ml/moss[/BUCKET]`, redirected here by a gateway.
 async fn moss(State(api): State<GetBatchApi>, request: Request) -> Result<Response, Failure> {
-    let result = answer_moss(&api, request).await;
-    api.batches.metrics.http_request("v1", "moss", result_of(&result));
-    Ok(result?)
+    Ok(answer_moss(&api, request).await?)
 }
 
 async fn answer_moss(api: &GetBatchApi, request: Request) -> Result<Response> {

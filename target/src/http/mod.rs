@@ -65,15 +65,15 @@ impl Front {
 impl Handler for Front {
     fn fast_path(
         &self,
-        about: RequestContext,
+        about: &RequestContext,
         get: &RequestHead<'_, '_>,
         out: &mut Vec<u8>,
     ) -> Option<FastAnswer> {
-        (about.route == Route::Objects).then(|| self.objects.fast_path(&about, get, out))?
+        (about.route == Route::Objects).then(|| self.objects.fast_path(about, get, out))?
     }
 
-    fn take(&self, about: RequestContext, put: &RequestHead<'_, '_>) -> Option<Take> {
-        (about.route == Route::Objects).then(|| self.objects.take(&about, put))?
+    fn take(&self, about: &RequestContext, put: &RequestHead<'_, '_>) -> Option<Take> {
+        (about.route == Route::Objects).then(|| self.objects.take(about, put))?
     }
 
     fn answer(

@@ -56,7 +56,6 @@ impl ObjectsApi {
             }
             Err(_) => return None,
         };
-        self.metrics.object_request(&Method::GET, "ok");
         found.write_head(out, request.caller());
         Some(FastAnswer::Whole(found.body()))
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use axum::body::Body;
-use axum::http::{Method, header};
+use axum::http::header;
 use axum::response::Response;
 use forebay_core::object::ObjectMeta;
 use forebay_core::request::Caller;
@@ -85,7 +85,6 @@ impl ObjectReads {
             let mut head = Vec::with_capacity(HEAD_BYTES);
             write_head(&mut head, request.caller(), &stored.meta(), bytes, range.is_some());
             let body = read_first_chunk(stored.pieces(bytes)).await.ok()?;
-            self.objects.metrics().object_request(&Method::GET, "ok");
             let answer = (&*request.info, stored.result(), bytes.len());
             let body = self.objects.counting(answer, body, |piece| piece.len());
             Some(StreamedAnswer { head, len: bytes.len(), body })

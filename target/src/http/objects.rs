@@ -10,12 +10,12 @@ use axum::response::{IntoResponse, Response};
 use forebay_core::access::Access;
 use forebay_core::intra::HEDGED_HEADER;
 use forebay_core::request::{Caller, Principal, RequestContext};
-use forebay_core::routes::{Rule, v1_objects};
+use forebay_core::routes::{Rule, Verb, v1_objects};
 use forebay_core::v1::query::{Query, split_path};
 use forebay_core::{Error, ErrorCode, ObjectName, Result};
 use forebay_node::auth;
+use forebay_node::exchange;
 use forebay_node::listener::Answer;
-use forebay_node::metrics::{Metrics, result_of};
 use forebay_node::reply::Failure;
 use futures::future::ready;
 
@@ -47,7 +47,6 @@ pub(crate) struct ObjectsApi {
     pub(crate) blobs: BlobsApi,
     pub(crate) owner: OwnerCheck,
     pub(crate) sync: StateSync,
-    pub(crate) metrics: Metrics,
 }
 
 /// A request for an object, decoded as far as possible without waiting.
@@ -92,9 +91,9 @@ impl ObjectsApi {
         Answer::Right(Box::pin(async move { self.finish(&method, work.await) }))
     }
 
-    /// Counts a request, and formats a failure.
+    /// Names the operation in metrics and logs, and formats a failure.
     pub(super) fn finish(&self, method: &Method, result: Result<Response>) -> Response {
-        self.metrics.object_request(method, result_of(&result));
+        exchange::set_operation(rule_of(method).map_or("unknown", operation_of));
         result.unwrap_or_else(|e| {
             let code = match e.code {
                 // A client that was not redirected gets `Unavailable`, so that it retries.
@@ -176,6 +175,15 @@ impl ObjectsApi {
 fn rule_of(method: &Method) -> Result<&'static Rule> {
     let rule = OBJECT_RULES.into_iter().find(|rule| rule.verb.name() == method.as_str());
     rule.ok_or_else(|| not_served(method))
+}
+
+/// The name of a request for an object in metrics.
+fn operation_of(rule: &'static Rule) -> &'static str {
+    match rule.verb {
+        Verb::Post => "post",
+        Verb::Delete => "delete",
+        _ => rule.operation,
+    }
 }
 
 fn not_served(method: &Method) -> Error {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::{HeaderValue, StatusCode, header};
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
 use forebay_core::archive::{ArchiveFormat, Member, MemberMatcher, SHARD_STATS, ShardIndexReply};
 use forebay_core::bucket::BucketInfo;
 use forebay_core::request::{Caller, Principal, RequestContext};
@@ -18,7 +18,6 @@ use forebay_core::v1::query::{Query, split_path};
 use forebay_core::v1::uploads::MemberQuery;
 use forebay_core::{Error, ErrorCode, ObjectName, Result};
 use forebay_node::lifecycle::Lifecycle;
-use forebay_node::metrics::{Metrics, result_of};
 use forebay_node::off_worker;
 use forebay_node::reply::{Failure, json};
 use forebay_node::routing::RouteSet;
@@ -44,7 +43,6 @@ pub(crate) struct ShardsApi {
     pub(crate) shards: Shards,
     pub(crate) owner: OwnerCheck,
     pub(crate) lifecycle: Lifecycle,
-    pub(crate) metrics: Metrics,
 }
 
 pub(crate) fn routes() -> RouteSet<Synced<ShardsApi>> {
@@ -53,10 +51,8 @@ pub(crate) fn routes() -> RouteSet<Synced<ShardsApi>> {
 
 /// `GET /api/v1/shard/BUCKET/NAME`: the position of each member; with `stats=true` also time and
 /// mode.
-async fn index(State(api): State<ShardsApi>, request: Request) -> Response {
-    let result = answer_index(&api, request).await;
-    api.metrics.http_request("api", "shard", result_of(&result));
-    result.unwrap_or_else(|e| Failure(e).into_response())
+async fn index(State(api): State<ShardsApi>, request: Request) -> Result<Response, Failure> {
+    Ok(answer_index(&api, request).await?)
 }
 
 async fn answer_index(api: &ShardsApi, request: Request) -> Result<Response> {

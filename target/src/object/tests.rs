@@ -56,7 +56,7 @@ async fn service(
     let counted = backend_gets.clone();
     let backends = Backends::new(
         BackendSettings { folder_roots: vec![dir.to_path_buf()], ..Default::default() },
-        Arc::new(move |_, op, _| {
+        Arc::new(move |_, op, _, _| {
             if op == "get" {
                 counted.fetch_add(1, Ordering::SeqCst);
             }

@@ -10,7 +10,6 @@ use forebay_core::s3::access::Verdict;
 use forebay_core::s3::auth::{Identity, Payload};
 use forebay_core::s3::{Request as S3Request, S3Result};
 use forebay_node::maps::Maps;
-use forebay_node::metrics::Metrics;
 use forebay_node::relay::Relay;
 use forebay_node::s3::{ObjectRights, S3Door};
 
@@ -24,7 +23,6 @@ pub(crate) struct S3Api {
     pub(crate) door: S3Door,
     pub(crate) relay: Relay,
     pub(crate) sync: StateSync,
-    pub(crate) metrics: Metrics,
 }
 
 /// A request for an object that belongs on this target, which the bucket does not forbid.

@@ -23,6 +23,7 @@ use forebay_core::s3::access::Verdict;
 use forebay_core::s3::auth::Payload;
 use forebay_core::s3::{Front, Operation, Request as S3Request, S3Code, S3Error, S3Result};
 use forebay_core::{ObjectName, placement};
+use forebay_node::exchange;
 use forebay_node::listener::Peer;
 use forebay_node::s3::{self, USER};
 
@@ -40,18 +41,15 @@ pub(crate) async fn answer(
     let (mut parts, body) = request.into_parts();
     let (method, path) = (parts.method.clone(), parts.uri.path().to_owned());
     let door = &api.door;
-    let mut name = "unknown";
     let done = match s3::parse(&parts, front) {
         Ok(request) => {
-            name = request.operation.name();
+            exchange::set_operation(request.operation.name());
             s3::note_peer(&mut parts, peer);
             dispatch(api, about, front, parts, body, request).await
         }
         Err(e) => Err(e),
     };
-    let result = if done.is_ok() { "ok" } else { "error" };
-    api.metrics.http_request("s3", name, result);
-    door.stamp(about.id, done.unwrap_or_else(|e| door.failure(about.id, &e, &method, &path)))
+    done.unwrap_or_else(|e| door.failure(about.id, &e, &method, &path))
 }
 
 async fn dispatch(

@@ -68,7 +68,7 @@ impl Bench {
         let objects = ObjectService::new(Parts {
             id,
             store: store.clone(),
-            backends: Arc::new(Backends::new(roots, Arc::new(|_, _, _| {}))),
+            backends: Arc::new(Backends::new(roots, Arc::new(|_, _, _, _| {}))),
             maps: maps.clone(),
             peer: PeerClient::new(Signer::new(
                 ClusterSecret::new("0123456789abcdef").unwrap(),

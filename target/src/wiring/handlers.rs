@@ -71,7 +71,6 @@ impl Services {
             shards: self.shards.clone(),
             owner: owner.clone(),
             lifecycle: self.lifecycle.clone(),
-            metrics: self.metrics.clone(),
         };
         let transforms = TransformsApi { etls: self.etls.clone(), maps: self.sync.maps.clone() };
         let router =
@@ -83,7 +82,6 @@ impl Services {
             door: self.door,
             relay: self.relay,
             sync: self.sync,
-            metrics: self.metrics,
         };
         Front::new(objects, s3, router)
     }
@@ -120,7 +118,6 @@ impl Services {
             blobs,
             owner,
             sync: self.sync.clone(),
-            metrics: self.metrics.clone(),
         }
     }
 
@@ -136,7 +133,6 @@ impl Services {
             },
             budget: self.batches.clone(),
             lifecycle: self.lifecycle.clone(),
-            metrics: self.metrics.clone(),
         };
         let get_batch = GetBatchApi {
             batches: batches.clone(),

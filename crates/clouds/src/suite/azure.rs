@@ -131,7 +131,7 @@ fn info(name: &str, endpoint: Option<String>) -> BucketInfo {
 
 fn backends(azure: AzureSettings) -> Backends {
     let settings = BackendSettings { azure, retry: quick(), ..BackendSettings::default() };
-    Backends::new(settings, Arc::new(|_, _, _| {}))
+    Backends::new(settings, Arc::new(|_, _, _, _| {}))
 }
 
 #[tokio::test]

@@ -231,7 +231,7 @@ async fn every_call_that_reaches_a_backend_is_counted_with_its_result() {
     let f = folder::fixture().await.unwrap();
     let seen = Arc::new(Mutex::new(Vec::new()));
     let kept = Arc::clone(&seen);
-    let hook = Arc::new(move |provider, op, result| {
+    let hook = Arc::new(move |provider, op, result, _| {
         kept.lock().unwrap().push((provider, op, result));
     });
     let faulty = Arc::new(Faulty::new(f.backend));
@@ -272,7 +272,7 @@ async fn a_bucket_keeps_its_backend_until_its_spec_changes() {
     info.id = 7;
     let roots = vec![folder.path().to_owned()];
     let settings = BackendSettings { folder_roots: roots, ..BackendSettings::default() };
-    let backends = Backends::new(settings, Arc::new(|_, _, _| {}));
+    let backends = Backends::new(settings, Arc::new(|_, _, _, _| {}));
     let first = backends.for_bucket(&info).await.unwrap();
     assert!(Arc::ptr_eq(&first, &backends.for_bucket(&info).await.unwrap()));
     first.put("x", PutBody::from_bytes("1")).await.unwrap();

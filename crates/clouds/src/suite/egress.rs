@@ -37,7 +37,7 @@ fn backends(allow: &[&str]) -> Backends {
         ..BackendSettings::default()
     };
     let policy = EgressPolicy::of(&config).unwrap();
-    Backends::new(settings.guarded_by(&policy, Egress::Public), Arc::new(|_, _, _| {}))
+    Backends::new(settings.guarded_by(&policy, Egress::Public), Arc::new(|_, _, _, _| {}))
 }
 
 fn info(kind: BackendKind, endpoint: &str, endpoint_trust: EndpointTrust) -> BucketInfo {

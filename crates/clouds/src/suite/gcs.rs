@@ -321,7 +321,7 @@ fn info(name: &str, endpoint: Option<String>) -> BucketInfo {
 
 fn backends(gcs: GcsSettings) -> Backends {
     let settings = BackendSettings { gcs, retry: quick(), ..BackendSettings::default() };
-    Backends::new(settings, Arc::new(|_, _, _| {}))
+    Backends::new(settings, Arc::new(|_, _, _, _| {}))
 }
 
 #[tokio::test]

@@ -147,7 +147,7 @@ async fn refusals_say_what_is_at_fault() {
 fn backends(reach: Egress) -> Backends {
     let origin = OriginSettings { reach, ..OriginSettings::default() };
     let settings = BackendSettings { origin, ..BackendSettings::default() };
-    Backends::new(settings, Arc::new(|_, _, _| {}))
+    Backends::new(settings, Arc::new(|_, _, _, _| {}))
 }
 
 #[tokio::test]

@@ -175,7 +175,7 @@ fn backends(s3: S3Settings) -> Backends {
     let quick = Duration::from_millis(1);
     let retry = RetryPolicy { first_pause: quick, ..RetryPolicy::default() };
     let settings = BackendSettings { s3, retry, ..BackendSettings::default() };
-    Backends::new(settings, Arc::new(|_, _, _| {}))
+    Backends::new(settings, Arc::new(|_, _, _, _| {}))
 }
 
 #[tokio::test]
@@ -265,7 +265,7 @@ async fn slow_down_responses_are_distinguished_from_failures() {
         let retry = RetryPolicy { attempts: 1, ..RetryPolicy::default() };
         let s3 = settings(&endpoint, SECRET_KEY);
         let known = BackendSettings { s3, retry, ..BackendSettings::default() };
-        let known = Backends::new(known, Arc::new(|_, _, _| {}));
+        let known = Backends::new(known, Arc::new(|_, _, _, _| {}));
         let backend = known.for_bucket(&info("some-bucket", None)).await.unwrap();
         // The response to a HEAD has no text: only its status is usable.
         for error in [failure(backend.get("x", None, None).await), failure(backend.stat("x").await)]

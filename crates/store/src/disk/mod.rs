@@ -4,6 +4,7 @@
 //! the store runs them on tokio's blocking pool. (The index library does its own I/O; the store
 //! announces each of its writes by [`Disk::step`], which makes them steps as well.)
 
+mod measured;
 mod real;
 
 use std::fs::File;
@@ -13,6 +14,7 @@ use std::sync::Arc;
 
 use forebay_node::fast_http::Held;
 
+pub use self::measured::MeasuredDisk;
 pub use self::real::RealDisk;
 pub(crate) use self::real::open_files_limit;
 #[cfg(test)]

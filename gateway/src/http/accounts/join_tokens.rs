@@ -6,6 +6,7 @@ use forebay_core::access::{AccessChange, JoinTokenInfo, JoinTokenRequest};
 use forebay_node::clock::unix_s;
 use forebay_node::reply::json;
 
+use super::super::answered;
 use super::super::authn::message;
 use super::{About, Auth, by_admin, secret};
 
@@ -26,7 +27,7 @@ pub(super) async fn join_tokens(State(state): State<Auth>, Extension(about): Abo
             .collect();
         Ok(json(&all))
     };
-    state.answered("auth_join_tokens", answer())
+    answered("auth_join_tokens", answer())
 }
 
 pub(super) async fn create(
@@ -39,7 +40,7 @@ pub(super) async fn create(
         let asked: JoinTokenRequest = message(request).await?;
         Ok(secret(json(&state.accounts.create_join_token(&asked).await?)))
     };
-    state.answered("auth_create_join_token", result.await)
+    answered("auth_create_join_token", result.await)
 }
 
 pub(super) async fn delete(

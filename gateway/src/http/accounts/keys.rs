@@ -7,6 +7,7 @@ use forebay_core::access::{
 };
 use forebay_node::reply::json;
 
+use super::super::answered;
 use super::super::authn::message;
 use super::super::done;
 use super::{About, Auth, secret, token_reply};
@@ -30,7 +31,7 @@ pub(super) async fn keys(State(state): State<Auth>, Extension(about): About) -> 
             .collect();
         Ok(json(&all))
     };
-    state.answered("auth_keys", answer())
+    answered("auth_keys", answer())
 }
 
 pub(super) async fn create_key(
@@ -44,7 +45,7 @@ pub(super) async fn create_key(
         let (access, key) = state.accounts.create_key(&user).await?;
         Ok(secret(json(&KeyReply { access, secret: key, user })))
     };
-    state.answered("auth_create_key", result.await)
+    answered("auth_create_key", result.await)
 }
 
 pub(super) async fn delete_key(
@@ -61,7 +62,7 @@ pub(super) async fn delete_key(
         state.accounts.change(AccessChange::DeleteKey { access: access.clone() }).await?;
         Ok(done())
     };
-    state.answered("auth_delete_key", result.await)
+    answered("auth_delete_key", result.await)
 }
 
 pub(super) async fn create_token(
@@ -74,7 +75,7 @@ pub(super) async fn create_token(
         let user = state.subject(&about, &user)?;
         Ok(token_reply(state.accounts.issue(&user, ttl_s).await?))
     };
-    state.answered("auth_create_token", result.await)
+    answered("auth_create_token", result.await)
 }
 
 pub(super) async fn revoke(
@@ -92,5 +93,5 @@ pub(super) async fn revoke(
         }
         Ok(done())
     };
-    state.answered("auth_revoke", result.await)
+    answered("auth_revoke", result.await)
 }

@@ -70,7 +70,7 @@ impl Rig {
         let folder_roots = vec![dir.path().to_path_buf()];
         let backends = Backends::new(
             BackendSettings { folder_roots, ..Default::default() },
-            Arc::new(move |_, op, _| {
+            Arc::new(move |_, op, _, _| {
                 match op {
                     "get" => g.fetch_add(1, Ordering::SeqCst),
                     "stat" => s.fetch_add(1, Ordering::SeqCst),

@@ -1,0 +1,116 @@
+//! The request that the current task works for: its id, and the name of its operation.
+
+use std::future::Future;
+use std::sync::{Arc, OnceLock};
+
+use forebay_core::request::RequestId;
+
+tokio::task_local! {
+    static CURRENT: Arc<CurrentRequest>;
+}
+
+/// A request, as far as the tasks that work for it need to know.
+#[derive(Debug)]
+pub(crate) struct CurrentRequest {
+    id: RequestId,
+    /// The operation of its route.
+    route: OnceLock<&'static str>,
+    /// The operation that the handler found in the request.
+    operation: OnceLock<&'static str>,
+    user: OnceLock<String>,
+}
+
+impl CurrentRequest {
+    pub(crate) fn new(id: RequestId) -> Arc<Self> {
+        let (route, operation, user) = (OnceLock::new(), OnceLock::new(), OnceLock::new());
+        Arc::new(Self { id, route, operation, user })
+    }
+
+    pub(crate) fn id(&self) -> RequestId {
+        self.id
+    }
+
+    /// The name of the operation in metrics and logs.
+    pub(crate) fn operation(&self) -> &'static str {
+        let route = || self.route.get().copied().filter(|name| !name.is_empty());
+        self.operation.get().copied().or_else(route).unwrap_or("unknown")
+    }
+
+    /// Names the operation by the route.
+    pub(crate) fn set_route(&self, operation: &'static str) {
+        let _ = self.route.set(operation);
+    }
+
+    /// Records the name of the user, once it is known.
+    pub(crate) fn set_user(&self, user: &str) {
+        let _ = self.user.set(user.to_owned());
+    }
+
+    pub(crate) fn user(&self) -> Option<&str> {
+        self.user.get().map(String::as_str)
+    }
+
+    /// Runs work for this request, so that [`id`] finds it.
+    pub(crate) async fn scope<T>(self: Arc<Self>, work: impl Future<Output = T>) -> T {
+        CURRENT.scope(self, work).await
+    }
+}
+
+/// The id of the request that the current task works for.
+pub fn id() -> Option<RequestId> {
+    CURRENT.try_with(|request| request.id).ok()
+}
+
+/// Names the operation of the current request, if its route does not say it or says it less exactly.
+/// The first call counts.
+pub fn set_operation(name: &'static str) {
+    let _ = CURRENT.try_with(|request| request.operation.set(name));
+}
+
+/// Records the user who sent the current request.
+pub(crate) fn set_user(user: &str) {
+    let _ = CURRENT.try_with(|request| request.set_user(user));
+}
+
+/// Names the operation of the current request by its route.
+pub(crate) fn set_route(operation: &'static str) {
+    let _ = CURRENT.try_with(|request| request.set_route(operation));
+}
+
+/// Work that another task does for the current request.
+pub fn carried<F: Future>(work: F) -> impl Future<Output = F::Output> {
+    let request = CURRENT.try_with(Arc::clone).ok();
+    async move {
+        match request {
+            Some(request) => CURRENT.scope(request, work).await,
+            None => work.await,
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_task_that_works_for_a_request_knows_its_id() {
+        let request = CurrentRequest::new(RequestId(7));
+        let seen = request.scope(async {
+            let other = tokio::spawn(carried(async { id() }));
+            (id(), other.await.unwrap(), tokio::spawn(async { id() }).await.unwrap())
+        });
+        assert_eq!(seen.await, (Some(RequestId(7)), Some(RequestId(7)), None));
+        assert_eq!(id(), None);
+    }
+
+    #[tokio::test]
+    async fn the_handler_names_the_operation_more_exactly_than_the_route() {
+        let request = CurrentRequest::new(RequestId(7));
+        assert_eq!(request.operation(), "unknown");
+        request.clone().scope(async { set_route("buckets") }).await;
+        assert_eq!(request.operation(), "buckets");
+        request.clone().scope(async { set_operation("list") }).await;
+        assert_eq!(request.operation(), "list");
+    }
+}

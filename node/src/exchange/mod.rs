@@ -1,0 +1,338 @@
+//! A request and its answer as the node measures and logs them: metrics, one log line for each
+//! failure, and access lines.
+//!
+//! The listener makes an [`Exchange`] for each request and passes it along: to the answer's head, and
+//! with the body to the answer's end. Small reads below `hyper` are counted by
+//! [`Observer::small_get`] alone. Handlers only name the operation, with [`set_operation`], where the
+//! route does not say it.
+
+mod current;
+mod failures;
+mod metrics;
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use axum::body::HttpBody;
+use axum::http::{HeaderName, HeaderValue, Method, StatusCode, Uri};
+use axum::response::Response;
+use forebay_core::Error;
+use forebay_core::config::LogConfig;
+use forebay_core::request::{Protocol, REQUEST_ID_HEADER, RequestContext, RequestId};
+
+pub use self::current::{carried, id, set_operation};
+pub(crate) use self::current::{CurrentRequest, set_route, set_user};
+use self::failures::FailureLog;
+pub(crate) use self::metrics::{Outcome, PREFIX, RequestMetrics};
+use self::metrics::{InFlight, api_name};
+use crate::listener::Peer;
+use crate::metric_families::Families;
+use crate::metrics::Metrics;
+
+/// The header of the id in answers of v1 and of the native API.
+static OWN_ID: HeaderName = HeaderName::from_static(REQUEST_ID_HEADER);
+/// The header of the id in answers of S3.
+static S3_ID: HeaderName = HeaderName::from_static("x-amz-request-id");
+
+/// The text of a failed answer's error, for the log, where the answer has no [`Error`].
+#[derive(Clone, Debug)]
+pub(crate) struct ErrorText(pub(crate) String);
+
+/// Measures and logs the requests of a node.
+#[derive(Debug)]
+pub struct Observer {
+    metrics: RequestMetrics,
+    failures: Arc<FailureLog>,
+    /// Requests with ids up to this have an access line.
+    logged_up_to: Option<u64>,
+}
+
+impl Default for Observer {
+    /// An observer whose metrics nobody reads.
+    fn default() -> Self {
+        Self::of(RequestMetrics::new(&Families::default()), &LogConfig::default())
+    }
+}
+
+impl Observer {
+    pub fn new(metrics: &Metrics, config: &LogConfig) -> Self {
+        Self::of(metrics.requests().clone(), config)
+    }
+
+    fn of(metrics: RequestMetrics, config: &LogConfig) -> Self {
+        let share = config.access_share.clamp(0.0, 1.0);
+        // A float of `u64::MAX` rounds up to 2^64, and the conversion saturates.
+        let logged_up_to = (share > 0.0).then_some((share * u64::MAX as f64) as u64);
+        let failures = Arc::new(FailureLog::new(config.failures_per_s));
+        Self { metrics, failures, logged_up_to }
+    }
+
+    /// Whether a request has an access line. The ids of a node are spread evenly, and all nodes that a
+    /// request passes decide alike.
+    fn is_logged(&self, id: RequestId) -> bool {
+        self.logged_up_to.is_some_and(|last| id.0 <= last)
+    }
+
+    /// Counts a read of an object that was answered at once, with the path and query as sent.
+    pub(crate) fn small_get(
+        &self,
+        started: Instant,
+        id: RequestId,
+        target: &str,
+        bytes: usize,
+        Peer(peer): Peer,
+    ) {
+        let time = started.elapsed();
+        self.metrics.gets().observe(Some(time), time);
+        if self.is_logged(id) {
+            let line = AccessLine {
+                id,
+                protocol: Some(Protocol::V1),
+                operation: "get",
+                outcome: Outcome::Ok,
+                status: StatusCode::OK.as_u16(),
+                method: &Method::GET,
+                path: target.split_once('?').map_or(target, |(path, _)| path),
+                bytes: bytes as u64,
+                first_byte: Some(time),
+                whole: time,
+                from: peer,
+                user: None,
+            };
+            line.write();
+        }
+    }
+}
+
+/// A request and its answer. When it is dropped before the end of the answer, the client went away.
+#[derive(Debug)]
+pub(crate) struct Exchange {
+    observer: Arc<Observer>,
+    request: Arc<CurrentRequest>,
+    protocol: Option<Protocol>,
+    method: Method,
+    uri: Uri,
+    from: IpAddr,
+    started: Instant,
+    in_flight: Option<InFlight>,
+    first_byte: Option<Duration>,
+    status: u16,
+    sent: u64,
+    /// Bytes of the answer, if known.
+    expected: Option<u64>,
+    is_over: bool,
+}
+
+impl Exchange {
+    /// A request that a node received. `id` is a new one of this node.
+    pub(crate) fn begin(
+        observer: &Arc<Observer>,
+        id: RequestId,
+        method: Method,
+        uri: Uri,
+        Peer(from): Peer,
+    ) -> Self {
+        Self {
+            observer: observer.clone(),
+            request: CurrentRequest::new(id),
+            protocol: None,
+            method,
+            uri,
+            from,
+            started: Instant::now(),
+            in_flight: None,
+            first_byte: None,
+            status: 0,
+            sent: 0,
+            expected: None,
+            is_over: false,
+        }
+    }
+
+    /// Records the properties of the request, which include the id that another node gave it.
+    pub(crate) fn admitted(&mut self, about: &RequestContext) -> Arc<CurrentRequest> {
+        if about.id != self.request.id() {
+            self.request = CurrentRequest::new(about.id);
+        }
+        if let Some(user) = about.user() {
+            self.request.set_user(user);
+        }
+        self.protocol = Some(about.protocol);
+        self.in_flight = Some(self.observer.metrics.begin(api_name(self.protocol)));
+        self.request.clone()
+    }
+
+    pub(crate) fn id(&self) -> RequestId {
+        self.request.id()
+    }
+
+    /// The request, for the tasks that work for it.
+    pub(crate) fn current(&self) -> Arc<CurrentRequest> {
+        self.request.clone()
+    }
+
+    /// Records nothing: the request will be answered by another exchange.
+    pub(crate) fn forget(&mut self) {
+        self.is_over = true;
+    }
+
+    pub(crate) fn method(&self) -> &Method {
+        &self.method
+    }
+
+    pub(crate) fn path(&self) -> &str {
+        self.uri.path()
+    }
+
+    /// Records the head of the answer and adds the request's id to it. A failure is logged.
+    pub(crate) fn answered(&mut self, response: &mut Response) {
+        let is_s3 = self.protocol.is_some_and(Protocol::is_s3);
+        let name = if is_s3 { &S3_ID } else { &OWN_ID };
+        if let Ok(id) = HeaderValue::from_bytes(&self.id().digits()) {
+            response.headers_mut().insert(name, id);
+        }
+        let status = response.status();
+        self.head(status, HttpBody::size_hint(response.body()).exact());
+        if status.is_client_error() || status.is_server_error() {
+            let error = response.extensions().get::<Error>().map(Error::to_string);
+            let text = || response.extensions().get::<ErrorText>().map(|text| text.0.clone());
+            self.failed(status, &error.or_else(text).unwrap_or_default());
+        }
+    }
+
+    /// Records the head of an answer that has `expected` bytes, if that is known.
+    pub(crate) fn head(&mut self, status: StatusCode, expected: Option<u64>) {
+        self.first_byte = Some(self.started.elapsed());
+        self.status = status.as_u16();
+        self.expected = expected;
+        let is_bodiless = self.method == Method::HEAD
+            || matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
+        if is_bodiless || expected == Some(0) {
+            self.end(Outcome::of_status(self.status));
+        }
+    }
+
+    /// Records bytes of the body that are passed on.
+    pub(crate) fn sent(&mut self, bytes: u64) {
+        self.sent += bytes;
+        if self.expected.is_some_and(|expected| self.sent >= expected) {
+            self.complete();
+        }
+    }
+
+    /// Records the end of the body.
+    pub(crate) fn complete(&mut self) {
+        self.end(Outcome::of_status(self.status));
+    }
+
+    /// Records that the body cannot be continued.
+    pub(crate) fn broke(&mut self, why: &str) {
+        if self.is_over {
+            return;
+        }
+        let (request_id, op, path) = (self.id(), self.request.operation(), self.path());
+        tracing::warn!(%request_id, op, path, sent = self.sent, error = why, "answer broke off");
+        self.end(Outcome::Error);
+    }
+
+    fn end(&mut self, outcome: Outcome) {
+        if std::mem::replace(&mut self.is_over, true) {
+            return;
+        }
+        self.in_flight = None;
+        let whole = self.started.elapsed();
+        let operation = self.request.operation();
+        let series = self.observer.metrics.of(api_name(self.protocol), operation, outcome);
+        series.observe(self.first_byte, whole);
+        if self.observer.is_logged(self.id()) {
+            let line = AccessLine {
+                id: self.id(),
+                protocol: self.protocol,
+                operation,
+                outcome,
+                status: self.status,
+                method: &self.method,
+                path: self.path(),
+                bytes: self.sent,
+                first_byte: self.first_byte,
+                whole,
+                from: self.from,
+                user: self.request.user(),
+            };
+            line.write();
+        }
+    }
+
+    /// Logs a failed request.
+    fn failed(&self, status: StatusCode, error: &str) {
+        let (request_id, op) = (self.id(), self.request.operation());
+        if !self.observer.failures.admits(op, status.as_u16()) {
+            return;
+        }
+        let (api, method, path) = (api_name(self.protocol), &self.method, self.path());
+        let (status, from) = (status.as_u16(), self.from.to_canonical());
+        let user = self.request.user();
+        macro_rules! line {
+            ($level:ident) => {
+                tracing::$level!(
+                    %request_id, api, op, status, %method, path, error, %from, user,
+                    "request failed"
+                )
+            };
+        }
+        match status {
+            500 => line!(error),
+            501.. => line!(warn),
+            _ => line!(info),
+        }
+    }
+}
+
+impl Drop for Exchange {
+    fn drop(&mut self) {
+        self.end(Outcome::Aborted);
+    }
+}
+
+/// One line of the log for a request. It has no query, which may hold signatures.
+struct AccessLine<'a> {
+    id: RequestId,
+    protocol: Option<Protocol>,
+    operation: &'static str,
+    outcome: Outcome,
+    status: u16,
+    method: &'a Method,
+    path: &'a str,
+    bytes: u64,
+    first_byte: Option<Duration>,
+    whole: Duration,
+    from: IpAddr,
+    user: Option<&'a str>,
+}
+
+impl AccessLine<'_> {
+    fn write(&self) {
+        let ms = |time: Duration| time.as_micros() as f64 / 1e3;
+        tracing::info!(
+            target: "forebay::access",
+            request_id = %self.id,
+            api = api_name(self.protocol),
+            op = self.operation,
+            result = self.outcome.name(),
+            status = self.status,
+            method = %self.method,
+            path = self.path,
+            bytes = self.bytes,
+            first_byte_ms = self.first_byte.map(ms),
+            ms = ms(self.whole),
+            from = %self.from.to_canonical(),
+            user = self.user,
+            "request"
+        );
+    }
+}
+
+#[cfg(test)]
+#[path = "tests.rs"]
+mod tests;
