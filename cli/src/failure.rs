@@ -170,7 +170,10 @@ mod tests {
     #[test]
     fn an_error_of_a_node_names_its_request() {
         let e = Error { request_id: Some(RequestId(255)), ..Error::unavailable("later") };
-        assert_eq!(to_text(&e, "unavailable"), "error: later (unavailable)\nrequest: 00000000000000FF");
+        assert_eq!(
+            to_text(&e, "unavailable"),
+            "error: later (unavailable)\nrequest: 00000000000000FF"
+        );
         let json: serde_json::Value =
             serde_json::from_str(&to_json(&e, "unavailable")).unwrap_or_default();
         assert_eq!(json["error"]["request_id"], "00000000000000FF");

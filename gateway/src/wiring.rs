@@ -220,14 +220,8 @@ impl Parts {
         let peer = targets.peer().clone();
         let route = Route::new(maps.clone(), targets.clone(), changes.clone());
         let job_control = jobs.clone();
-        let jobs_front = jobs::JobsFront {
-            route: route.clone(),
-            jobs: job_control.clone(),
-        };
-        let disks_front = disks::DisksFront {
-            maps: maps.clone(),
-            targets: targets.clone(),
-        };
+        let jobs_front = jobs::JobsFront { route: route.clone(), jobs: job_control.clone() };
+        let disks_front = disks::DisksFront { maps: maps.clone(), targets: targets.clone() };
         let view = ClusterView {
             maps: maps.clone(),
             leadership: leadership.clone(),
@@ -286,10 +280,7 @@ impl Parts {
                 route: route.clone(),
                 targets: targets.clone(),
             }))
-            .merge(bill::router(bill::BillFront {
-                route: route.clone(),
-                targets: targets.clone(),
-            }))
+            .merge(bill::router(bill::BillFront { route: route.clone(), targets: targets.clone() }))
             .merge(disks::router(disks_front.clone()))
             .merge(cluster::router(cluster::ClusterFront {
                 maps: maps.clone(),
@@ -309,9 +300,7 @@ impl Parts {
                 },
                 identity: identity.clone(),
             }))
-            .merge(account_routes::router(account_routes::Auth {
-                accounts: accounts.clone(),
-            }))
+            .merge(account_routes::router(account_routes::Auth { accounts: accounts.clone() }))
             .merge(authn::router(authn::AuthN {
                 accounts: accounts.clone(),
                 identity: identity.clone(),

@@ -265,7 +265,6 @@ impl Edge {
         Some(context(self.new_id(), protocol, path, principal))
     }
 
-
     fn protocol(&self, path: &str, host: Option<&[u8]>, is_s3_relay: bool) -> Protocol {
         let is_bucket_host = !self.s3.domains.is_empty()
             && host
@@ -379,12 +378,7 @@ impl Edge {
     }
 }
 
-fn context(
-    id: RequestId,
-    protocol: Protocol,
-    path: &str,
-    principal: Principal,
-) -> RequestContext {
+fn context(id: RequestId, protocol: Protocol, path: &str, principal: Principal) -> RequestContext {
     RequestContext { id, protocol, route: protocol.route(path), principal }
 }
 

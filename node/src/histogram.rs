@@ -11,9 +11,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use prometheus::core::{Collector, Desc};
-use prometheus::proto::{
-    Bucket, Histogram as Sample, LabelPair, Metric, MetricFamily, MetricType,
-};
+use prometheus::proto::{Bucket, Histogram as Sample, LabelPair, Metric, MetricFamily, MetricType};
 
 /// Upper bounds of the buckets in microseconds: from a read in the page cache to a batch of an hour's
 /// download.
@@ -106,8 +104,7 @@ impl Histogram {
         let mut sample = Sample::default();
         sample.set_bucket(buckets.collect());
         sample.set_sample_count(count + total(BOUNDS_US.len()));
-        let sum: u64 =
-            self.shards.iter().map(|shard| shard.sum_ns.load(Ordering::Relaxed)).sum();
+        let sum: u64 = self.shards.iter().map(|shard| shard.sum_ns.load(Ordering::Relaxed)).sum();
         sample.set_sample_sum(sum as f64 / 1e9);
         sample
     }

@@ -15,7 +15,7 @@ use forebay_core::locks::MutexExt;
 use forebay_core::{Bucket, Provider, placement};
 use tempfile::TempDir;
 
-use crate::{ClockShift, http, ports, secrets, wait};
+use crate::{ClockShift, http, ports, request_ids, secrets, wait};
 
 /// Longest wait for a cluster to come up or go down.
 const TIMEOUT: Duration = Duration::from_secs(30);
@@ -371,6 +371,8 @@ impl Drop for Cluster {
         fail_on_panics(logs.iter().cloned());
         if !std::thread::panicking() {
             secrets::fail_on_secrets(self.dir(), &self.options.env, &logs);
+            let nodes = self.gateways.iter().chain(&self.targets);
+            request_ids::fail_on_missing(self.dir(), nodes);
         }
     }
 }
@@ -469,6 +471,8 @@ pub(crate) fn set_env(command: &mut Command, env: &[(String, String)]) {
     }
     // No look-up of credentials at the metadata address of the machine's cloud, if it has one.
     command.env("AWS_EC2_METADATA_DISABLED", "true");
+    // Every failed request has a line in the log, however many there are.
+    command.env("FOREBAY_LOG__FAILURES_PER_S", "0");
     command.envs(env.iter().cloned());
 }
 

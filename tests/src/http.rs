@@ -5,6 +5,8 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
+use crate::request_ids;
+
 /// A request being put together.
 #[derive(Clone, Debug)]
 pub struct Request {
@@ -39,6 +41,12 @@ pub fn split(url: &str) -> (&str, &str) {
         Some(at) => rest.split_at(at),
         None => (rest, "/"),
     }
+}
+
+/// `host:port` of a node's URL, with or without TLS.
+pub fn address_of(url: &str) -> &str {
+    let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
+    rest.split('/').next().unwrap_or(rest)
 }
 
 impl Request {
@@ -102,7 +110,9 @@ impl Request {
         let sent = stream.write_all(first);
         between();
         let sent = sent.and_then(|()| stream.write_all(rest));
-        read_answer(stream, &self.method).or_else(|e| sent.and(Err(e)))
+        let answer = read_answer(stream, &self.method).or_else(|e| sent.and(Err(e)))?;
+        request_ids::note(address, format!("{} {}", self.method, self.url), &answer);
+        Ok(answer)
     }
 
     /// Sends it, and follows one redirect (301 or 307).

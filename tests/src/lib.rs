@@ -26,6 +26,7 @@ pub mod memory_limit;
 pub mod minio;
 pub mod ports;
 pub mod proxy;
+pub mod request_ids;
 pub mod s3;
 pub mod secrets;
 pub mod shared;

@@ -56,6 +56,7 @@ mod prefetch;
 mod promote;
 mod rebalance;
 mod remote;
+mod request_ids;
 mod restart;
 mod rights;
 mod rolling_security;

@@ -14,7 +14,7 @@ use forebay_core::{Bucket, Error, Result};
 use forebay_node::identity::Identity;
 use forebay_node::routing::{GuardedRouter, RouteSet};
 
-use super::{access_of, auth, answered, read_body, redirect};
+use super::{access_of, answered, auth, read_body, redirect};
 use crate::route::Route;
 
 /// Maximum request size in bytes: a request names many objects.

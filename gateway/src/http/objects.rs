@@ -22,7 +22,7 @@ use forebay_node::routing::{GuardedRouter, RouteSet};
 use http_body_util::BodyExt;
 
 use super::object_jobs::{self, ObjectJobs};
-use super::{MAX_CONTROL, access_of, auth, answered, read_body, redirect};
+use super::{MAX_CONTROL, access_of, answered, auth, read_body, redirect};
 use crate::route::Route;
 use crate::targets::Targets;
 

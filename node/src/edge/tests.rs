@@ -169,8 +169,9 @@ fn a_redirect_or_grant_that_is_out_of_its_time_is_refused_with_both_clocks() {
         format!("{path}?x=1&{proof}")
     };
     let refused = |target: &str, headers: &[(&str, &str)]| {
-        let about =
-            edge.admit(ID, &mut request("PUT", target, headers, ""), &LastSender::default()).unwrap();
+        let about = edge
+            .admit(ID, &mut request("PUT", target, headers, ""), &LastSender::default())
+            .unwrap();
         check_sender(&about, &Method::PUT, path).unwrap_err()
     };
     let late = refused(&redirect(past, "0123456789abcdef"), &[]);

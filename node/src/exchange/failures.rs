@@ -62,8 +62,7 @@ impl FailureLog {
     /// Whether a failed request has a line of its own.
     pub(super) fn admits(self: &Arc<Self>, operation: &'static str, status: u16) -> bool {
         let mut state = self.state.locked();
-        let (is_admitted, is_first) =
-            state.admits(self.per_s, (operation, status), Instant::now());
+        let (is_admitted, is_first) = state.admits(self.per_s, (operation, status), Instant::now());
         drop(state);
         if is_first && let Ok(runtime) = tokio::runtime::Handle::try_current() {
             let log = self.clone();
@@ -71,7 +70,12 @@ impl FailureLog {
                 tokio::time::sleep(SUMMARY_AFTER).await;
                 let (count, kinds) = log.state.locked().summary();
                 let seconds = SUMMARY_AFTER.as_secs();
-                tracing::warn!(count, kinds, seconds, "failed requests without a line of their own");
+                tracing::warn!(
+                    count,
+                    kinds,
+                    seconds,
+                    "failed requests without a line of their own"
+                );
             });
         }
         is_admitted

@@ -21,11 +21,11 @@ use forebay_core::Error;
 use forebay_core::config::LogConfig;
 use forebay_core::request::{Protocol, REQUEST_ID_HEADER, RequestContext, RequestId};
 
-pub use self::current::{carried, id, set_operation};
 pub(crate) use self::current::{CurrentRequest, set_route, set_user};
+pub use self::current::{carried, id, set_operation};
 use self::failures::FailureLog;
-pub(crate) use self::metrics::{Outcome, PREFIX, RequestMetrics};
 use self::metrics::{InFlight, api_name};
+pub(crate) use self::metrics::{Outcome, PREFIX, RequestMetrics};
 use crate::listener::Peer;
 use crate::metric_families::Families;
 use crate::metrics::Metrics;

@@ -196,10 +196,8 @@ mod tests {
         file.read_now_at(&mut [0; 5], 0).unwrap();
         let text = metrics.render();
         for operation in ["read", "write", "sync"] {
-            let line = format!(
-                "forebay_disk_{operation}_seconds_count{{disk=\"{}\"}} 1",
-                root.display()
-            );
+            let line =
+                format!("forebay_disk_{operation}_seconds_count{{disk=\"{}\"}} 1", root.display());
             assert!(text.contains(&line), "{line} not in\n{text}");
         }
     }
