@@ -23,7 +23,8 @@ STATE = Row(
             "Votes",
             (
                 Query(
-                    "sum(max by (cluster, namespace) (forebay_cluster_voters_reachable{CLUSTER}))", "reachable"
+                    "sum(max by (cluster, namespace) (forebay_cluster_voters_reachable{CLUSTER}))",
+                    "reachable",
                 ),
                 Query("sum(max by (cluster, namespace) (forebay_cluster_voters{CLUSTER}))", "in all"),
             ),
@@ -69,7 +70,8 @@ STATE = Row(
         Panel(
             "Nodes by state",
             one(
-                "max by (cluster, namespace, role, state) (forebay_cluster_nodes{CLUSTER})", "{{role}} {{state}}"
+                "max by (cluster, namespace, role, state) (forebay_cluster_nodes{CLUSTER})",
+                "{{role}} {{state}}",
             ),
         ),
         Panel(
@@ -160,7 +162,9 @@ CACHE = Row(
             limit=1,
         ),
         Panel(
-            "Evicted bytes by reason", one(rate("forebay_evicted_bytes_total", "reason"), "{{reason}}"), stacked=True
+            "Evicted bytes by reason",
+            one(rate("forebay_evicted_bytes_total", "reason"), "{{reason}}"),
+            stacked=True,
         ),
         Panel(
             "Use of the budget by target",
@@ -190,7 +194,9 @@ DISKS = Row(
             limit=1,
             thresholds=((None, RED), (0.05, GREEN)),
         ),
-        Panel("Free bytes of the file systems", one("forebay_disk_free_bytes{NODES}", "{{instance}} {{disk}}")),
+        Panel(
+            "Free bytes of the file systems", one("forebay_disk_free_bytes{NODES}", "{{instance}} {{disk}}")
+        ),
         Panel(
             "Slowest 1 % of reads by disk",
             one(quantile(0.99, "forebay_disk_read_seconds", f"{NODE}, disk"), "{{instance}} {{disk}}"),
@@ -220,7 +226,9 @@ BACKENDS = Row(
         Panel(
             "Failed requests to backends",
             one(
-                rate("forebay_backend_requests_total", "provider, result", 'result=~"error|denied|unavailable"'),
+                rate(
+                    "forebay_backend_requests_total", "provider, result", 'result=~"error|denied|unavailable"'
+                ),
                 "{{provider}} {{result}}",
             ),
             note="Each retry counts.",
@@ -246,14 +254,18 @@ CLOUD_COSTS = Row(
     (
         Panel(
             "Billed requests by bucket and class",
-            one(rate("forebay_cloud_requests_total", "bucket, class", 'class!="free"'), "{{bucket}} {{class}}"),
+            one(
+                rate("forebay_cloud_requests_total", "bucket, class", 'class!="free"'), "{{bucket}} {{class}}"
+            ),
         ),
         Panel(
             "Bytes between clouds and targets",
             one(rate("forebay_cloud_bytes_total", "bucket, direction"), "{{bucket}} {{direction}}"),
         ),
         Panel(
-            "Downloads saved", one(rate("forebay_egress_saved_bytes_total", "bucket"), "{{bucket}}"), stacked=True
+            "Downloads saved",
+            one(rate("forebay_egress_saved_bytes_total", "bucket"), "{{bucket}}"),
+            stacked=True,
         ),
         Panel("Pages of listings", one(rate("forebay_cloud_listing_pages_total", "bucket"), "{{bucket}}")),
     ),
@@ -269,13 +281,17 @@ INTEGRITY = Row(
             "Damage in the last hour",
             (
                 Query(
-                    "sum by (namespace, instance) (increase(forebay_damaged_total{NODES}[1h]))", "{{instance}} found"
+                    "sum by (namespace, instance) (increase(forebay_damaged_total{NODES}[1h]))",
+                    "{{instance}} found",
                 ),
                 Query(
                     "sum by (namespace, instance) (increase(forebay_healed_total{NODES}[1h]))",
                     "{{instance}} repaired",
                 ),
-                Query("sum by (namespace, instance) (increase(forebay_lost_total{NODES}[1h]))", "{{instance}} lost"),
+                Query(
+                    "sum by (namespace, instance) (increase(forebay_lost_total{NODES}[1h]))",
+                    "{{instance}} lost",
+                ),
             ),
         ),
     ),
@@ -285,7 +301,9 @@ INTEGRITY = Row(
 SECURITY = Row(
     "TLS and audit log",
     (
-        Panel("TLS handshakes", one(rate("forebay_tls_handshakes_total", "result"), "{{result}}"), stacked=True),
+        Panel(
+            "TLS handshakes", one(rate("forebay_tls_handshakes_total", "result"), "{{result}}"), stacked=True
+        ),
         Panel(
             "Time to the end of certificates",
             one("forebay_tls_certificate_expiry_seconds{NODES} - time()", "{{instance}} {{subject}}"),

@@ -71,6 +71,8 @@ KUBELET = [
     Metric(
         "container_network_receive_bytes_total", "counter", ("pod",), "bytes", "Bytes that the pod received."
     ),
-    Metric("container_network_transmit_bytes_total", "counter", ("pod",), "bytes", "Bytes that the pod sent."),
+    Metric(
+        "container_network_transmit_bytes_total", "counter", ("pod",), "bytes", "Bytes that the pod sent."
+    ),
 ]
 FOREIGN = {metric.name: metric for metric in (*PROMETHEUS, *KUBE_STATE_METRICS, *KUBELET)}

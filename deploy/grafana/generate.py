@@ -42,7 +42,10 @@ def main() -> int:
     stale += [path for path in OUTPUT.glob("*.json") if path not in wanted]
     if "--check" in sys.argv[1:]:
         for path in stale:
-            print(f"generate: {path.name} is out of date; run python3 deploy/grafana/generate.py", file=sys.stderr)
+            print(
+                f"generate: {path.name} is out of date; run python3 deploy/grafana/generate.py",
+                file=sys.stderr,
+            )
         return 1 if stale else 0
     OUTPUT.mkdir(exist_ok=True)
     for path in stale:

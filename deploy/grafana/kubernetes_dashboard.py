@@ -47,7 +47,10 @@ PODS = Row(
         Panel(
             "Restarts of containers",
             one(
-                "increase(kube_pod_container_status_restarts_total{NAMESPACE," + CONTAINERS + "}[1h])" + OF_PODS,
+                "increase(kube_pod_container_status_restarts_total{NAMESPACE,"
+                + CONTAINERS
+                + "}[1h])"
+                + OF_PODS,
                 "{{pod}}",
             ),
             note="In the last hour.",
@@ -56,7 +59,11 @@ PODS = Row(
         Panel(
             "Last end of containers",
             one(
-                "kube_pod_container_status_last_terminated_reason{NAMESPACE," + CONTAINERS + "}" + OF_PODS + " > 0",
+                "kube_pod_container_status_last_terminated_reason{NAMESPACE,"
+                + CONTAINERS
+                + "}"
+                + OF_PODS
+                + " > 0",
             ),
             kind="table",
             note="OOMKilled: the limit of memory is too low.",
@@ -76,7 +83,10 @@ PODS = Row(
         ),
         Panel(
             "Nodes by state",
-            one("max by (cluster, namespace, role, state) (forebay_cluster_nodes{CLUSTER})", "{{role}} {{state}}"),
+            one(
+                "max by (cluster, namespace, role, state) (forebay_cluster_nodes{CLUSTER})",
+                "{{role}} {{state}}",
+            ),
             note="As the cluster counts them: a pod that runs may be down or drained here.",
         ),
     ),
@@ -167,14 +177,16 @@ TRAFFIC = Row(
         Panel(
             "Received by pod",
             one(
-                "sum by (namespace, pod) (rate(container_network_receive_bytes_total{NAMESPACE}[RATE]))" + OF_PODS,
+                "sum by (namespace, pod) (rate(container_network_receive_bytes_total{NAMESPACE}[RATE]))"
+                + OF_PODS,
                 "{{pod}}",
             ),
         ),
         Panel(
             "Sent by pod",
             one(
-                "sum by (namespace, pod) (rate(container_network_transmit_bytes_total{NAMESPACE}[RATE]))" + OF_PODS,
+                "sum by (namespace, pod) (rate(container_network_transmit_bytes_total{NAMESPACE}[RATE]))"
+                + OF_PODS,
                 "{{pod}}",
             ),
         ),

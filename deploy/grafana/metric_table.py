@@ -36,7 +36,7 @@ def rows(text: str, columns: int) -> list[list[str]]:
 def read(text: str | None = None) -> dict[str, Metric]:
     """All metrics of the page by name. A metric that gateways and targets export is one metric."""
     text = PAGE.read_text(encoding="utf-8") if text is None else text
-    metrics = {}
+    metrics: dict[str, Metric] = {}
     for name, kind, labels, unit, meaning in rows(text, 5):
         metric = Metric(name.strip("`"), kind, tuple(re.findall(r"`(\w+)`", labels)), unit, meaning)
         if metrics.setdefault(metric.name, metric) != metric:

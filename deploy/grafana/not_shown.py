@@ -1,6 +1,8 @@
 """Metrics that are deliberately on no dashboard and in no alert, each with its reason."""
 
-_SUM = "a sum over the targets, for a Prometheus that scrapes one gateway alone; panels add up the targets' own"
+_SUM = (
+    "a sum over the targets, for a Prometheus that scrapes one gateway alone; panels add up the targets' own"
+)
 
 NOT_SHOWN = {
     "forebay_cluster_backend_requests_total": _SUM,

@@ -24,7 +24,19 @@ SELECTORS = {
 }
 # Words of PromQL that a metric could be mistaken for.
 _NAME = re.compile(r"(?<![\w\"$.])([a-zA-Z_:][\w:]*)\b(?!\s*\()")
-_KEYWORDS = {"by", "without", "on", "ignoring", "group_left", "group_right", "and", "or", "unless", "bool", "offset"}
+_KEYWORDS = {
+    "by",
+    "without",
+    "on",
+    "ignoring",
+    "group_left",
+    "group_right",
+    "and",
+    "or",
+    "unless",
+    "bool",
+    "offset",
+}
 
 RATIO, SECONDS, SHORT = "percentunit", "s", "short"
 # Units of the metric table as Grafana has them: of a value, and of its rate.
@@ -191,7 +203,9 @@ def _defaults(panel: Panel, unit: str) -> Json:
         "steps": [{"color": color, "value": value} for value, color in steps],
     }
     if panel.values:
-        shown = {str(k): {"color": c, "index": i, "text": t} for i, (k, (t, c)) in enumerate(panel.values.items())}
+        shown = {
+            str(k): {"color": c, "index": i, "text": t} for i, (k, (t, c)) in enumerate(panel.values.items())
+        }
         defaults["mappings"] = [{"type": "value", "options": shown}]
     return defaults
 
@@ -221,7 +235,13 @@ def _options(panel: Panel, unit: str) -> Json:
         return {
             "calculate": False,
             "cellGap": 1,
-            "color": {"exponent": 0.5, "fill": "dark-orange", "mode": "scheme", "scheme": "Oranges", "steps": 64},
+            "color": {
+                "exponent": 0.5,
+                "fill": "dark-orange",
+                "mode": "scheme",
+                "scheme": "Oranges",
+                "steps": 64,
+            },
             "exemplars": {"color": "rgba(255,0,255,0.7)"},
             "filterValues": {"le": 1e-9},
             "legend": {"show": True},
@@ -232,7 +252,12 @@ def _options(panel: Panel, unit: str) -> Json:
     if panel.kind == "table":
         return {"cellHeight": "sm", "footer": {"show": False}, "showHeader": True}
     return {
-        "legend": {"calcs": ["mean", "max"], "displayMode": "table", "placement": "bottom", "showLegend": True},
+        "legend": {
+            "calcs": ["mean", "max"],
+            "displayMode": "table",
+            "placement": "bottom",
+            "showLegend": True,
+        },
         "tooltip": {"mode": "multi", "sort": "desc"},
     }
 

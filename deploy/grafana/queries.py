@@ -11,13 +11,11 @@ def rate(metric: str, by: str, matchers: str = "") -> str:
 
 
 def share(metric: str, part: str, by: str = "", matchers: str = "") -> str:
-    """The share that the samples with the matchers `part` have in the rate of a counter."""
+    """The share that the samples with the matchers `part` have in the rate of a counter; 0 if there are none."""
     both = ",".join(filter(None, (part, matchers)))
     grouped = f"by ({by}) " if by else ""
-    return (
-        f"sum {grouped}(rate({metric}{_nodes(both)}[RATE]))"
-        f" / sum {grouped}(rate({metric}{_nodes(matchers)}[RATE]))"
-    )
+    whole = f"sum {grouped}(rate({metric}{_nodes(matchers)}[RATE]))"
+    return f"(sum {grouped}(rate({metric}{_nodes(both)}[RATE])) or 0 * {whole}) / {whole}"
 
 
 def quantile(q: float, metric: str, by: str = "", matchers: str = "") -> str:

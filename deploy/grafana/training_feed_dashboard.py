@@ -35,7 +35,11 @@ NOW = Row(
         ),
         Panel("Batches in progress", one("sum(forebay_batches{NODES})"), kind="stat", width=4, height=4),
         Panel(
-            "Slowest 5 % of batches", one(quantile(0.95, "forebay_batch_seconds")), kind="stat", width=4, height=4
+            "Slowest 5 % of batches",
+            one(quantile(0.95, "forebay_batch_seconds")),
+            kind="stat",
+            width=4,
+            height=4,
         ),
         Panel(
             "Slowest 5 % of first bytes",
@@ -79,7 +83,7 @@ THROUGHPUT = Row(
         Panel(
             "Requests that clients repeat or gave up",
             one(rate("forebay_http_requests_total", "result", 'result=~"busy|error|aborted"'), "{{result}}"),
-            note="busy: more batches than limits.batches, or another limit. aborted: the client closed the connection.",
+            note="busy: above limits.batches or another limit. aborted: the client closed the connection.",
         ),
     ),
 )
@@ -87,7 +91,11 @@ THROUGHPUT = Row(
 BATCHES = Row(
     "Batches",
     (
-        Panel("Batches by result", one(rate("forebay_batch_seconds_count", "result"), "{{result}}"), stacked=True),
+        Panel(
+            "Batches by result",
+            one(rate("forebay_batch_seconds_count", "result"), "{{result}}"),
+            stacked=True,
+        ),
         Panel("Time of a batch", quantiles("forebay_batch_seconds", 'result="ok"')),
         Panel("Time of a batch, spread", heatmap("forebay_batch_seconds"), kind="heatmap"),
         Panel("Batches in progress by target", one("forebay_batches{NODES}", "{{instance}} {{state}}")),
@@ -137,7 +145,9 @@ LATENCY = Row(
     (
         Panel("First byte", quantiles("forebay_http_first_byte_seconds", f'{GETS},result="ok"')),
         Panel(
-            "First byte, spread", heatmap("forebay_http_first_byte_seconds", f'{GETS},result="ok"'), kind="heatmap"
+            "First byte, spread",
+            heatmap("forebay_http_first_byte_seconds", f'{GETS},result="ok"'),
+            kind="heatmap",
         ),
         Panel(
             "Slowest 1 % of first bytes by target",
@@ -176,7 +186,9 @@ COLD = Row(
         Panel(
             "Failed requests to backends",
             one(
-                rate("forebay_backend_requests_total", "provider, result", 'result=~"error|denied|unavailable"'),
+                rate(
+                    "forebay_backend_requests_total", "provider, result", 'result=~"error|denied|unavailable"'
+                ),
                 "{{provider}} {{result}}",
             ),
             note="Each retry counts.",
