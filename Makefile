@@ -133,10 +133,11 @@ fix: ## Format, and apply the fixes of the lints
 	cargo clippy --release $(CARGO_FLAGS) --workspace --all-targets --fix --allow-dirty --allow-staged
 
 .PHONY: docs
-docs: ## Generate docs/cli.md, docs/configuration.md and docs/metrics.md
+docs: ## Generate docs/cli.md, docs/configuration.md, docs/metrics.md and the dashboards
 	FOREBAY_UPDATE_DOCS=1 cargo test --release $(CARGO_FLAGS) -p forebay-node --lib config_page
 	FOREBAY_UPDATE_DOCS=1 cargo test --release $(CARGO_FLAGS) -p forebay-gateway --lib metrics_page
 	FOREBAY_UPDATE_DOCS=1 cargo test --release $(CARGO_FLAGS) -p forebay-cli --bin forebay cli_page
+	python3 deploy/grafana/generate.py
 
 .PHONY: bench
 bench: shipped ## Measure beside the peers that are installed; JSON in build/bench
@@ -170,8 +171,9 @@ dist: ## Everything that is released, in dist; SIGN=KEY signs its checksums (tak
 	@SIGN="$(SIGN)" ci/dist.sh
 
 .PHONY: chart
-chart: binary python ## Test the Helm chart, the systemd units and the compose file
-	build/venv/bin/python -m pytest tests/python/test_deploy.py $(PYTEST_ARGS)
+chart: binary python ## Test the Helm chart, the systemd units, the compose file, dashboards and alerts
+	build/venv/bin/python -m pytest tests/python/test_deploy.py tests/python/test_dashboards.py \
+	  tests/python/test_alerts.py $(PYTEST_ARGS)
 
 .PHONY: image
 image: ## Build build/forebay-image.tar, the container image; no docker needed

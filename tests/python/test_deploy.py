@@ -249,23 +249,6 @@ def test_chart_and_program_have_one_version() -> None:
     assert chart["version"] == chart["appVersion"] == version
 
 
-def test_alerts_ask_for_figures_that_exist() -> None:
-    documents = manifests(CHART / "ci/all-on-values.yaml")
-    # Generated from the registry of metrics, and compared with it by a unit test.
-    known = set(re.findall(r"`(forebay_\w+)`", (REPOSITORY / "docs/metrics.md").read_text()))
-    rules = [
-        rule["expr"]
-        for document in of_kind(documents, "PrometheusRule")
-        for group in document["spec"]["groups"]
-        for rule in group["rules"]
-    ]
-    asked = {name for expr in rules for name in re.findall(r"\bforebay_\w+", expr)}
-    assert asked
-    assert asked <= known
-    jobs = {job for expr in rules for job in re.findall(r'job="([\w-]+)"', expr)}
-    assert jobs <= {s["metadata"]["name"] for s in of_kind(documents, "Service")}
-
-
 @pytest.fixture(scope="module")
 def release(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Release]:
     """The chart with its own values, as three gateways and three targets of this machine."""

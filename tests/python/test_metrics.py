@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
 import subprocess
 import urllib.request
 from collections.abc import Iterator
@@ -14,6 +12,7 @@ import pytest
 from conftest import Cluster, free_ports, wait_until
 from forebay_cluster import START_DEADLINE_S
 from forebay_exposition import Family, parse
+from forebay_promtool import has_promtool, promtool
 from forebay_s3 import client
 
 GOOD = """# HELP a_total Things
@@ -55,12 +54,10 @@ def page(url: str) -> str:
 
 
 def checked(url: str) -> dict[str, Family]:
-    """The families of a node, which promtool takes as well where it is installed."""
+    """The families of a node, which promtool takes as well where there is one."""
     text = page(url)
-    if promtool := os.environ.get("FOREBAY_PROMTOOL") or shutil.which("promtool"):
-        done = subprocess.run(
-            [promtool, "check", "metrics"], input=text, capture_output=True, text=True, timeout=30
-        )
+    if has_promtool():
+        done = promtool("check", "metrics", text=text)
         assert done.returncode == 0, done.stdout + done.stderr
     return parse(text)
 
