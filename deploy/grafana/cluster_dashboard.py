@@ -97,6 +97,7 @@ STATE = Row(
             "Clock offsets",
             one("forebay_cluster_clock_offset_seconds{CLUSTER}", "{{node}}"),
             note="The leading gateway measures them.",
+            signed=True,
         ),
     ),
 )
@@ -307,6 +308,7 @@ SECURITY = Row(
         Panel(
             "Time to the end of certificates",
             one("forebay_tls_certificate_expiry_seconds{NODES} - time()", "{{instance}} {{subject}}"),
+            signed=True,
             thresholds=((None, RED), (14 * 86400, GREEN)),
         ),
         Panel("Records of the audit log", one(rate("forebay_audit_records_total", "sink"), "{{sink}}")),

@@ -72,6 +72,8 @@ class Panel:
     width: int = 8
     height: int = 8
     stacked: bool = False
+    # Whether values below 0 exist; otherwise the axis begins at 0.
+    signed: bool = False
     limit: float | None = None
     thresholds: Steps = ()
     values: Mapping[int, tuple[str, str]] = field(default_factory=dict)
@@ -182,7 +184,8 @@ def _defaults(panel: Panel, unit: str) -> Json:
         return {"custom": {"hideFrom": {"legend": False, "tooltip": False, "viz": False}}}
     defaults: Json = {"unit": unit}
     if panel.kind == "timeseries":
-        defaults["min"] = 0
+        if not panel.signed:
+            defaults["min"] = 0
         defaults["custom"] = {
             "drawStyle": "line",
             "fillOpacity": 20 if panel.stacked else 0,
@@ -192,8 +195,6 @@ def _defaults(panel: Panel, unit: str) -> Json:
             "stacking": {"group": "A", "mode": "normal" if panel.stacked else "none"},
             "thresholdsStyle": {"mode": "line" if panel.thresholds else "off"},
         }
-        if "clock" in panel.title.lower():
-            del defaults["min"]
     if panel.limit is not None:
         defaults["max"] = panel.limit
     steps = panel.thresholds or ((None, GREEN),)
