@@ -85,7 +85,7 @@ STATE = Row(
             "Versions",
             one("forebay_build_info{NODES}"),
             kind="table",
-            columns=("instance", "role", "version", "commit"),
+            columns=("instance", "role", "version"),
         ),
         Panel("Leading gateway", one("forebay_cluster_leading{CLUSTER}", "{{instance}}"), limit=1),
         Panel(

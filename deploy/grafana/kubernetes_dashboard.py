@@ -74,7 +74,7 @@ PODS = Row(
             "Versions",
             one("forebay_build_info{NODES}"),
             kind="table",
-            columns=("namespace", "instance", "role", "version", "commit"),
+            columns=("namespace", "instance", "role", "version"),
         ),
         Panel(
             "Time since the start",

@@ -36,7 +36,7 @@ NOW = Row(
         Panel("Batches in progress", one("sum(forebay_batches{NODES})"), kind="stat", width=4, height=4),
         Panel(
             "Slowest 5 % of batches",
-            one(quantile(0.95, "forebay_batch_seconds")),
+            one(quantile(0.95, REQUEST_SECONDS, matchers=BATCHES_OK)),
             kind="stat",
             width=4,
             height=4,
@@ -93,11 +93,11 @@ BATCHES = Row(
     (
         Panel(
             "Batches by result",
-            one(rate("forebay_batch_seconds_count", "result"), "{{result}}"),
+            one(rate("forebay_http_requests_total", "result", BATCH), "{{result}}"),
             stacked=True,
         ),
-        Panel("Time of a batch", quantiles("forebay_batch_seconds", 'result="ok"')),
-        Panel("Time of a batch, spread", heatmap("forebay_batch_seconds"), kind="heatmap"),
+        Panel("Time of a batch", quantiles(REQUEST_SECONDS, BATCHES_OK)),
+        Panel("Time of a batch, spread", heatmap(REQUEST_SECONDS, BATCHES_OK), kind="heatmap"),
         Panel("Batches in progress by target", one("forebay_batches{NODES}", "{{instance}} {{state}}")),
         Panel("Wait of a batch for memory", quantiles("forebay_batch_queue_seconds")),
         Panel("Wait of a batch for memory, spread", heatmap("forebay_batch_queue_seconds"), kind="heatmap"),
@@ -108,7 +108,7 @@ BATCHES = Row(
         ),
         Panel(
             "Slowest 5 % of batches by target",
-            one(quantile(0.95, "forebay_batch_seconds", NODE), "{{instance}}"),
+            one(quantile(0.95, REQUEST_SECONDS, NODE, BATCHES_OK), "{{instance}}"),
             note="A target that is slower than the others delays each batch.",
         ),
         Panel(

@@ -126,7 +126,7 @@ pub async fn run(
     tracing::info!(id = %identity.id, url = identity.url, version = maps.version(), "gateway is up");
     ready(&identity.url);
     let edge = Edge::new(&config.s3, &identity, &maps).named_by(&config);
-    let observer = Observer::new(&metrics, &config.log);
+    let observer = Observer::new(metrics.requests().clone(), &config.log);
     let edge = edge.audited_by(audit).observed_by(observer).with_tls(tls).with_users(users);
     let life = lifecycle.clone();
     let limits = config.limits.clone();

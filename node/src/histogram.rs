@@ -2,7 +2,7 @@
 //!
 //! A histogram of the `prometheus` crate changes five shared atomics for each observation, which two
 //! threads that serve small reads feel. These have one set of counters for each of a few groups of
-//! threads, and are added up when the metrics are read (record 0071).
+//! threads, and are added up when the metrics are read (record 0072).
 
 use std::cell::Cell;
 use std::collections::HashMap;

@@ -11,13 +11,13 @@ use prometheus::{Encoder, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Text
 
 use crate::audit::{self, AuditMetrics};
 use crate::bill::Bills;
-use crate::exchange::{self, RequestMetrics};
+use crate::exchange::metrics::{self as requests, RequestMetrics};
 use crate::histogram::{Histogram, HistogramVec};
 use crate::metric_families::{Families, Family};
 use crate::tls::{self, TlsMetrics};
 
 /// Families that a gateway exports, by prefix.
-const OF_GATEWAY: [&str; 4] = [exchange::PREFIX, tls::PREFIX, audit::PREFIX, BUILD_INFO];
+const OF_GATEWAY: [&str; 4] = [requests::PREFIX, tls::PREFIX, audit::PREFIX, BUILD_INFO];
 /// The version of the program, as labels.
 const BUILD_INFO: &str = "forebay_build_info";
 
@@ -164,7 +164,7 @@ impl Metrics {
             ok_entries: batch_entries.with_label_values(&["ok"]),
             hit_bytes: get_bytes.with_label_values(&["hit"]),
             hit_objects: get_objects.with_label_values(&["hit"]),
-            requests: RequestMetrics::new(families_of(exchange::PREFIX)),
+            requests: RequestMetrics::new(families_of(requests::PREFIX)),
             backend_requests: counter(
                 "forebay_backend_requests_total",
                 "Requests to backends",
@@ -226,7 +226,7 @@ impl Metrics {
     }
 
     /// The metrics of requests.
-    pub(crate) fn requests(&self) -> &RequestMetrics {
+    pub fn requests(&self) -> &RequestMetrics {
         &self.0.requests
     }
 
@@ -395,7 +395,7 @@ impl Metrics {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::exchange::Outcome;
+    use crate::exchange::metrics::Outcome;
 
     #[test]
     fn what_is_counted_is_exported_under_the_promised_names() {

@@ -13,14 +13,19 @@ _LABEL = re.compile(r'([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\\n]|\\[\\"n])*)"(,|$)')
 # Base units only, as the naming rules of Prometheus ask.
 _OTHER_UNITS = re.compile(r"_(ms|us|ns|millis|milliseconds|micros|minutes|hours|kb|kib|mb|mib|gb)(_|$)")
 
+Labels = tuple[tuple[str, str], ...]
+
 
 @dataclass
 class Family:
-    """A metric: its type, its help, and its samples by their labels."""
+    """A metric: its type, its help, and its samples by their labels; of a histogram, the counts."""
 
     kind: str = ""
     help: str = ""
-    samples: dict[tuple[tuple[str, str], ...], float] = field(default_factory=dict)
+    samples: dict[Labels, float] = field(default_factory=dict)
+    sums: dict[Labels, float] = field(default_factory=dict)
+    # Upper bounds and counts, in the order of the page.
+    buckets: dict[Labels, list[tuple[float, float]]] = field(default_factory=dict)
 
 
 def parse(text: str) -> dict[str, Family]:
@@ -29,7 +34,7 @@ def parse(text: str) -> dict[str, Family]:
     Raises:
         ValueError: The page breaks a rule: HELP and TYPE once and before the samples, a family in
             one piece, no series twice, known escapes, numbers, `_total` for counters and for
-            nothing else, base units.
+            nothing else, base units, whole histograms.
     """
     if text and not text.endswith("\n"):
         raise ValueError("the last line does not end")
@@ -50,13 +55,10 @@ def parse(text: str) -> dict[str, Family]:
                 raise ValueError(f"TYPE does not follow the HELP of its family: {where}")
             family.kind = found[2]
         elif found := _SAMPLE.fullmatch(line):
-            family = families.get(found[1])
-            if found[1] != current or family is None or not family.kind:
+            family = families.get(current)
+            if family is None or not family.kind:
                 raise ValueError(f"a sample outside of its family: {where}")
-            labels = _labels(found[2], where)
-            if labels in family.samples:
-                raise ValueError(f"this series is there twice: {where}")
-            family.samples[labels] = float(found[3])
+            _add(family, found[1].removeprefix(current), _labels(found[2], where), float(found[3]), where)
         else:
             raise ValueError(f"not a line of the format: {where}")
     for name, family in families.items():
@@ -66,7 +68,38 @@ def parse(text: str) -> dict[str, Family]:
             raise ValueError(f"{name} is in another unit than seconds or bytes")
         if not family.samples:
             raise ValueError(f"{name} has no sample")
+        if family.kind == "histogram":
+            _check_histogram(name, family)
     return families
+
+
+def _add(family: Family, suffix: str, labels: Labels, value: float, where: str) -> None:
+    """Adds a sample, whose name is that of the family and this suffix."""
+    if family.kind == "histogram" and suffix == "_bucket":
+        bound = dict(labels).get("le")
+        if bound is None:
+            raise ValueError(f"a bucket without an upper bound: {where}")
+        series = tuple(label for label in labels if label[0] != "le")
+        family.buckets.setdefault(series, []).append((float(bound), value))
+        return
+    parts = {"_count": family.samples, "_sum": family.sums} if family.kind == "histogram" else {}
+    samples = parts.get(suffix) if parts else (family.samples if not suffix else None)
+    if samples is None:
+        raise ValueError(f"a sample outside of its family: {where}")
+    if labels in samples:
+        raise ValueError(f"this series is there twice: {where}")
+    samples[labels] = value
+
+
+def _check_histogram(name: str, family: Family) -> None:
+    if not family.samples.keys() == family.sums.keys() == family.buckets.keys():
+        raise ValueError(f"a series of {name} has no count, no sum or no buckets")
+    for labels, buckets in family.buckets.items():
+        bounds, counts = [bound for bound, _ in buckets], [count for _, count in buckets]
+        if bounds != sorted(set(bounds)) or bounds[-1] != float("inf"):
+            raise ValueError(f"the bounds of {name} do not rise to infinity: {labels}")
+        if counts != sorted(counts) or counts[-1] != family.samples[labels]:
+            raise ValueError(f"the counts of {name} do not rise to the whole count: {labels}")
 
 
 def _labels(text: str | None, where: str) -> tuple[tuple[str, str], ...]:

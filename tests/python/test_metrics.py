@@ -22,7 +22,28 @@ a_total{x="2",y=""} 2e3
 # HELP b_bytes Size
 # TYPE b_bytes gauge
 b_bytes 3
+# HELP c_seconds Times
+# TYPE c_seconds histogram
+c_seconds_bucket{op="get",le="0.5"} 2
+c_seconds_bucket{op="get",le="+Inf"} 3
+c_seconds_sum{op="get"} 7.5
+c_seconds_count{op="get"} 3
 """
+# Families of both roles.
+OF_ALL_NODES = {
+    "forebay_build_info",
+    "forebay_http_first_byte_seconds",
+    "forebay_http_request_seconds",
+    "forebay_http_requests_in_flight",
+    "forebay_http_requests_total",
+    "process_cpu_seconds_total",
+    "process_max_fds",
+    "process_open_fds",
+    "process_resident_memory_bytes",
+    "process_start_time_seconds",
+    "process_threads",
+    "process_virtual_memory_bytes",
+}
 
 
 @pytest.mark.parametrize(
@@ -39,10 +60,17 @@ b_bytes 3
         ("b_bytes 3\n", "b_bytes 3"),
         ("b_bytes 3\n", "b_bytes 3\na_total 1\n"),
         ("b_bytes 3\n", ""),
+        ('c_seconds_sum{op="get"} 7.5\n', ""),
+        ('c_seconds_count{op="get"} 3', 'c_seconds_count{op="get"} 4'),
+        ('le="0.5"} 2', 'le="0.5"} 9'),
+        ('le="0.5"} 2', 'le="+Inf"} 2'),
+        ('c_seconds_bucket{op="get",le="+Inf"} 3\n', ""),
+        (',le="0.5"', ""),
+        ("c_seconds_sum", "c_seconds_total"),
     ],
 )
 def test_the_parser_finds_what_breaks_the_format(old: str, new: str) -> None:
-    assert set(parse(GOOD)) == {"a_total", "b_bytes"}
+    assert set(parse(GOOD)) == {"a_total", "b_bytes", "c_seconds"}
     with pytest.raises(ValueError):
         parse(GOOD.replace(old, new))
 
@@ -86,7 +114,7 @@ def test_every_metric_of_a_cluster_has_one_meaning_and_is_counted_once(cluster: 
     # Sums have names of their own, so that a sum over all nodes counts nothing twice.
     of_targets = set().union(*targets)
     shared = of_targets & set(gateway)
-    assert shared == {"forebay_http_requests_total"}
+    assert shared == OF_ALL_NODES
     assert all(name.startswith("forebay_cluster_") for name in set(gateway) - shared)
     assert not any(name.startswith("forebay_cluster_") for name in of_targets)
     for name in ("get_bytes_total", "disks"):
@@ -128,5 +156,5 @@ def test_a_server_of_one_process_exports_both_roles_apart(serve: str) -> None:
         nodes = json.load(answer)["state"]["nodes"].values()
     (target,) = [checked(node["url"]) for node in nodes if node["role"] == "target"]
     gateway = checked(serve)
-    assert set(gateway) & set(target) == {"forebay_http_requests_total"}
+    assert set(gateway) & set(target) == OF_ALL_NODES
     assert total(target, "forebay_store_objects") == 8

@@ -68,7 +68,7 @@ type Key = (&'static str, &'static str, Outcome);
 
 /// Counts and times of the requests of a node. Cheap to clone.
 #[derive(Clone, Debug)]
-pub(crate) struct RequestMetrics(Arc<Inner>);
+pub struct RequestMetrics(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {

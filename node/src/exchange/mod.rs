@@ -8,7 +8,7 @@
 
 mod current;
 mod failures;
-mod metrics;
+pub(crate) mod metrics;
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -24,11 +24,10 @@ use forebay_core::request::{Protocol, REQUEST_ID_HEADER, RequestContext, Request
 pub(crate) use self::current::{CurrentRequest, set_route, set_user};
 pub use self::current::{carried, id, set_operation};
 use self::failures::FailureLog;
-use self::metrics::{InFlight, api_name};
-pub(crate) use self::metrics::{Outcome, PREFIX, RequestMetrics};
+pub use self::metrics::RequestMetrics;
+use self::metrics::{InFlight, Outcome, api_name};
 use crate::listener::Peer;
 use crate::metric_families::Families;
-use crate::metrics::Metrics;
 
 /// The header of the id in answers of v1 and of the native API.
 static OWN_ID: HeaderName = HeaderName::from_static(REQUEST_ID_HEADER);
@@ -51,16 +50,12 @@ pub struct Observer {
 impl Default for Observer {
     /// An observer whose metrics nobody reads.
     fn default() -> Self {
-        Self::of(RequestMetrics::new(&Families::default()), &LogConfig::default())
+        Self::new(RequestMetrics::new(&Families::default()), &LogConfig::default())
     }
 }
 
 impl Observer {
-    pub fn new(metrics: &Metrics, config: &LogConfig) -> Self {
-        Self::of(metrics.requests().clone(), config)
-    }
-
-    fn of(metrics: RequestMetrics, config: &LogConfig) -> Self {
+    pub fn new(metrics: RequestMetrics, config: &LogConfig) -> Self {
         let share = config.access_share.clamp(0.0, 1.0);
         // A float of `u64::MAX` rounds up to 2^64, and the conversion saturates.
         let logged_up_to = (share > 0.0).then_some((share * u64::MAX as f64) as u64);

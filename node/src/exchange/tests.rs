@@ -1,3 +1,5 @@
+//! Tests of exchanges: when a request counts, as what, and what is logged.
+
 use axum::body::Body;
 use forebay_core::request::{Caller, Principal, Route};
 use forebay_core::{Error, ErrorCode};
@@ -6,7 +8,7 @@ use super::*;
 
 fn observer() -> (Arc<Observer>, RequestMetrics) {
     let metrics = RequestMetrics::new(&Families::default());
-    (Arc::new(Observer::of(metrics.clone(), &LogConfig::default())), metrics)
+    (Arc::new(Observer::new(metrics.clone(), &LogConfig::default())), metrics)
 }
 
 fn begin(observer: &Arc<Observer>, method: Method) -> Exchange {
@@ -91,7 +93,7 @@ fn a_failure_counts_by_its_status() {
 fn an_access_line_is_written_for_the_configured_share_of_the_ids() {
     let with = |access_share| {
         let config = LogConfig { access_share, ..LogConfig::default() };
-        Observer::of(RequestMetrics::new(&Families::default()), &config)
+        Observer::new(RequestMetrics::new(&Families::default()), &config)
     };
     let ids = |n: u64| RequestId(n.wrapping_mul(0x9E37_79B9_7F4A_7C15));
     let logged = |observer: &Observer| (0..1_000).filter(|n| observer.is_logged(ids(*n))).count();
