@@ -363,7 +363,7 @@ pub struct LogConfig {
 
 impl Default for LogConfig {
     fn default() -> Self {
-        let (access_share, failures_per_s) = (0.0, 20);
+        let (access_share, failures_per_s) = (0.0, 5);
         Self { level: "info".into(), format: LogFormat::Text, access_share, failures_per_s }
     }
 }
