@@ -1,12 +1,10 @@
 //! Applies one record of the log to the index and the accounts. The result is the same while the
 //! store runs, after a crash, and when the index is rebuilt.
 
-use std::collections::BTreeSet;
-
 use forebay_core::Result;
 
 use super::format;
-use super::index::{Batch, Index};
+use super::index::{Batch, Index, Touched};
 use super::location_cache::Known;
 use super::log::{Entry, Position};
 use super::recency::Touch;
@@ -17,7 +15,7 @@ use super::usage_counters::{Shift, UsageCounters};
 pub(crate) struct Applier<'a> {
     pub(crate) batch: Batch<'a>,
     pub(crate) usage_counters: &'a mut UsageCounters,
-    touched: BTreeSet<u64>,
+    touched: Touched,
 }
 
 /// The effect of one record.
@@ -48,7 +46,7 @@ impl Applied {
 
 impl<'a> Applier<'a> {
     pub(crate) fn new(index: &'a Index, usage_counters: &'a mut UsageCounters) -> Self {
-        Self { batch: index.batch(), usage_counters, touched: BTreeSet::new() }
+        Self { batch: index.batch(), usage_counters, touched: Touched::default() }
     }
 
     /// Applies the record of the frame at `at`, which has `len` bytes. Changes nothing if the index
@@ -68,7 +66,7 @@ impl<'a> Applier<'a> {
     /// Moves the position past a stretch of the log, whatever is in it.
     pub(crate) fn pass(&mut self, at: Position, len: u64) {
         let end = at.offset + len;
-        self.touched.insert(at.segment);
+        self.touched.segments.insert(at.segment);
         self.usage_counters.shift(at.segment, Shift::End(end));
         self.usage_counters.position = Position { segment: at.segment, offset: end };
     }
@@ -95,9 +93,17 @@ impl<'a> Applier<'a> {
         self.usage_counters.shift(segment, Shift::Sequence(0));
     }
 
+    /// Counts the objects of each bucket, for an index of an earlier version, which did not.
+    pub(crate) fn count_buckets(&mut self) -> Result<()> {
+        let counts = self.batch.count_buckets()?;
+        self.touched.buckets.extend(counts.keys());
+        self.usage_counters.set_buckets(counts);
+        Ok(())
+    }
+
     /// Drops the accounts of a segment whose live records were all moved.
     pub(crate) fn forget_segment(&mut self, segment: u64) {
-        self.touched.insert(segment);
+        self.touched.segments.insert(segment);
         self.usage_counters.forget(segment);
     }
 
@@ -148,22 +154,20 @@ impl<'a> Applier<'a> {
     }
 
     fn add(&mut self, record: &Record) {
-        self.usage_counters.objects += 1;
-        self.usage_counters.bytes += record.size;
-        self.usage_counters.files += record.file_bytes();
+        self.touched.buckets.insert(record.bucket_id);
+        self.usage_counters.add(record);
         self.live(record, record.frame_bytes() as i64);
     }
 
     fn subtract(&mut self, record: &Record) {
-        self.usage_counters.objects = self.usage_counters.objects.saturating_sub(1);
-        self.usage_counters.bytes = self.usage_counters.bytes.saturating_sub(record.size);
-        self.usage_counters.files = self.usage_counters.files.saturating_sub(record.file_bytes());
+        self.touched.buckets.insert(record.bucket_id);
+        self.usage_counters.subtract(record);
         self.live(record, -(record.frame_bytes() as i64));
     }
 
     fn live(&mut self, record: &Record, by: i64) {
         let segment = record.spot().segment;
-        self.touched.insert(segment);
+        self.touched.segments.insert(segment);
         self.usage_counters.shift(segment, Shift::Live(by));
     }
 

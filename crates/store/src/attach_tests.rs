@@ -257,7 +257,7 @@ async fn an_index_damaged_while_it_is_used_is_made_again_without_a_restart() {
     fill(&t.store).await;
     let hit = on(&t.store, 0).await;
     let volume = t.store.volumes()[0].clone();
-    volume.shared().index.flush(0x3f).unwrap();
+    volume.shared().index.flush(0x7f).unwrap();
     drop(volume);
     assert!(damage_tables(&disks[0].path) > 0);
     let mut waited = 0;
@@ -284,7 +284,7 @@ async fn a_write_or_listing_that_meets_a_damaged_index_is_to_be_tried_again() {
     let disks = [DiskSettings::new(dir.path(), Some(1 << 30))];
     let t = tended(&disks, Arc::new(RealDisk)).await;
     fill(&t.store).await;
-    t.store.volumes()[0].shared().index.flush(0x3f).unwrap();
+    t.store.volumes()[0].shared().index.flush(0x7f).unwrap();
     assert!(damage_tables(dir.path()) > 0);
     let listed = t.store.list(1, "", None, None, 100).await;
     if let Err(e) = listed {

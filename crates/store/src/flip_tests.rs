@@ -76,7 +76,7 @@ async fn build(variant: usize) -> Base {
         frames: Vec::new(),
         dir,
     };
-    let flushed = [[0, 0, 0], [0x3f, 0, 0], [0, 0x3f, 0x01], [0x01, 0x20, 0x11]][variant];
+    let flushed = [[0, 0, 0], [0x7f, 0, 0], [0, 0x7f, 0x01], [0x01, 0x40, 0x31]][variant];
     for (round, parts) in flushed.into_iter().enumerate() {
         let store = open(base.dir.path(), false).await.unwrap();
         for n in (0..NAMES).filter(|n| (n + round) % 2 == 0 || round == 0) {

@@ -12,6 +12,10 @@ mod assembly_tests;
 mod attach;
 #[cfg(test)]
 mod attach_tests;
+mod bucket_counts;
+mod bucket_usage;
+#[cfg(test)]
+mod bucket_usage_tests;
 mod buffers;
 mod change;
 mod checked;
@@ -88,6 +92,7 @@ use forebay_core::{Error, ErrorCode, Result};
 use tokio::task::JoinError;
 
 pub use self::attach::MAX_DISKS;
+pub use self::bucket_usage::BucketUsage;
 pub use self::disk::{Disk, DiskFile, MeasuredDisk, RealDisk};
 pub use self::extensions::Extensions;
 pub use self::format::Commit;

@@ -3,7 +3,9 @@
 
 use std::collections::BTreeMap;
 
+use super::bucket_counts::WholeCounts;
 use super::log::Position;
+use super::record::Record;
 
 /// The accounts of one segment of the log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -36,6 +38,8 @@ pub(crate) struct UsageCounters {
     /// Space of object files.
     pub(crate) files: u64,
     pub(crate) segments: BTreeMap<u64, SegmentUsage>,
+    /// By bucket id; none of a bucket without objects here.
+    buckets: BTreeMap<u64, WholeCounts>,
     /// Sums over the segments.
     log: u64,
     live: u64,
@@ -61,6 +65,42 @@ impl UsageCounters {
     /// Space of the log that no object needs.
     pub(crate) fn dead(&self) -> u64 {
         self.log.saturating_sub(self.live)
+    }
+
+    /// Counts a record that was added to the index.
+    pub(crate) fn add(&mut self, record: &Record) {
+        self.objects += 1;
+        self.bytes += record.size;
+        self.files += record.file_bytes();
+        self.buckets.entry(record.bucket_id).or_default().add(record);
+    }
+
+    /// Counts a record that was removed from the index.
+    pub(crate) fn subtract(&mut self, record: &Record) {
+        self.objects = self.objects.saturating_sub(1);
+        self.bytes = self.bytes.saturating_sub(record.size);
+        self.files = self.files.saturating_sub(record.file_bytes());
+        if let Some(counts) = self.buckets.get_mut(&record.bucket_id) {
+            counts.subtract(record);
+            if counts.objects == 0 {
+                self.buckets.remove(&record.bucket_id);
+            }
+        }
+    }
+
+    /// The counters of one bucket.
+    pub(crate) fn bucket(&self, id: u64) -> WholeCounts {
+        self.buckets.get(&id).copied().unwrap_or_default()
+    }
+
+    /// The counters of all buckets that have objects on the disk.
+    pub(crate) fn buckets(&self) -> &BTreeMap<u64, WholeCounts> {
+        &self.buckets
+    }
+
+    /// Sets the counters of all buckets.
+    pub(crate) fn set_buckets(&mut self, buckets: BTreeMap<u64, WholeCounts>) {
+        self.buckets = buckets;
     }
 
     /// Changes the accounts of a segment. Changes of a removed segment are ignored.
@@ -108,7 +148,8 @@ impl UsageCounters {
         self.segments.iter().any(|(id, s)| *id != segment && s.oldest < sequence)
     }
 
-    /// Encodes the accounts of the disk as a whole; segments have entries of their own.
+    /// Encodes the accounts of the disk as a whole; segments and buckets have entries of their
+    /// own.
     pub(crate) fn encode(&self) -> [u8; 40] {
         let mut out = [0; 40];
         let fields =
@@ -119,7 +160,8 @@ impl UsageCounters {
         out
     }
 
-    /// Decodes the result of [`Self::encode`], without segments. `None` if the bytes are not valid.
+    /// Decodes the result of [`Self::encode`], without segments and buckets. `None` if
+    /// the bytes are not valid.
     pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
         let [segment, offset, objects, bytes, files] = numbers(bytes)?;
         let position = Position { segment, offset };

@@ -1,16 +1,24 @@
 //! Batches of changes of the index.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use fjall::OwnedWriteBatch;
 use forebay_core::Result;
 
 use super::key_limit::check_key;
 use super::marks::{MARK, MARKS};
-use super::{DOOMED, Index, PARTS, RECORDS, RESIDENTS, SEGMENTS, STRAYS, USAGE_COUNTERS};
+use super::{BUCKETS, DOOMED, Index, PARTS, RECORDS, RESIDENTS, SEGMENTS, STRAYS, USAGE_COUNTERS};
+use crate::bucket_counts::WholeCounts;
 use crate::format;
 use crate::record::Record;
 use crate::usage_counters::UsageCounters;
+
+/// The segments and buckets whose accounts a batch changes.
+#[derive(Debug, Default)]
+pub(crate) struct Touched {
+    pub(crate) segments: BTreeSet<u64>,
+    pub(crate) buckets: BTreeSet<u64>,
+}
 
 /// Changes that reach the index atomically.
 pub(crate) struct Batch<'a> {
@@ -86,15 +94,20 @@ impl Batch<'_> {
         self.inner.remove(&self.index.strays, key);
     }
 
-    /// Ends the batch with the accounts that belong to it. Of the segments in `touched`, those in
-    /// the accounts are written and the others removed.
+    /// Counts the objects of each bucket by a scan of the index as it was before this batch.
+    pub(crate) fn count_buckets(&self) -> Result<BTreeMap<u64, WholeCounts>> {
+        self.index.count_buckets()
+    }
+
+    /// Ends the batch with the accounts that belong to it. Of the segments and buckets in
+    /// `touched`, those in the accounts are written and the others removed.
     pub(crate) fn commit(
         mut self,
         usage_counters: &UsageCounters,
-        touched: &BTreeSet<u64>,
+        touched: &Touched,
     ) -> Result<()> {
         self.inner.insert(&self.index.state, USAGE_COUNTERS, usage_counters.encode());
-        for id in touched {
+        for id in &touched.segments {
             match usage_counters.segments.get(id) {
                 Some(s) => {
                     self.inner.insert(&self.index.segments, id.to_be_bytes(), s.encode());
@@ -102,7 +115,16 @@ impl Batch<'_> {
                 None => self.inner.remove(&self.index.segments, id.to_be_bytes()),
             }
         }
-        self.touched[SEGMENTS] |= !touched.is_empty();
+        self.touched[SEGMENTS] |= !touched.segments.is_empty();
+        for id in &touched.buckets {
+            match usage_counters.buckets().get(id) {
+                Some(counts) => {
+                    self.inner.insert(&self.index.buckets, id.to_be_bytes(), counts.encode());
+                }
+                None => self.inner.remove(&self.index.buckets, id.to_be_bytes()),
+            }
+        }
+        self.touched[BUCKETS] |= !touched.buckets.is_empty();
         let mut marks = *self.index.marks();
         marks.last += 1;
         for (n, part) in

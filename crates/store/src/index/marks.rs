@@ -7,7 +7,7 @@ use std::sync::MutexGuard;
 use forebay_core::Result;
 use forebay_core::locks::MutexExt;
 
-use super::{Index, PARTS, number};
+use super::{BUCKETS, Index, PARTS, number};
 
 /// In the state: the last batch that changed each part. In each part: the last batch that it has.
 pub(super) const MARKS: &[u8] = b"marks";
@@ -27,25 +27,30 @@ impl Marks {
         std::iter::once(self.last).chain(self.of).flat_map(u64::to_be_bytes).collect()
     }
 
-    fn decode(bytes: &[u8]) -> Option<Self> {
-        let mut numbers = bytes.chunks(8).map(number);
-        let last = numbers.next()??;
+    /// Decodes the result of [`Self::encode`], and whether the counters of buckets have a mark:
+    /// they are the last part, and an index of an earlier version has none.
+    fn decode(bytes: &[u8]) -> Option<(Self, bool)> {
+        let numbers: Vec<u64> = bytes.chunks(8).map(number).collect::<Option<_>>()?;
+        let (last, marks) = numbers.split_first()?;
         let mut of = [0; PARTS];
-        for slot in &mut of {
-            *slot = numbers.next()??;
+        if marks.len() != PARTS && marks.len() != BUCKETS {
+            return None;
         }
-        numbers.next().is_none().then_some(Self { last, of })
+        of[..marks.len()].copy_from_slice(marks);
+        Some((Self { last: *last, of }, marks.len() == PARTS))
     }
 }
 
 impl Index {
     /// Whether every part of the index has all that was written to it. Each part recovers by
-    /// itself, and a damaged journal may leave one behind the others.
-    pub(super) fn check_marks(&self) -> Result<()> {
+    /// itself, and a damaged journal may leave one behind the others. Returns whether the index
+    /// counts its buckets.
+    pub(super) fn check_marks(&self) -> Result<bool> {
         let marks = self.state.get(MARKS).map_err(|e| self.failed(&e))?;
-        let marks = match marks {
+        let (marks, counts_buckets) = match marks {
             Some(bytes) => Marks::decode(&bytes).ok_or_else(|| self.damaged("its marks"))?,
-            None => Marks::default(),
+            // Nothing was written to it yet.
+            None => (Marks::default(), true),
         };
         for (part, expected) in self.parts().into_iter().zip(marks.of) {
             let mark = part.get(MARK).map_err(|e| self.failed(&e))?;
@@ -55,7 +60,7 @@ impl Index {
             }
         }
         *self.marks() = marks;
-        Ok(())
+        Ok(counts_buckets)
     }
 
     pub(super) fn marks(&self) -> MutexGuard<'_, Marks> {

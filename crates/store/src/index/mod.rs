@@ -11,6 +11,7 @@ mod key_limit;
 mod marks;
 mod scan;
 
+use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
@@ -19,13 +20,14 @@ use std::sync::{Arc, Mutex};
 use fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode};
 use forebay_core::Result;
 
-pub(crate) use self::batch::Batch;
+pub(crate) use self::batch::{Batch, Touched};
 pub(crate) use self::damage::distrusted;
 pub use self::scan::Span;
 
 use self::damage::{damaged, failed};
 use self::key_limit::check_key;
 use self::marks::{MARK, Marks};
+use super::bucket_counts::WholeCounts;
 use super::disk::Disk;
 use super::format;
 use super::record::Record;
@@ -38,12 +40,13 @@ const MEMTABLE: u64 = 16 << 20;
 const COMPLETE: &[u8] = b"complete";
 const USAGE_COUNTERS: &[u8] = b"tally";
 /// Indices in [`Index::parts`].
-const PARTS: usize = 5;
+const PARTS: usize = 6;
 const RECORDS: usize = 0;
 const DOOMED: usize = 1;
 const RESIDENTS: usize = 2;
 const STRAYS: usize = 3;
 const SEGMENTS: usize = 4;
+const BUCKETS: usize = 5;
 
 /// Records of one disk.
 pub(crate) struct Index {
@@ -58,6 +61,8 @@ pub(crate) struct Index {
     /// Keys that another disk may hold an older copy of.
     strays: Keyspace,
     segments: Keyspace,
+    /// Bucket ids -> counters of their records.
+    buckets: Keyspace,
     state: Keyspace,
     marks: Mutex<Marks>,
     io: Arc<dyn Disk>,
@@ -68,6 +73,8 @@ pub(crate) struct Index {
     damaged: AtomicBool,
     /// The library marked it as poisoned, without a reason.
     poisoned: AtomicBool,
+    /// It had counters of its buckets when it was opened.
+    counts_buckets: bool,
 }
 
 impl Index {
@@ -88,13 +95,14 @@ impl Index {
             .map_err(broken)?;
         let options = || KeyspaceCreateOptions::default().max_memtable_size(MEMTABLE);
         let open = |name| db.keyspace(name, options).map_err(broken);
-        let index = Self {
+        let mut index = Self {
             records: open("records")?,
             doomed: open("doomed")?,
             sidecars: open("companions")?,
             residents: open("residents")?,
             strays: open("strays")?,
             segments: open("segments")?,
+            buckets: open("buckets")?,
             state: open("state")?,
             marks: Mutex::default(),
             db,
@@ -104,8 +112,9 @@ impl Index {
             serving: AtomicBool::new(false),
             damaged: AtomicBool::new(false),
             poisoned: AtomicBool::new(false),
+            counts_buckets: false,
         };
-        index.check_marks()?;
+        index.counts_buckets = index.check_marks()?;
         Ok(index)
     }
 
@@ -148,7 +157,7 @@ impl Index {
 
     /// The parts that batches change, beside the state.
     fn parts(&self) -> [&Keyspace; PARTS] {
-        [&self.records, &self.doomed, &self.residents, &self.strays, &self.segments]
+        [&self.records, &self.doomed, &self.residents, &self.strays, &self.segments, &self.buckets]
     }
 
     pub(crate) fn get(&self, key: &[u8]) -> Result<Option<Record>> {
@@ -176,7 +185,57 @@ impl Index {
             let (segment, id) = segment.ok_or_else(|| self.damaged("a segment's accounts"))?;
             usage_counters.adopt(id, segment);
         }
+        let mut buckets = BTreeMap::new();
+        for guard in self.buckets.iter() {
+            let (id, value) = guard.into_inner().map_err(|e| self.failed(&e))?;
+            if *id == *MARK {
+                continue;
+            }
+            let counts = number(&id).zip(WholeCounts::decode(&value));
+            buckets.extend([counts.ok_or_else(|| self.damaged("a bucket's counters"))?]);
+        }
+        usage_counters.set_buckets(buckets);
         Ok(Some(usage_counters))
+    }
+
+    /// Whether the index had counters of its buckets when it was opened. Those of earlier versions
+    /// had none.
+    pub(crate) fn counts_buckets(&self) -> bool {
+        self.counts_buckets
+    }
+
+    /// Counts the records of each bucket by a scan.
+    fn count_buckets(&self) -> Result<BTreeMap<u64, WholeCounts>> {
+        let count = || {
+            let mut buckets = BTreeMap::<u64, WholeCounts>::new();
+            for record in self.all() {
+                let record = record?;
+                buckets.entry(record.bucket_id).or_default().add(&record);
+            }
+            Ok(buckets)
+        };
+        let counted = catch_unwind(AssertUnwindSafe(count));
+        counted.unwrap_or_else(|_| Err(self.damaged("reading it failed in an unexpected way")))
+    }
+
+    /// Makes the index look like one of an earlier version, without counters of its buckets.
+    #[cfg(test)]
+    pub(crate) fn forget_buckets(&self) -> Result<()> {
+        let mut batch = self.db.batch();
+        for guard in self.buckets.iter() {
+            let key = guard.key().map_err(|e| self.failed(&e))?;
+            batch.remove(&self.buckets, key);
+        }
+        let mut marks = self.marks().encode();
+        marks.truncate(marks.len() - 8);
+        batch.insert(&self.state, self::marks::MARKS, marks);
+        batch.commit().map_err(|e| self.failed(&e))
+    }
+
+    /// Cuts the counters of one bucket short.
+    #[cfg(test)]
+    pub(crate) fn damage_buckets(&self) -> Result<()> {
+        self.buckets.insert(1u64.to_be_bytes(), b"short").map_err(|e| self.failed(&e))
     }
 
     /// Files to be removed.

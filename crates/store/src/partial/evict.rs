@@ -66,10 +66,12 @@ impl Shared {
     }
 
     /// Accounts for space of a partial object that is not dropped yet.
-    pub(super) fn count_partial(&self, key: &[u8], id: u64, more: u64, less: u64) {
+    /// `bytes`: of the granules that were stored or dropped.
+    pub(super) fn count_partial(&self, key: &[u8], id: u64, (more, less): (u64, u64), bytes: i64) {
         let mut table = self.partials.known();
-        let Some(known) = table.get_mut(key).filter(|k| k.id == id) else { return };
+        let Some(known) = table.get_mut(key, id) else { return };
         known.space = (known.space + more).saturating_sub(less);
+        table.change_bytes(key, id, bytes);
         drop(table);
         self.room.set_aside(more, less);
     }

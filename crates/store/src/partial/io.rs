@@ -1,5 +1,6 @@
 //! Reading and writing granules.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -7,7 +8,7 @@ use forebay_core::size::ByteRange;
 use forebay_core::{Error, ErrorCode, Result};
 
 use super::layout::{self, ENTRY, Sums};
-use super::{Files, GRANULE, Partial, SPACE};
+use super::{Files, GRANULE, Partial, PartialHead, SPACE};
 use crate::disk::DiskFile;
 use crate::format::{BLOCK, TABLE_ENTRY};
 use crate::identity::failed;
@@ -17,8 +18,26 @@ use crate::{Store, blocking};
 /// Map entries read at once.
 const BATCH: u64 = 16 << 10;
 
+/// The granules that a map lists, each with the place of its last entry.
+pub(super) fn read_slots(
+    map: &dyn DiskFile,
+    id: u64,
+    head: &PartialHead,
+    head_len: u64,
+    map_len: u64,
+) -> std::io::Result<HashMap<u32, u32>> {
+    let (mut slots, granules) = (HashMap::new(), head.granules());
+    let entries = map_len.saturating_sub(head_len) / ENTRY;
+    each_entry(map, id, head_len, entries, |slot, granule| {
+        if granule < granules {
+            slots.insert(granule, slot);
+        }
+    })?;
+    Ok(slots)
+}
+
 /// Calls `f` with the place and the granule of each sound entry of a map, in order.
-pub(super) fn each_entry(
+fn each_entry(
     map: &dyn DiskFile,
     id: u64,
     head_len: u64,
@@ -69,16 +88,16 @@ impl Partial {
     }
 
     /// Accounts for space that was taken and freed, as long as the disk is in use.
-    fn count(&self, more: u64, less: u64) {
+    fn count(&self, more: u64, less: u64, bytes: i64) {
         if let Some(shared) = self.shared.upgrade() {
-            shared.count_partial(&self.key, self.id, more, less);
+            shared.count_partial(&self.key, self.id, (more, less), bytes);
         }
     }
 
     /// Drops a damaged granule; it is fetched again.
     fn forget(&self, granule: u32) {
         if self.state().slots.remove(&granule).is_some() {
-            self.count(0, SPACE);
+            self.count(0, SPACE, -(self.head.granule_len(granule) as i64));
         }
     }
 
@@ -163,6 +182,7 @@ pub(super) fn gone(name: &str) -> Error {
 pub struct PartialWriter {
     partial: Arc<Partial>,
     kept: u64,
+    kept_bytes: u64,
     _reservation: Reservation,
 }
 
@@ -170,8 +190,10 @@ impl PartialWriter {
     /// Stores a granule. `ObjectNotFound`: the partial object was dropped.
     pub async fn keep(&mut self, granule: u32, bytes: Bytes) -> Result<()> {
         let partial = self.partial.clone();
+        let len = bytes.len() as u64;
         if blocking(move || partial.keep(granule, &bytes)).await? {
             self.kept += 1;
+            self.kept_bytes += len;
         }
         Ok(())
     }
@@ -179,7 +201,7 @@ impl PartialWriter {
 
 impl Drop for PartialWriter {
     fn drop(&mut self) {
-        self.partial.count(self.kept * SPACE, 0);
+        self.partial.count(self.kept * SPACE, 0, self.kept_bytes as i64);
     }
 }
 
@@ -195,6 +217,7 @@ impl Store {
         shared.check_alive()?;
         let bytes = u64::from(granules) * SPACE;
         let reservation = shared.room.reserve(bytes, || shared.file_system_fits(bytes)).await?;
-        Ok(PartialWriter { partial: partial.clone(), kept: 0, _reservation: reservation })
+        let partial = partial.clone();
+        Ok(PartialWriter { partial, kept: 0, kept_bytes: 0, _reservation: reservation })
     }
 }

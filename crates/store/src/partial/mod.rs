@@ -12,6 +12,7 @@ mod object;
 mod open;
 mod recover;
 mod store;
+mod table;
 #[cfg(test)]
 mod tests;
 
@@ -27,6 +28,8 @@ pub use self::io::PartialWriter;
 pub use self::layout::{GRANULE, PartialHead};
 
 use self::layout::ENTRY;
+use self::table::Table;
+use super::bucket_counts::PartialCounts;
 use super::disk::{Disk, DiskFile};
 use super::format;
 use super::identity::failed;
@@ -55,13 +58,15 @@ pub struct Validation {
 pub(crate) struct Partials {
     folder: PathBuf,
     /// By the object's key. Held while an entry appears or goes, never during I/O on payloads.
-    known: Mutex<BTreeMap<Vec<u8>, Known>>,
+    known: Mutex<Table>,
 }
 
 struct Known {
     id: u64,
     head: Arc<PartialHead>,
     space: u64,
+    /// Bytes of its stored granules.
+    bytes: u64,
     atime_ns: u64,
     validation: Validation,
     open: Weak<Partial>,
@@ -104,7 +109,7 @@ impl Partials {
         Ok(Self { folder, known: Mutex::default() })
     }
 
-    fn known(&self) -> MutexGuard<'_, BTreeMap<Vec<u8>, Known>> {
+    fn known(&self) -> MutexGuard<'_, Table> {
         self.known.locked()
     }
 
@@ -130,9 +135,18 @@ impl Partials {
 
     /// Ids of the buckets that have partial objects on this disk.
     pub(crate) fn buckets(&self) -> Vec<u64> {
-        let mut ids: Vec<_> = self.known().values().map(|known| known.head.bucket_id).collect();
-        ids.dedup();
-        ids
+        self.known().counts().keys().copied().collect()
+    }
+
+    /// The counters of one bucket. Granules that are being fetched count when their writer is
+    /// dropped.
+    pub(crate) fn counts_of(&self, bucket_id: u64) -> PartialCounts {
+        self.known().counts_of(bucket_id)
+    }
+
+    /// The counters of all buckets that have partial objects on this disk.
+    pub(crate) fn counts(&self) -> BTreeMap<u64, PartialCounts> {
+        self.known().counts().clone()
     }
 
     /// The partial objects of a span, at most `limit`, in the order of names.
@@ -163,7 +177,7 @@ impl Partials {
 
     /// Records when the backend last had the stored version.
     pub(crate) fn validate(&self, key: &[u8], version: &str, validation: Validation) {
-        if let Some(known) = self.known().get_mut(key).filter(|k| k.head.version == version) {
+        if let Some(known) = self.known().current_mut(key).filter(|k| k.head.version == version) {
             known.validation = validation;
         }
     }

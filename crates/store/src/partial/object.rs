@@ -25,6 +25,11 @@ impl State {
     }
 }
 
+/// Bytes of these granules of an object.
+pub(super) fn bytes_of(head: &PartialHead, slots: &HashMap<u32, u32>) -> u64 {
+    slots.keys().map(|granule| head.granule_len(*granule)).sum()
+}
+
 impl Partial {
     pub(super) fn new(
         shared: &Arc<Shared>,
@@ -55,7 +60,7 @@ impl Partial {
     fn with_known<T>(&self, f: impl FnOnce(&mut Known) -> T) -> Option<T> {
         let shared = self.shared.upgrade()?;
         let mut table = shared.partials.known();
-        table.get_mut(&self.key).filter(|k| k.id == self.id).map(f)
+        table.get_mut(&self.key, self.id).map(f)
     }
 
     pub(super) fn files(&self) -> Result<Files> {
@@ -74,6 +79,11 @@ impl Partial {
     /// Whether it was dropped, or became an object.
     pub fn is_over(&self) -> bool {
         self.state().over
+    }
+
+    /// Bytes of the stored granules.
+    pub(super) fn stored_bytes(&self) -> u64 {
+        bytes_of(&self.head, &self.state().slots)
     }
 
     /// Whether this granule is stored.

@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use forebay_core::{Error, ErrorCode, Result};
 
-use super::io::each_entry;
+use super::io::read_slots;
 use super::layout::{self, ENTRY, PartialHead};
+use super::recover::FoundHead;
 use super::{FILES, Known, MAX_PARTIAL_OBJECTS, Partial, SPACE, State, Validation};
 use crate::format;
 use crate::identity::failed;
@@ -33,7 +34,8 @@ impl Shared {
         let partial = Arc::new(Partial::new(self, id, head, bytes.len() as u64, state));
         self.drop_partial(&key);
         let (open, head) = (Arc::downgrade(&partial), partial.head.clone());
-        let known = Known { id, head, space: FILES, atime_ns: now_ns, validation, open };
+        let (space, bytes, atime_ns) = (FILES, 0, now_ns);
+        let known = Known { id, head, space, bytes, atime_ns, validation, open };
         let mut table = self.partials.known();
         self.check_in_use()?;
         let crowded = table.len() >= MAX_PARTIAL_OBJECTS;
@@ -67,7 +69,7 @@ impl Shared {
         // Checked under the lock: a disk that leaves service closes the entries of this table
         // afterwards.
         self.check_in_use()?;
-        let Some(known) = table.get_mut(key).filter(|k| k.id == id) else { return Ok(None) };
+        let Some(known) = table.get_mut(key, id) else { return Ok(None) };
         // Another caller opened it meanwhile, and may have written already.
         if let Some(open) = known.open.upgrade() {
             return Ok(Some(open));
@@ -75,6 +77,8 @@ impl Shared {
         known.open = Arc::downgrade(&partial);
         let (before, now) = (known.space, FILES + partial.state().slots.len() as u64 * SPACE);
         known.space = now;
+        let bytes = partial.stored_bytes().wrapping_sub(known.bytes) as i64;
+        table.change_bytes(key, id, bytes);
         drop(table);
         self.room.set_aside(now, before);
         Ok(Some(partial))
@@ -82,19 +86,15 @@ impl Shared {
 
     fn load_partial(self: &Arc<Self>, id: u64) -> Result<Partial> {
         let gone = || Error::new(ErrorCode::Corrupt, "its map is gone");
-        let (head, head_len, map_len) = self.read_head(id)?.ok_or_else(gone)?;
+        let FoundHead { head, head_len, map_len, .. } = self.read_head(id)?.ok_or_else(gone)?;
         let path = self.partials.payload_path(id);
         let payload = self.io.open_write(&path).map_err(failed("open", &path))?;
         let path = self.partials.map_path(id);
         let map = self.io.open_write(&path).map_err(failed("open", &path))?;
         let entries = map_len.saturating_sub(head_len) / ENTRY;
-        let mut state = State { next: entries as u32, ..State::new(payload, map.clone()) };
-        each_entry(&*map, id, head_len, entries, |slot, granule| {
-            if granule < head.granules() {
-                state.slots.insert(granule, slot);
-            }
-        })
-        .map_err(failed("read", &path))?;
+        let slots =
+            read_slots(&*map, id, &head, head_len, map_len).map_err(failed("read", &path))?;
+        let state = State { next: entries as u32, slots, ..State::new(payload, map) };
         Ok(Partial::new(self, id, head, head_len, state))
     }
 }

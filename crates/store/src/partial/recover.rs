@@ -5,14 +5,26 @@ use std::sync::{Arc, Weak};
 
 use forebay_core::{Error, ErrorCode, Result};
 
-use super::layout::{self, ENTRY, HEAD_START, PartialHead};
+use super::io::read_slots;
+use super::layout::{self, HEAD_START, PartialHead};
+use super::object::bytes_of;
 use super::{FILES, Known, SPACE, Validation};
+use crate::disk::DiskFile;
 use crate::format;
 use crate::identity::failed;
 use crate::shared::Shared;
 
+/// A head that was read from a map.
+pub(super) struct FoundHead {
+    pub(super) head: PartialHead,
+    pub(super) head_len: u64,
+    pub(super) map_len: u64,
+    map: Arc<dyn DiskFile>,
+}
+
 impl Shared {
-    /// Loads the partial objects of the disk, and removes what a crash left. Reads heads only.
+    /// Loads the partial objects of the disk, and removes what a crash left. Reads maps, which
+    /// have a ten-thousandth of the payload, so that the counters of buckets are exact.
     pub(crate) fn recover_partials(&self) -> Result<()> {
         let folder = &self.partials.folder;
         let mut ids = HashMap::<u64, usize>::new();
@@ -26,12 +38,12 @@ impl Shared {
         // Of several with one name the newest counts.
         ids.sort_unstable_by(|a, b| b.cmp(a));
         for (id, files) in ids {
-            let found = if files == 2 { self.read_head(id) } else { Ok(None) };
+            let found = if files == 2 { self.read_map(id) } else { Ok(None) };
             let found = found.unwrap_or_else(|e| {
                 tracing::warn!(disk = %self.root.display(), id, "dropped: {e}");
                 None
             });
-            let Some((head, head_len, map_len)) = found else {
+            let Some((head, slots)) = found else {
                 self.partials.unlink(&*self.io, id);
                 continue;
             };
@@ -40,18 +52,28 @@ impl Shared {
                 self.partials.unlink(&*self.io, id);
                 continue;
             }
-            let entries = map_len.saturating_sub(head_len) / ENTRY;
-            let space = FILES + entries.min(head.granules().into()) * SPACE;
+            let space = FILES + slots.len() as u64 * SPACE;
+            let bytes = bytes_of(&head, &slots);
             let (validation, open, head) = (Validation::default(), Weak::new(), Arc::new(head));
-            let known = Known { id, atime_ns: head.made_ns, head, space, validation, open };
+            let known = Known { id, atime_ns: head.made_ns, head, space, bytes, validation, open };
             self.partials.known().insert(key, known);
             self.room.set_aside(space, 0);
         }
         Ok(())
     }
 
-    /// The head of a map, its length, and that of the map. `None` if the file is gone.
-    pub(super) fn read_head(&self, id: u64) -> Result<Option<(PartialHead, u64, u64)>> {
+    /// The head of a map, and the granules that it lists. `None` if the file is gone.
+    fn read_map(&self, id: u64) -> Result<Option<(PartialHead, HashMap<u32, u32>)>> {
+        let Some(FoundHead { head, head_len, map_len, map }) = self.read_head(id)? else {
+            return Ok(None);
+        };
+        let slots = read_slots(&*map, id, &head, head_len, map_len);
+        let slots = slots.map_err(failed("read", &self.partials.map_path(id)))?;
+        Ok(Some((head, slots)))
+    }
+
+    /// The head of a map. `None` if the file is gone.
+    pub(super) fn read_head(&self, id: u64) -> Result<Option<FoundHead>> {
         let path = self.partials.map_path(id);
         let map = match self.io.open(&path) {
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
@@ -65,7 +87,7 @@ impl Shared {
         if of != id {
             return Err(Error::new(ErrorCode::Corrupt, "its name is that of another one"));
         }
-        let len = map.size().map_err(failed("measure", &path))?;
-        Ok(Some((head, bytes.len() as u64, len)))
+        let map_len = map.size().map_err(failed("measure", &path))?;
+        Ok(Some(FoundHead { head, head_len: bytes.len() as u64, map_len, map }))
     }
 }

@@ -200,11 +200,18 @@ impl Site<'_> {
     }
 }
 
-/// The index with its accounts, if it was built completely.
+/// The index with its accounts, if it was built completely. An index of an earlier version gets the
+/// counters of its buckets.
 fn complete(index: Index) -> Result<Option<(Index, UsageCounters)>> {
     if !index.is_complete()? {
         return Ok(None);
     }
-    let usage_counters = index.usage_counters()?.unwrap_or_default();
+    let mut usage_counters = index.usage_counters()?.unwrap_or_default();
+    if !index.counts_buckets() {
+        let mut applier = Applier::new(&index, &mut usage_counters);
+        applier.count_buckets()?;
+        applier.commit()?;
+        tracing::info!(objects = usage_counters.objects, "counted the objects of each bucket");
+    }
     Ok(Some((index, usage_counters)))
 }
