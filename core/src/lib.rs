@@ -77,6 +77,7 @@ pub mod template;
 pub mod upload;
 pub mod url;
 pub mod v1;
+pub mod warmth;
 
 pub use error::{Error, ErrorCode, Result};
 pub use name::{Bucket, NodeId, ObjectName, Provider};

@@ -10,6 +10,7 @@ use std::fmt::Write;
 use forebay_core::bill::RequestClass;
 use forebay_core::intra::DiskStatus;
 use forebay_core::state::{NodeStatus, Role};
+use forebay_node::bucket_reads::MAX_NAMED_BUCKETS;
 use forebay_node::metric_families::Family;
 use forebay_node::metrics::Metrics;
 
@@ -226,7 +227,12 @@ fn labels() -> Vec<(&'static str, &'static [&'static str], String)> {
         ),
         (
             "result",
-            &["forebay_get_bytes_total", "forebay_get_objects_total"],
+            &[
+                "forebay_get_bytes_total",
+                "forebay_get_objects_total",
+                "forebay_bucket_get_bytes_total",
+                "forebay_bucket_get_objects_total",
+            ],
             "`hit` (served from the target), `miss` (fetched for this reader) or `coalesced` (fetched for another \
              reader at the same time)."
                 .into(),
@@ -277,6 +283,14 @@ fn labels() -> Vec<(&'static str, &'static [&'static str], String)> {
                 "forebay_cloud_listing_pages_total",
             ],
             "The bucket as a URI, such as `s3://data`.".into(),
+        ),
+        (
+            "bucket",
+            &["forebay_bucket_get_bytes_total", "forebay_bucket_get_objects_total"],
+            format!(
+                "The bucket as a URI, for the first {MAX_NAMED_BUCKETS} buckets that the target serves objects \
+                 of; `other` is the sum of the others."
+            ),
         ),
         (
             "class",

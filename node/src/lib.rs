@@ -12,6 +12,7 @@ pub mod auth;
 mod bare_answer;
 pub mod bill;
 pub mod body_budget;
+pub mod bucket_reads;
 pub mod clock;
 mod clock_watch;
 pub mod config_load;

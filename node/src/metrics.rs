@@ -11,6 +11,7 @@ use prometheus::{Encoder, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Text
 
 use crate::audit::{self, AuditMetrics};
 use crate::bill::Bills;
+use crate::bucket_reads::BucketReads;
 use crate::exchange::metrics::{self as requests, RequestMetrics};
 use crate::histogram::{Histogram, HistogramVec};
 use crate::metric_families::{Families, Family};
@@ -46,6 +47,7 @@ struct Inner {
     disks: IntGaugeVec,
     file_systems: [IntGaugeVec; 2],
     bills: Bills,
+    bucket_reads: BucketReads,
     audit: AuditMetrics,
     tls: TlsMetrics,
     // Counters of every warm read, resolved once without a lookup by labels.
@@ -219,6 +221,7 @@ impl Metrics {
             disks,
             file_systems,
             bills: Bills::new(families_of("")),
+            bucket_reads: BucketReads::new(families_of("")),
             audit: AuditMetrics::new(families_of(audit::PREFIX)),
             tls: TlsMetrics::new(families_of(tls::PREFIX)),
             families,
@@ -268,6 +271,11 @@ impl Metrics {
     /// The counters of what clouds bill.
     pub fn bills(&self) -> &Bills {
         &self.0.bills
+    }
+
+    /// The counters of what readers of each bucket got.
+    pub fn bucket_reads(&self) -> &BucketReads {
+        &self.0.bucket_reads
     }
 
     /// The counters of the audit log.

@@ -26,6 +26,7 @@ use forebay_core::cloud_rules::CloudRules;
 use forebay_core::size::ByteRange;
 use forebay_core::{Error, ErrorCode, NodeId, ObjectName, Result, placement};
 use forebay_node::bill::Bill;
+use forebay_node::bucket_reads::BucketCounter;
 use futures::stream::BoxStream;
 use futures::{Stream, StreamExt};
 use tokio::sync::mpsc;
@@ -36,8 +37,14 @@ use crate::shard::Shards;
 /// Most bytes of a large object that are in memory while it is sent.
 const PIECE: usize = 256 << 10;
 
-/// The bill of each bucket of a request, if it has one.
-type Bills = Arc<[Option<Arc<Bill>>]>;
+/// The counters of each bucket of a request, if it exists.
+type Counters = Arc<[Option<Counted>]>;
+
+/// The counters of a bucket's reads, and its bill, if it has one.
+struct Counted {
+    reads: Arc<BucketCounter>,
+    bill: Option<Arc<Bill>>,
+}
 
 /// The stream of a task, as the body of a response. Dropping it notifies the task that the client
 /// is gone.
@@ -164,10 +171,14 @@ impl Loader {
         Ok(info.clone().asked_by(&self.cloud))
     }
 
-    /// The bills of a request's buckets, looked up once for all entries.
-    fn bills(&self, request: &BatchRequest) -> Bills {
+    /// The counters of a request's buckets, looked up once for all entries.
+    fn counters(&self, request: &BatchRequest) -> Counters {
         let state = self.service.state();
-        let of = |bucket| self.service.cold_cache().bill(state.bucket(bucket).ok()?);
+        let of = |bucket| {
+            let info = state.bucket(bucket).ok()?;
+            let reads = self.service.metrics().bucket_reads().of(info);
+            Some(Counted { reads, bill: self.service.cold_cache().bill(info) })
+        };
         request.buckets.iter().map(of).collect()
     }
 
@@ -193,11 +204,14 @@ impl Loader {
     }
 
     /// The requested bytes of an entry whose object is in memory.
-    fn part(&self, bills: &Bills, entry: &BatchEntry, bytes: Bytes) -> Result<Bytes> {
+    fn part(&self, counters: &Counters, entry: &BatchEntry, bytes: Bytes) -> Result<Bytes> {
         let range = entry.resolve(bytes.len() as u64)?;
         self.service.metrics().served("hit", range.len());
-        if let Some(Some(bill)) = bills.get(entry.bucket as usize) {
-            bill.saved(range.len());
+        if let Some(Some(Counted { reads, bill })) = counters.get(entry.bucket as usize) {
+            reads.served("hit", range.len());
+            if let Some(bill) = bill {
+                bill.saved(range.len());
+            }
         }
         Ok(bytes.slice(range.start as usize..range.end as usize))
     }

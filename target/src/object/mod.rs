@@ -200,6 +200,7 @@ impl ObjectService {
     /// Counts served bytes: `result` is `hit`, `miss` or `coalesced`.
     pub(crate) fn served(&self, info: &BucketInfo, result: &str, bytes: u64) {
         self.metrics().served(result, bytes);
+        self.metrics().bucket_reads().served(info, result, bytes);
         if result == "miss" || !info.has_backend() {
             return;
         }
@@ -348,6 +349,7 @@ impl ObjectService {
         self.local().lost.forget_bucket(bucket_id);
         self.cold_cache().forget_bucket(bucket_id);
         self.listing().forget_bucket(bucket_id);
+        self.metrics().bucket_reads().forget(bucket_id);
         self.drop_uploads_of(bucket_id).await?;
         let (objects, bytes) = self.store().remove_bucket(bucket_id).await?;
         self.store().remove_bucket(history::id(bucket_id)).await?;

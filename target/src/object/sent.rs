@@ -5,6 +5,7 @@ use std::sync::Arc;
 use forebay_core::Result;
 use forebay_core::bucket::BucketInfo;
 use forebay_node::bill::Bill;
+use forebay_node::bucket_reads::BucketCounter;
 use forebay_node::metrics::Metrics;
 use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt};
@@ -14,6 +15,7 @@ use super::ObjectService;
 /// The bytes of one response so far; counted at the last of them, or when the response breaks off.
 struct SentBytes {
     metrics: Metrics,
+    reads: Arc<BucketCounter>,
     bill: Option<Arc<Bill>>,
     result: &'static str,
     bytes: u64,
@@ -35,6 +37,7 @@ impl SentBytes {
             return;
         }
         self.metrics.served(self.result, self.bytes);
+        self.reads.served(self.result, self.bytes);
         if let Some(bill) = &self.bill {
             bill.saved(self.bytes);
         }
@@ -62,7 +65,9 @@ impl ObjectService {
             self.cold_cache().bill(info)
         };
         let metrics = self.metrics().clone();
-        let mut sent = SentBytes { metrics, bill, result, bytes: 0, announced, is_counted: false };
+        let reads = metrics.bucket_reads().of(info);
+        let mut sent =
+            SentBytes { metrics, reads, bill, result, bytes: 0, announced, is_counted: false };
         stream.inspect_ok(move |piece| sent.add(len(piece))).boxed()
     }
 }

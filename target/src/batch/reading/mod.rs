@@ -23,7 +23,7 @@ use futures::{FutureExt, StreamExt};
 use self::lookup::FIRST_GROUP;
 use super::budget::{HeldBytes, Share};
 use super::repeats::Repeats;
-use super::{Bills, Loaded, Loader};
+use super::{Counters, Loaded, Loader};
 use crate::object::DiskOrder;
 
 /// With fewer results than this the next group is looked up.
@@ -37,7 +37,7 @@ type Outcome = Option<Result<Loaded>>;
 pub(crate) struct Reading {
     loader: Loader,
     request: Arc<BatchRequest>,
-    bills: Bills,
+    counters: Counters,
     /// By the request's buckets: announces reads that may be grouped.
     announced: Vec<Option<Announced>>,
     /// Entries to read, by their index in the request, in the order of their results. The fields
@@ -94,13 +94,13 @@ impl Reading {
         wanted: Vec<usize>,
         share: Arc<Share>,
     ) -> Self {
-        let (ordered, bills) = (request.ordered, loader.bills(&request));
+        let (ordered, counters) = (request.ordered, loader.counters(&request));
         let announced = loader.announce(&request, &wanted);
         let counted = share.held();
         Self {
             loader,
             request,
-            bills,
+            counters,
             announced,
             wanted,
             ordered,

@@ -39,7 +39,7 @@ impl Reading {
             let entry = &request.entries[self.wanted[position]];
             match payload {
                 Some(bytes) => {
-                    let answer = self.loader.part(&self.bills, entry, bytes);
+                    let answer = self.loader.part(&self.counters, entry, bytes);
                     self.place(position, answer.map(Loaded::Whole));
                 }
                 None => {
@@ -53,13 +53,13 @@ impl Reading {
                 run.iter().cloned().unzip();
             let entries: Vec<usize> = positions.iter().map(|at| self.wanted[*at]).collect();
             let (loader, request) = (self.loader.clone(), self.request.clone());
-            let bills = self.bills.clone();
+            let counters = self.counters.clone();
             self.add(async move {
                 let read = loader.service.payloads(records).await.unwrap_or_default();
                 let answers = read.into_iter().chain(std::iter::repeat(None)).zip(entries);
                 let answers = answers.map(|(bytes, index)| {
                     let entry = &request.entries[index];
-                    Some(loader.part(&bills, entry, bytes?).map(Loaded::Whole))
+                    Some(loader.part(&counters, entry, bytes?).map(Loaded::Whole))
                 });
                 positions.into_iter().zip(answers).collect()
             });
