@@ -14,6 +14,7 @@ use forebay_core::url::encode_query;
 use forebay_core::v1::headers::BUCKET_PROPS;
 use forebay_core::v1::list::{ListMsg, MSGPACK, Page};
 use forebay_core::v1::query::{bucket_query, bucket_uri};
+use forebay_core::warmth::WarmthReply;
 use forebay_core::{Bucket, Error as CoreError, Provider};
 
 use crate::client::{Client, ControlCall, parse};
@@ -64,6 +65,19 @@ impl Client {
     pub async fn bucket_bill(&self, bucket: &Bucket) -> Result<BucketBill> {
         let path = format!("/api/v1/bill/{}?{}", bucket.name, bucket_query(bucket));
         self.get_json(&path).await
+    }
+
+    /// Returns how much of the bucket is cached, and what its readers got from the cache, summed over
+    /// all targets. Nothing is listed for it.
+    pub async fn bucket_warmth(&self, bucket: &Bucket) -> Result<WarmthReply> {
+        let path = format!("/api/v1/warmth/{}?{}", bucket.name, bucket_query(bucket));
+        self.get_json(&path).await
+    }
+
+    /// Returns the warmth of all buckets, or of those of one provider.
+    pub async fn warmth(&self, provider: Option<Provider>) -> Result<WarmthReply> {
+        let query = provider.map(|provider| format!("?provider={provider}"));
+        self.get_json(&format!("/api/v1/warmth{}", query.unwrap_or_default())).await
     }
 
     /// Returns the credential and the access that each target has to the backend of a bucket.

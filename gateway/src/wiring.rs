@@ -36,7 +36,7 @@ use crate::http::object_jobs::ObjectJobs;
 use crate::http::removal::GatewayRemoval;
 use crate::http::{
     accounts as account_routes, admin, api, authn, backend_access, batch, bill, buckets, cluster,
-    daemon, disks, download, dsort, easy_url, etl, internal, jobs, objects, openapi,
+    daemon, disks, download, dsort, easy_url, etl, internal, jobs, objects, openapi, warmth,
 };
 use crate::job_control::JobControl;
 use crate::meta;
@@ -281,6 +281,10 @@ impl Parts {
                 targets: targets.clone(),
             }))
             .merge(bill::router(bill::BillFront { route: route.clone(), targets: targets.clone() }))
+            .merge(warmth::router(warmth::WarmthApi {
+                route: route.clone(),
+                targets: targets.clone(),
+            }))
             .merge(disks::router(disks_front.clone()))
             .merge(cluster::router(cluster::ClusterFront {
                 maps: maps.clone(),

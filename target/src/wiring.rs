@@ -124,6 +124,7 @@ pub async fn run(
         .counting(move |why, bytes| evicted.evicted(why, bytes));
     lifecycle.spawn(evictor.run(lifecycle.token()));
     lifecycle.spawn(objects.clone().watch_uploads());
+    lifecycle.spawn(objects.clone().sample_reads());
     lifecycle.spawn(objects.replication().clone().watch_tombstones(lifecycle.token()));
     scrub::start(&objects, &config.scrub, &lifecycle);
 

@@ -5,7 +5,7 @@ use crate::access::Right;
 
 pub static TABLE: &[&Rule] = &[
     &MAP, &CLUSTER, &LEADER, &BATCH, &SHARD, &JOBS, &JOB, &JOB_STOP, &ISHARD, &ACCESS, &BILL,
-    &DISKS, &ETLS, &ETL_INIT,
+    &WARMTH, &WARMTHS, &DISKS, &ETLS, &ETL_INIT,
 ];
 
 pub static MAP: Rule =
@@ -72,6 +72,24 @@ pub static BILL: Rule = Rule::new(
 )
 .needs(&[need(&[Right::HeadBucket], On::Bucket)])
 .types("", "BucketBill");
+
+pub static WARMTH: Rule = Rule::new(
+    Verb::Get,
+    &["/api/v1/warmth/{bucket}"],
+    "warmth",
+    "How much of a bucket is cached, and what its readers got from the cache",
+)
+.needs(&[need(&[Right::HeadBucket], On::Bucket)])
+.types("", "WarmthReply");
+
+pub static WARMTHS: Rule = Rule::new(
+    Verb::Get,
+    &["/api/v1/warmth"],
+    "warmths",
+    "The warmth of all buckets that the user sees",
+)
+.needs(&[need(&[Right::HeadBucket], On::Selected)])
+.types("", "WarmthReply");
 
 pub static DISKS: Rule =
     Rule::new(Verb::Post, &["/api/v1/disks"], "disks", "Shows or changes the disks of a target")

@@ -27,6 +27,7 @@ pub(crate) mod objects;
 pub(crate) mod openapi;
 pub(crate) mod removal;
 pub(crate) mod summary;
+pub(crate) mod warmth;
 
 use axum::body::Body;
 use axum::http::request::Parts;
@@ -128,6 +129,7 @@ mod tests {
             download::routes().rules(),
             backend_access::routes().rules(),
             bill::routes().rules(),
+            warmth::routes().rules(),
             disks::routes().rules(),
             cluster::routes().rules(),
             api::routes().rules(),

@@ -7,6 +7,7 @@ use forebay_core::backend_access::AccessRequest;
 use forebay_core::bill::BillRequest;
 use forebay_core::intra::{BackendChangesRequest, BackendHeadRequest, BackendListRequest};
 use forebay_core::routes::internal as rules;
+use forebay_core::warmth::WarmthRequest;
 use forebay_node::maps::Maps;
 use forebay_node::reply::{Failure, json, with_type};
 use forebay_node::routing::RouteSet;
@@ -28,6 +29,7 @@ pub(crate) fn routes() -> RouteSet<Synced<BucketsApi>> {
         .on(&rules::BACKEND_CHANGES, Current(backend_changes))
         .on(&rules::BACKEND_ACCESS, Current(backend_access))
         .on(&rules::BACKEND_BILL, Current(backend_bill))
+        .on(&rules::BUCKET_WARMTH, Current(bucket_warmth))
         .on(&rules::BUCKET_DROP, Current(drop_bucket))
 }
 
@@ -76,6 +78,17 @@ async fn backend_bill(
     let state = api.maps.load();
     let bill = api.objects.cold_cache().bill(state.bucket(&request.bucket)?);
     Ok(json(&bill.map(|bill| bill.total()).unwrap_or_default()))
+}
+
+/// The warmth of one bucket or of all buckets, for the part of this target.
+async fn bucket_warmth(
+    State(api): State<BucketsApi>,
+    Json(request): Json<WarmthRequest>,
+) -> Result<Response, Failure> {
+    let state = api.maps.load();
+    let bucket = request.bucket.as_ref();
+    let id = bucket.map(|bucket| state.bucket(bucket).map(|info| info.id)).transpose()?;
+    Ok(json(&api.objects.warmth(id).await?))
 }
 
 /// Drops the data of a destroyed (or evicted) bucket.

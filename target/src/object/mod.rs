@@ -34,6 +34,7 @@ mod stored;
 pub(crate) mod tests;
 mod upload;
 mod versions;
+mod warmth;
 mod write_back;
 
 use std::collections::BTreeMap;

@@ -143,6 +143,7 @@ impl Listing {
                 let ended = service.make(&info, &making).await;
                 let is_kept = matches!(ended, Progress::Whole | Progress::Cut);
                 making.end(ended);
+                service.0.listings.ended(&making);
                 if !is_kept {
                     service.0.listings.remove(&making);
                 }

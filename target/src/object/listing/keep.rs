@@ -1,10 +1,12 @@
 //! The cache of listings, and its limits.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use forebay_core::intra::BackendListRequest;
 use forebay_core::locks::MutexExt;
+use forebay_core::warmth::ListingTotals;
 
 use super::snapshot::Snapshot;
 
@@ -17,7 +19,11 @@ const IDLE: Duration = Duration::from_secs(600);
 
 /// The listings of a target.
 #[derive(Default)]
-pub(crate) struct Listings(Mutex<Vec<Kept>>);
+pub(crate) struct Listings {
+    kept: Mutex<Vec<Kept>>,
+    /// By bucket id: the last listing that had all objects. It stays when the listing is dropped.
+    complete: Mutex<BTreeMap<u64, ListingTotals>>,
+}
 
 struct Kept {
     listing: Arc<Snapshot>,
@@ -26,7 +32,7 @@ struct Kept {
 
 impl Listings {
     fn lock(&self) -> MutexGuard<'_, Vec<Kept>> {
-        self.0.locked()
+        self.kept.locked()
     }
 
     /// The youngest listing that covers names after `after`, and was not taken before `since_ns`.
@@ -64,9 +70,26 @@ impl Listings {
         self.lock().retain(|kept| !Arc::ptr_eq(&kept.listing, listing));
     }
 
+    /// Notes the totals of a listing that ended, if it has all objects of its bucket.
+    pub(super) fn ended(&self, listing: &Snapshot) {
+        if let Some(totals) = listing.complete_totals() {
+            let mut complete = self.complete.locked();
+            let last = complete.entry(listing.bucket_id).or_insert(totals);
+            if last.taken_ns < totals.taken_ns {
+                *last = totals;
+            }
+        }
+    }
+
+    /// The totals of the last complete listing of a bucket.
+    pub(super) fn last_complete(&self, bucket_id: u64) -> Option<ListingTotals> {
+        self.complete.locked().get(&bucket_id).copied()
+    }
+
     /// Drops the listings of a bucket that was destroyed.
     pub(crate) fn forget(&self, bucket_id: u64) {
         self.lock().retain(|kept| kept.listing.bucket_id != bucket_id);
+        self.complete.locked().remove(&bucket_id);
     }
 }
 

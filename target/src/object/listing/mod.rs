@@ -19,6 +19,7 @@ use std::sync::Arc;
 use forebay_client::PeerClient;
 use forebay_core::NodeId;
 use forebay_core::state::ClusterState;
+use forebay_core::warmth::ListingTotals;
 use forebay_store::Store;
 
 pub(super) use self::here::{entries, start};
@@ -52,6 +53,11 @@ impl Listing {
     /// Forgets a bucket that was destroyed or evicted.
     pub(super) fn forget_bucket(&self, bucket_id: u64) {
         self.0.listings.forget(bucket_id);
+    }
+
+    /// The totals of the last complete listing of a bucket's backend that was made here.
+    pub(super) fn last_complete(&self, bucket_id: u64) -> Option<ListingTotals> {
+        self.0.listings.last_complete(bucket_id)
     }
 
     fn local(&self) -> &Arc<Local> {

@@ -9,6 +9,7 @@ use forebay_core::intra::BackendListRequest;
 use forebay_core::locks::MutexExt;
 use forebay_core::object::ListEntry;
 use forebay_core::size::ByteRange;
+use forebay_core::warmth::ListingTotals;
 use forebay_core::{Error, Result};
 use forebay_store::DiskFile;
 use tokio::sync::watch;
@@ -45,6 +46,8 @@ pub(super) struct Snapshot {
 struct Blocks {
     all: Vec<Block>,
     bytes: u64,
+    /// Objects in the rows, and their bytes.
+    objects: (u64, u64),
     file: Option<Arc<dyn DiskFile>>,
     /// Holds the disk space of the file.
     scratch: Option<Scratch>,
@@ -151,6 +154,16 @@ impl Snapshot {
         matches!(*self.progress.borrow(), Progress::Starting | Progress::UnderWay(_))
     }
 
+    /// The totals of all objects of the bucket, if the listing has them.
+    pub(super) fn complete_totals(&self) -> Option<ListingTotals> {
+        let is_all = self.prefix.is_empty() && self.from.is_empty();
+        if !is_all || !matches!(*self.progress.borrow(), Progress::Whole) {
+            return None;
+        }
+        let (objects, bytes) = self.lock().objects;
+        Some(ListingTotals { objects, bytes, taken_ns: self.taken_ns })
+    }
+
     /// Whether it covers the names with `prefix` after `after`.
     pub(super) fn covers(&self, bucket_id: u64, prefix: &str, after: &str) -> bool {
         let within = self.bucket_id == bucket_id && prefix.starts_with(self.prefix.as_str());
@@ -201,6 +214,8 @@ impl Snapshot {
         };
         let mut blocks = self.lock();
         blocks.bytes += len;
+        blocks.objects.0 += rows.len() as u64;
+        blocks.objects.1 += rows.iter().map(|row| row.meta.size).sum::<u64>();
         blocks.all.push(Block { last, place });
         let all = blocks.all.len();
         drop(blocks);
