@@ -10,6 +10,7 @@ use forebay_core::config::nearest;
 use forebay_core::size::{ByteSize, parse_duration};
 use serde_json::{Map, Value, json};
 
+use crate::bucket_warmth;
 use crate::failure::Failure;
 use crate::object;
 use crate::output;
@@ -22,7 +23,10 @@ const KEYS: [&str; 9] =
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum BucketCommand {
-    /// Show a bucket's properties, and the requests and bytes that its cloud bills
+    /// List buckets with what is cached of them, and what their readers got from the cache
+    Ls(bucket_warmth::ListArgs),
+    /// Show a bucket's properties, what is cached of it, and the requests and bytes that its cloud
+    /// bills
     #[command(visible_alias = "info", after_help = "Example:\n  forebay bucket show s3://data")]
     Show(BucketArgs),
     /// Change properties of a bucket
@@ -90,6 +94,7 @@ pub(crate) struct SetArgs {
 
 pub(crate) async fn run(session: &Session, command: &BucketCommand) -> Result<(), Failure> {
     match command {
+        BucketCommand::Ls(args) => bucket_warmth::list(session, args).await,
         BucketCommand::Show(args) => {
             object::stat_bucket(session, &uri::bucket(&args.bucket)?).await
         }

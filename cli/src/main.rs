@@ -5,6 +5,7 @@ mod auth;
 mod backup;
 mod bucket;
 mod bucket_props;
+mod bucket_warmth;
 #[cfg(test)]
 mod cli_page;
 mod cluster;

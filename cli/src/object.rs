@@ -11,10 +11,10 @@ use serde_json::json;
 use tokio::io::AsyncWriteExt;
 
 use crate::bucket::{backend_of, show_backend};
-use crate::bucket_props;
 use crate::failure::{Failure, exit};
 use crate::output::{self, Format, Row, Rows, time, time_json};
 use crate::session::Session;
+use crate::{bucket_props, bucket_warmth};
 use crate::{job, standard, uri};
 
 /// Parses `a-b`, `a-` or `-n`, as in an HTTP range.
@@ -217,6 +217,17 @@ pub(crate) async fn stat_bucket(session: &Session, bucket: &Bucket) -> Result<()
         let bill = session.client.bucket_bill(bucket).await?;
         lines.extend(bucket_props::bill_lines(backend.kind, &bill));
         props["bill"] = json!(bill);
+    }
+    match session.client.bucket_warmth(bucket).await {
+        Ok(reply) => {
+            bucket_warmth::warn_of_missing(session, &reply);
+            if let Some(warmth) = reply.buckets.first() {
+                lines.extend(bucket_warmth::lines(warmth));
+                props["warmth"] = bucket_warmth::json_of(warmth);
+            }
+        }
+        // A gateway of an earlier version does not have it; the properties are shown all the same.
+        Err(e) => session.warn(format!("warning: what is cached is not known: {}", e.message())),
     }
     output::one(session.format, &bucket.to_string(), &lines, &props)
 }
