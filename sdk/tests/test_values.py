@@ -212,3 +212,42 @@ def test_names_of_members_that_are_not_utf_8_stay_distinct_and_come_back() -> No
     assert len(set(texts)) == len(names)
     assert [forebay.member_bytes(text) for text in texts] == names
     assert [text.encode().decode() for text in texts] == texts
+
+
+def warmth_reply(**changed: Any) -> dict[str, Any]:
+    window = {"seconds": 60, "hit_objects": 2, "coalesced_objects": 1, "miss_objects": 1}
+    warmth = {
+        "bucket": {"provider": "aws", "name": "b"},
+        "backed": True,
+        "pinned": False,
+        "objects": 3,
+        "bytes": 300,
+        "partial_objects": 1,
+        "partial_bytes": 100,
+        "no_access_before_ns": 2_500_000_000,
+        "hour": window,
+        "day": {"seconds": 0},
+        "egress_saved_hour_bytes": 7,
+        "egress_saved_day_bytes": 8,
+        "listing": {"objects": 4, "bytes": 500, "taken_ns": 1_000_000_000},
+    }
+    return {"buckets": [warmth | changed], "targets": 2, "away": ["target03"]}
+
+
+def test_warmth_has_shares_rates_and_the_targets_that_are_missing() -> None:
+    warmth = forebay.BucketWarmth.from_reply(warmth_reply())
+    assert (warmth.object_share, warmth.byte_share) == (0.75, 0.8)
+    assert (warmth.listed_at, warmth.no_access_before) == (1.0, 2.5)
+    assert (warmth.hour.hit_rate, warmth.day.hit_rate) == (0.75, None)
+    assert (warmth.targets, warmth.away) == (2, ("target03",))
+    assert pickle.loads(pickle.dumps(warmth)) == warmth
+
+
+def test_warmth_without_a_listing_has_no_share() -> None:
+    reply = warmth_reply(listing=None, no_access_before_ns=0)
+    warmth = forebay.BucketWarmth.from_reply(reply)
+    assert (warmth.listed_objects, warmth.object_share, warmth.byte_share) == (None, None, None)
+    assert warmth.no_access_before is None
+    removed = {"objects": 2, "bytes": 10, "taken_ns": 0}
+    gone = forebay.BucketWarmth.from_reply(warmth_reply(listing=removed))
+    assert (gone.object_share, gone.byte_share) == (1.0, 1.0)

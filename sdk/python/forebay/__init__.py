@@ -56,10 +56,12 @@ from forebay.shard import (
 from forebay.types import (
     ArchiveConfig,
     BatchResult,
+    BucketWarmth,
     JobStatus,
     ObjectEntry,
     ObjectProps,
     ObjectRange,
+    ReadWindow,
 )
 from forebay.writer import Writer
 
@@ -85,6 +87,8 @@ __all__ = [
     "Cluster",
     "Retry",
     "Bucket",
+    "BucketWarmth",
+    "ReadWindow",
     "Object",
     "ObjectGroup",
     "ObjectRange",

@@ -14,7 +14,7 @@ from forebay.listing import Listing
 from forebay.notices import ListingCost
 from forebay.object import Object, as_bytes
 from forebay.shard import ShardIndex
-from forebay.types import ObjectEntry, ObjectRange
+from forebay.types import BucketWarmth, ObjectEntry, ObjectRange
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -103,6 +103,18 @@ class Bucket:
         once more. ``targets`` counted it, each since its start; ``away`` are not in it.
         """
         return self.head() | {"bill": json.loads(self.client._native.bucket_bill(self.uri))}
+
+    def warmth(self) -> BucketWarmth:
+        """How much of the bucket is cached, and what its readers got from the cache.
+
+        Nothing is listed: the targets count copies and reads as these change. Sizes are in bytes,
+        times in seconds since 1970.
+
+        Raises:
+            NotFound: There is no such bucket.
+            AccessDenied: The user may not see the bucket.
+        """
+        return BucketWarmth.from_reply(json.loads(self.client._native.bucket_warmth(self.uri)))
 
     def list_objects(
         self, prefix: str = "", *, page_size: int = 0, recursive: bool = True

@@ -10,11 +10,13 @@ from forebay.errors import ForebayError
 
 __all__ = [
     "ArchiveConfig",
+    "BucketWarmth",
     "ObjectEntry",
     "ObjectProps",
     "ObjectRange",
     "BatchResult",
     "JobStatus",
+    "ReadWindow",
 ]
 
 
@@ -105,6 +107,122 @@ class ArchiveConfig:
     def __post_init__(self) -> None:
         if not self.archpath:
             raise ValueError("archpath is the name of a member; it must not be empty")
+
+
+@dataclass(frozen=True, slots=True)
+class ReadWindow:
+    """Reads of a bucket within a window of time that ends now.
+
+    Attributes:
+        seconds: Length of the window; shorter than an hour or a day if a target started within it.
+            0 if there were no reads.
+        hit_objects: Objects served from the cache.
+        miss_objects: Objects fetched from the backend for this read.
+        coalesced_objects: Objects served from a fetch that another read had started.
+    """
+
+    seconds: int
+    hit_objects: int
+    hit_bytes: int
+    miss_objects: int
+    miss_bytes: int
+    coalesced_objects: int
+    coalesced_bytes: int
+
+    @property
+    def hit_rate(self) -> float | None:
+        """Share of the objects that needed no download of their own; None without reads."""
+        served = self.hit_objects + self.coalesced_objects
+        every = served + self.miss_objects
+        return served / every if every else None
+
+    @classmethod
+    def from_json(cls, window: Mapping[str, Any]) -> ReadWindow:
+        """From the JSON form that nodes use."""
+        return cls(**{name: int(window.get(name, 0)) for name in cls.__slots__})
+
+
+@dataclass(frozen=True, slots=True)
+class BucketWarmth:
+    """How much of a bucket is cached, and what its readers got from the cache.
+
+    The targets count copies and reads as these change, so that no listing is made for this.
+
+    Attributes:
+        backed: Whether the bucket has a backend; otherwise all its objects are in the cluster.
+        pinned: Whether copies are kept from eviction (``cache.pin``).
+        objects: Objects that are stored whole.
+        bytes: Bytes of these objects.
+        partial_objects: Objects of which only some ranges are cached.
+        partial_bytes: Bytes of these ranges.
+        no_access_before: No whole copy was stored or last read before this time, in seconds since
+            1970; None if it is unknown.
+        hour: Reads of the last hour.
+        day: Reads of the last day.
+        egress_saved_hour_bytes: Bytes that a cloud would have billed in the last hour without the
+            cache.
+        egress_saved_day_bytes: The same for the last day.
+        listed_objects: Objects in the last complete listing that the cluster made of the backend;
+            None if it made none since it started.
+        listed_bytes: Their bytes.
+        listed_at: When that listing began, in seconds since 1970.
+        object_share: Cached whole objects as a share of ``listed_objects``, from 0 to 1.
+        byte_share: Cached bytes, whole and in part, as a share of ``listed_bytes``.
+        targets: Number of targets in the sums.
+        away: Ids of the targets that are missing in the sums, because they did not reply.
+    """
+
+    backed: bool
+    pinned: bool
+    objects: int
+    bytes: int
+    partial_objects: int
+    partial_bytes: int
+    no_access_before: float | None
+    hour: ReadWindow
+    day: ReadWindow
+    egress_saved_hour_bytes: int
+    egress_saved_day_bytes: int
+    listed_objects: int | None
+    listed_bytes: int | None
+    listed_at: float | None
+    object_share: float | None
+    byte_share: float | None
+    targets: int
+    away: tuple[str, ...]
+
+    @classmethod
+    def from_reply(cls, reply: Mapping[str, Any]) -> BucketWarmth:
+        """From the JSON form that gateways use, of one bucket."""
+        warmth = reply["buckets"][0]
+        listing = warmth.get("listing") or {}
+        whole, cached = int(warmth["objects"]), int(warmth["bytes"])
+        partial = int(warmth["partial_bytes"])
+        taken, oldest = listing.get("taken_ns"), int(warmth["no_access_before_ns"])
+        return cls(
+            backed=bool(warmth["backed"]),
+            pinned=bool(warmth["pinned"]),
+            objects=whole,
+            bytes=cached,
+            partial_objects=int(warmth["partial_objects"]),
+            partial_bytes=partial,
+            no_access_before=oldest / 1e9 if oldest else None,
+            hour=ReadWindow.from_json(warmth["hour"]),
+            day=ReadWindow.from_json(warmth["day"]),
+            egress_saved_hour_bytes=int(warmth["egress_saved_hour_bytes"]),
+            egress_saved_day_bytes=int(warmth["egress_saved_day_bytes"]),
+            listed_objects=listing.get("objects"),
+            listed_bytes=listing.get("bytes"),
+            listed_at=None if taken is None else taken / 1e9,
+            object_share=_share(whole, listing.get("objects")),
+            byte_share=_share(cached + partial, listing.get("bytes")),
+            targets=int(reply["targets"]),
+            away=tuple(reply["away"]),
+        )
+
+
+def _share(part: int, whole: int | None) -> float | None:
+    return min(part / whole, 1.0) if whole else None
 
 
 class BatchResult(NamedTuple):

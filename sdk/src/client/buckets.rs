@@ -48,6 +48,11 @@ impl Client {
         json(py, &self.call(py, |c| async move { c.bucket_bill(&bucket).await })?)
     }
 
+    fn bucket_warmth(&self, py: Python<'_>, bucket: &str) -> PyResult<String> {
+        let bucket = parse_bucket(py, bucket)?;
+        json(py, &self.call(py, |c| async move { c.bucket_warmth(&bucket).await })?)
+    }
+
     fn bucket_access(&self, py: Python<'_>, bucket: &str, prefix: String) -> PyResult<String> {
         let bucket = parse_bucket(py, bucket)?;
         json(py, &self.call(py, |c| async move { c.bucket_access(&bucket, &prefix).await })?)

@@ -13,7 +13,7 @@ from forebay.bucket import Bucket, ObjectGroup
 from forebay.job import Job
 from forebay.listing import Listing
 from forebay.shard import ShardIndex
-from forebay.types import JobStatus, ObjectEntry, ObjectRange
+from forebay.types import BucketWarmth, JobStatus, ObjectEntry, ObjectRange
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -54,6 +54,9 @@ class AsyncBucket(Wrapped[Bucket]):
 
     async def info(self) -> dict[str, Any]:
         return await self._threads.call(self._sync.info)
+
+    async def warmth(self) -> BucketWarmth:
+        return await self._threads.call(self._sync.warmth)
 
     def list_objects(
         self, prefix: str = "", *, page_size: int = 0, recursive: bool = True
