@@ -255,6 +255,21 @@ def gone(pid: int) -> bool:
     return True
 
 
+def warmth(server: Forebay, count: int) -> Row:
+    """Time of a request for the warmth of the bucket: median and slowest of 200."""
+    url = f"{server.endpoint}/api/v1/warmth/million?provider=ais"
+    times = []
+    for _ in range(200):
+        start = time.perf_counter()
+        answer = json.loads(peers.call("GET", url))
+        times.append(time.perf_counter() - start)
+    objects = answer["buckets"][0]["objects"]
+    if objects != count:
+        raise RuntimeError(f"the warmth has {objects} objects of {count}")
+    median, slowest = statistics.median(times), max(times)
+    return {"objects": objects, "median_ms": median * 1e3, "max_ms": slowest * 1e3}
+
+
 def million(bench: Bench) -> Row:
     """Many small objects: how fast they come, what they take, how they are listed, restart."""
     count = bench.options.objects
@@ -276,11 +291,12 @@ def million(bench: Bench) -> Row:
              "puts_per_s": row["ops_per_s"], "resident": row["server_resident"]}
         )  # fmt: skip
     result["listing"] = listings.measure(list(bench.servers.values()), count, bench.options.rounds)
+    server = bench.servers["Forebay"]
+    assert isinstance(server, Forebay)
+    result["warmth"] = warmth(server, count)
     options = bench.options
     servers = list(bench.servers.values())
     result["ishard"] = sharding.measure(servers, count, options.bin, options.ishard)
-    server = bench.servers["Forebay"]
-    assert isinstance(server, Forebay)
     with contextlib.ExitStack() as stack:
         result["restart"] = [restart(server, kill, stack) for kill in (False, True)]
     return result
@@ -295,6 +311,8 @@ def show_million(result: Row) -> None:
         )
     listings.show(result["listing"])
     sharding.show(result["ishard"])
+    asked = result["warmth"]
+    print(f"  warmth in {asked['median_ms']:.2f} ms, at most {asked['max_ms']:.2f} ms")
     for row in result["restart"]:
         print(f"  serving {row['seconds']:.2f} s after {row['after']}")
     sys.stdout.flush()

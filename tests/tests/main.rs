@@ -71,4 +71,5 @@ mod uploads;
 mod user_redirects;
 mod v1;
 mod versions;
+mod warmth;
 mod write_back;
