@@ -64,6 +64,7 @@ impl<H: Handler> Server<H> {
             };
             let current = seen.admitted(&about);
             if says_format(&about, &request) {
+                current.set_route(PROOF_FORMAT_PATH);
                 return reply::text(FORMAT);
             }
             if let Err(e) = self.edge.check_boundary(&about, &mut request) {
