@@ -6,6 +6,10 @@ from panel import RATIO, Panel, Query, Row
 from queries import heatmap, one, quantile, quantiles, rate, share
 
 BUCKETS = 'bucket=~"$bucket"'
+REQUEST_SECONDS = "forebay_http_request_seconds"
+# Batches of our own clients, and of AIStore's.
+BATCH = 'op=~"batch|moss"'
+BATCHES_OK = f'{BATCH},result="ok"'
 
 NOW = Row(
     "Now",
