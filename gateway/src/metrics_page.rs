@@ -210,8 +210,8 @@ fn labels() -> Vec<(&'static str, &'static [&'static str], String)> {
                 "forebay_http_first_byte_seconds",
                 "forebay_http_request_seconds",
             ],
-            "The operation: a method such as `get` and `put`, a v1 action, the name of an S3 operation, or the path \
-             of a request between nodes."
+            "The operation: a method such as `get` and `put`, `batch` or `moss` (batches of Forebay's and of \
+             AIStore's clients), a v1 action, the name of an S3 operation, or the path of a request between nodes."
                 .into(),
         ),
         (
