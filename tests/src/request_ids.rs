@@ -6,6 +6,7 @@
 use std::path::Path;
 use std::sync::Mutex;
 
+use forebay_core::intra::MAP_HEADER;
 use forebay_core::locks::MutexExt;
 
 use crate::cluster::NodeHandle;
@@ -29,7 +30,9 @@ pub fn id_of(answer: &Answer) -> Option<&str> {
 
 /// Notes the answer if it is a failure.
 pub(crate) fn note(address: &str, request: String, answer: &Answer) {
-    if answer.status >= 400 {
+    // `hyper` refuses a head that it cannot parse without any of our headers.
+    let is_ours = answer.header(MAP_HEADER).is_some() || id_of(answer).is_some();
+    if answer.status >= 400 && is_ours {
         let (address, id) = (address.to_owned(), id_of(answer).map(str::to_owned));
         FAILED.locked().push(Failed { address, request, status: answer.status, id });
     }
