@@ -10,6 +10,7 @@ use axum::response::{IntoResponse as _, Response};
 use bytes::Bytes;
 use forebay_core::list_columns::{Columns, MAX_ROWS, MEDIA_TYPE};
 use forebay_core::{Error, Result};
+use forebay_node::exchange::carried;
 use futures::future::BoxFuture;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
@@ -35,7 +36,7 @@ pub(super) async fn answer(targets: &Targets, found: &Found, want: Want) -> Resu
     });
     let mut next = blocks.next().await.transpose()?.map(Ok);
     let (to_client, mut written) = mpsc::channel(QUEUED_BLOCKS);
-    tokio::spawn(async move {
+    tokio::spawn(carried(async move {
         while let Some(block) = next {
             // The reader has gone.
             if to_client.send(block.map_err(io::Error::other)).await.is_err() {
@@ -43,7 +44,7 @@ pub(super) async fn answer(targets: &Targets, found: &Found, want: Want) -> Resu
             }
             next = blocks.next().await;
         }
-    });
+    }));
     let stream = futures::stream::poll_fn(move |cx| written.poll_recv(cx));
     Ok(([(CONTENT_TYPE, MEDIA_TYPE)], Body::from_stream(stream)).into_response())
 }

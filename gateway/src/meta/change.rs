@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use forebay_core::{Error, ErrorCode, NodeId, Result, membership};
+use forebay_node::exchange::carried;
 use openraft::error::{ChangeMembershipError, ClientWriteError, RaftError};
 use openraft::{BasicNode, ChangeMembers};
 use tokio::sync::MutexGuard;
@@ -266,7 +267,7 @@ impl Group {
 async fn unhurried<T: Send + 'static>(
     change: impl Future<Output = Result<T>> + Send + 'static,
 ) -> Result<T> {
-    let done = tokio::spawn(change).await;
+    let done = tokio::spawn(carried(change)).await;
     done.map_err(|e| Error::internal(format!("changing the group of gateways: {e}")))?
 }
 

@@ -6,6 +6,7 @@ use bytes::Bytes;
 use forebay_client::{PeerClient, RowStream};
 use forebay_core::batch::{self, BatchRequest};
 use forebay_core::{Error, ErrorCode, Result};
+use forebay_node::exchange::carried;
 use futures::StreamExt;
 use futures::stream::BoxStream;
 use tokio_util::task::AbortOnDropHandle;
@@ -106,7 +107,7 @@ impl Sources {
                 let opening = async move {
                     peer.batch_stream_by(&url, &part, &cloud).await.map_err(Error::from)
                 };
-                let rows = AbortOnDropHandle::new(tokio::spawn(opening));
+                let rows = AbortOnDropHandle::new(tokio::spawn(carried(opening)));
                 Source::Opening { asked: indices, rows }
             } else {
                 Source::Lost(Error::unavailable(format!("target {id} left")))
