@@ -8,11 +8,19 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::{Duration, timeout};
 
+use crate::exchange::Observer;
+
 /// Sends the error in the format of v1 and closes the connection. `node`: the label of this node.
 /// `within`: how long the client may take to read the answer.
-pub(crate) async fn send_error(stream: TcpStream, error: &Error, node: &str, within: Duration) {
+pub(crate) async fn send_error(
+    stream: TcpStream,
+    error: &Error,
+    node: &str,
+    observer: &Observer,
+    within: Duration,
+) {
     let id = RequestId(rand::random());
-    tracing::debug!(request_id = %id, error = %error, "connection refused");
+    observer.refused_connection(id, error);
     let _ = timeout(within, write(stream, error, node, id)).await;
 }
 

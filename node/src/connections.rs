@@ -10,6 +10,7 @@ use tokio::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 use crate::bare_answer::send_error;
+use crate::exchange::Observer;
 
 /// The cap if the limit of open files is unknown.
 const DEFAULT_CAP: usize = 4096;
@@ -134,9 +135,9 @@ impl Drop for Refusal {
 
 impl Refusal {
     /// Sends the refusal if a permit is available.
-    pub(crate) async fn send(self, stream: TcpStream, node: &str) {
+    pub(crate) async fn send(self, stream: TcpStream, node: &str, observer: &Observer) {
         if self.0.is_some() {
-            send_error(stream, &too_many_connections(), node, REFUSAL_TIMEOUT).await;
+            send_error(stream, &too_many_connections(), node, observer, REFUSAL_TIMEOUT).await;
         }
     }
 }

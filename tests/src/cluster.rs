@@ -84,7 +84,11 @@ impl Cluster {
             let port = ports::free(options.gateways + options.targets);
             let mut dev = spawn_dev(&options, home.dir.path(), port);
             match wait_for_description(&mut dev, home.dir.path()) {
-                Ok(()) => return Self::describe(options, home, port, dev),
+                Ok(()) => {
+                    let cluster = Self::describe(options, home, port, dev);
+                    request_ids::forget(cluster.gateways.iter().chain(&cluster.targets));
+                    return cluster;
+                }
                 Err(status) if status.code() == Some(10) => {}
                 Err(status) => panic!("forebay dev ended: {status}\n{}", home.logs()),
             }

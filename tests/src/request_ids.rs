@@ -38,10 +38,23 @@ pub(crate) fn note(address: &str, request: String, answer: &Answer) {
     }
 }
 
+/// Forgets the answers of earlier nodes with the addresses of these.
+pub(crate) fn forget<'a>(nodes: impl Iterator<Item = &'a NodeHandle>) {
+    for node in nodes {
+        let address = http::address_of(&node.url);
+        FAILED.locked().retain(|failed| failed.address != address);
+    }
+}
+
 /// Fails the test if a failed answer of one of these nodes has no id, or an id that the log of the node
 /// in `dir` does not have.
 pub(crate) fn fail_on_missing<'a>(dir: &Path, nodes: impl Iterator<Item = &'a NodeHandle>) {
     for node in nodes {
+        let log = dir.join(&node.id).join("log");
+        // A cluster that was started again has taken its folder along.
+        if !log.exists() {
+            continue;
+        }
         let address = http::address_of(&node.url);
         let mut failed = FAILED.locked();
         let here: Vec<_> = failed.extract_if(.., |failed| failed.address == address).collect();
@@ -49,7 +62,7 @@ pub(crate) fn fail_on_missing<'a>(dir: &Path, nodes: impl Iterator<Item = &'a No
         if here.is_empty() {
             continue;
         }
-        let log = std::fs::read(dir.join(&node.id).join("log")).unwrap_or_default();
+        let log = std::fs::read(log).unwrap_or_default();
         let log = String::from_utf8_lossy(&log);
         for Failed { request, status, id, .. } in here {
             match id {

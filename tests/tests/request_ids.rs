@@ -40,8 +40,8 @@ fn a_failed_v1_request_has_its_id_in_header_body_and_log() {
 #[test]
 fn a_request_that_a_gateway_forwards_has_one_id_on_both_nodes() {
     let cluster = Cluster::start(Options { targets: 1, ..Options::default() });
-    assert_eq!(s3::request("PUT", &cluster.endpoint, "b").send_as(OWNER).status, 200);
-    let answer = s3::request("GET", &cluster.endpoint, "b/missing").send_as(OWNER);
+    assert_eq!(s3::request("PUT", &cluster.endpoint, "bucket").send_as(OWNER).status, 200);
+    let answer = s3::request("GET", &cluster.endpoint, "bucket/missing").send_as(OWNER);
     assert_eq!(answer.status, 404, "{}", answer.text());
     let id = answer.header("x-amz-request-id").unwrap();
     assert!(answer.text().contains(&format!("<RequestId>{id}</RequestId>")), "{}", answer.text());
@@ -71,19 +71,20 @@ async fn the_errors_of_our_clients_name_the_request() {
 fn an_access_line_shows_the_result_the_size_and_the_times_of_a_request() {
     let settings = "[log]\naccess_share = 1.0\n";
     let cluster = Cluster::start(Options { targets: 1, settings, ..Options::default() });
-    assert_eq!(s3::request("PUT", &cluster.endpoint, "b").send_as(OWNER).status, 200);
+    assert_eq!(s3::request("PUT", &cluster.endpoint, "bucket").send_as(OWNER).status, 200);
     let target = &cluster.targets[0];
-    let put = s3::request("PUT", &target.url, "b/o").body("hello").send_as(OWNER);
+    let put = s3::request("PUT", &target.url, "bucket/o").body("hello").send_as(OWNER);
     assert_eq!(put.status, 200, "{}", put.text());
     // One by the HTTP path below `hyper`, one by `hyper`.
-    let fast = http::request("GET", &cluster.object_url("b", "o")).follow();
-    let slow = http::request("GET", &cluster.object_url("b", "o")).header("x-test", "1").follow();
+    let fast = http::request("GET", &cluster.object_url("bucket", "o")).follow();
+    let slow =
+        http::request("GET", &cluster.object_url("bucket", "o")).header("x-test", "1").follow();
     for answer in [fast, slow] {
         assert_eq!(answer.text(), "hello");
         let id = id_of(&answer).unwrap().to_owned();
         let words = ["forebay::access", &id, "op=\"get\"", "result=\"ok\"", "bytes=5", "ms="];
         wait::until("an access line", TIMEOUT, || lines(&cluster, &target.id, &words).len() == 1);
         let line = lines(&cluster, &target.id, &words).remove(0);
-        assert!(line.contains("path=\"/v1/objects/b/o\""), "without the query: {line}");
+        assert!(line.contains("path=\"/v1/objects/bucket/o\""), "without the query: {line}");
     }
 }

@@ -98,6 +98,14 @@ impl Observer {
             line.write();
         }
     }
+
+    /// Logs the answer to a connection that no HTTP server reads.
+    pub(crate) fn refused_connection(&self, id: RequestId, error: &Error) {
+        let status = error.code.status();
+        if self.failures.admits("connection", status) {
+            tracing::warn!(request_id = %id, status, error = %error, "connection refused");
+        }
+    }
 }
 
 /// A request and its answer. When it is dropped before the end of the answer, the client went away.

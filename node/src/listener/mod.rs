@@ -132,7 +132,8 @@ pub async fn serve(
                         // The refusal is plain HTTP.
                         return;
                     }
-                    refusal.send(stream, &server.edge.identity().label()).await;
+                    let label = server.edge.identity().label();
+                    refusal.send(stream, &label, server.edge.observer()).await;
                 });
             }
         }
@@ -149,7 +150,8 @@ async fn start(
 ) {
     let _ = stream.set_nodelay(true);
     let label = server.edge.identity().label();
-    match Box::pin(tls.accept(stream, peer, &label, &entered.end)).await {
+    let refusing = (label.as_str(), &**server.edge.observer());
+    match Box::pin(tls.accept(stream, peer, refusing, &entered.end)).await {
         Accepted::Plain(stream) => connection(stream, peer, server, entered, false).await,
         Accepted::Tls(stream) => connection(*stream, peer, server, entered, true).await,
         Accepted::Ended => {}

@@ -13,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 use super::NodeTls;
 use crate::bare_answer::send_error;
 use crate::clock::unix_s;
+use crate::exchange::Observer;
 use crate::fast_http::{Encrypted, TLS_HANDSHAKE};
 use crate::listener::Peer;
 
@@ -40,7 +41,7 @@ impl NodeTls {
         &self,
         stream: TcpStream,
         peer: Peer,
-        node: &str,
+        (node, observer): (&str, &Observer),
         end: &CancellationToken,
     ) -> Accepted {
         let first = async {
@@ -59,7 +60,7 @@ impl NodeTls {
             Some(_) if self.0.serves_http => Accepted::Plain(stream),
             Some(_) => {
                 self.count("plain");
-                send_error(stream, &plain_http(), node, REFUSAL_TIMEOUT).await;
+                send_error(stream, &plain_http(), node, observer, REFUSAL_TIMEOUT).await;
                 Accepted::Ended
             }
         }

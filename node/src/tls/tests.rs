@@ -13,6 +13,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
 
 use super::*;
+use crate::exchange::Observer;
 use crate::listener::Peer;
 
 /// Writes a self-signed certificate and its key; returns their paths.
@@ -44,7 +45,7 @@ async fn echo(tls: NodeTls) -> String {
             tokio::spawn(async move {
                 let (peer, end) = (Peer(from.ip()), CancellationToken::new());
                 let mut bytes = [0; 4];
-                match tls.accept(stream, peer, "t[x]", &end).await {
+                match tls.accept(stream, peer, ("t[x]", &Observer::default()), &end).await {
                     Accepted::Tls(mut stream) => {
                         stream.read_exact(&mut bytes).await.unwrap();
                         stream.write_all(&bytes).await.unwrap();
