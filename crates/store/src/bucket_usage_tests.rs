@@ -212,10 +212,14 @@ impl Bench {
             Op::EvictPartials(need) => {
                 let volumes = self.store().volumes();
                 let evict = move |v: &Arc<Volume>| drop(v.evict_partials(need, u64::MAX, |_| true));
-                blocking(move || Ok(volumes.iter().for_each(evict))).await?;
+                blocking(move || {
+                    volumes.iter().for_each(evict);
+                    Ok(())
+                })
+                .await?;
             }
             Op::Compact => {
-                for volume in self.store().volumes().iter().cloned() {
+                for volume in self.store().volumes().iter() {
                     blocking(move || volume.compact_all()).await?;
                 }
             }
