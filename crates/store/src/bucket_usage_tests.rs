@@ -219,7 +219,8 @@ impl Bench {
                 .await?;
             }
             Op::Compact => {
-                for volume in self.store().volumes().iter() {
+                let volumes = self.store().volumes().to_vec();
+                for volume in volumes {
                     blocking(move || volume.compact_all()).await?;
                 }
             }
