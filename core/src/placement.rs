@@ -182,6 +182,31 @@ pub fn owner_by_digest<'a>(
     }
 }
 
+/// Whether another target may have owned an object of a bucket with a backend after the version
+/// `validated` of the state, although `me` owns it now. That target may have written the object, so a
+/// copy that `me` compared with the backend at that version may be stale.
+pub fn may_be_superseded(
+    state: &ClusterState,
+    me: &Node,
+    validated: u64,
+    object_digest: impl FnOnce() -> u64,
+) -> bool {
+    if validated < me.alive_since.max(state.owners_left) {
+        return true;
+    }
+    // A target that is down now has owned its objects from its return until its end.
+    let were_alive = |n: &&Node| !n.alive && n.alive_since > validated;
+    let mut others = state.owning_targets().filter(were_alive).peekable();
+    if others.peek().is_none() {
+        return false;
+    }
+    let object_digest = object_digest();
+    others.any(|other| {
+        let first = highest([me, other].into_iter(), object_digest);
+        first.is_some_and(|node| node.id == other.id)
+    })
+}
+
 fn none_at_all(state: &ClusterState) -> Error {
     match state.targets().next() {
         Some(_) => Error::unavailable("no storage target of the cluster is alive"),
@@ -193,6 +218,9 @@ fn none_at_all(state: &ClusterState) -> Error {
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::print_stdout)]
 mod ring_tests;
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod superseded_tests;
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests;

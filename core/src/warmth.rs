@@ -139,7 +139,7 @@ pub struct BucketWarmth {
     pub pinned: bool,
     /// Objects that are stored whole, from the number of whole copies on the targets. Of a bucket with a
     /// backend each object has one copy, at its owner; one that a former owner still has counts until it
-    /// is evicted. Of a native bucket with several copies the number of copies is divided by theirs,
+    /// is dropped (`cache.unowned_s`). Of a native bucket with several copies the number of copies is divided by theirs,
     /// so it is exact while all copies are in place.
     pub objects: u64,
     /// Bytes of these objects.

@@ -307,8 +307,9 @@ fn labels() -> Vec<(&'static str, &'static [&'static str], String)> {
         (
             "reason",
             &["forebay_evicted_bytes_total"],
-            "`room` (the disk is above the high watermark), `share` (the bucket is above its share) or `ttl` (not \
-             read for the bucket's `ttl`)."
+            "`room` (the disk is above the high watermark), `share` (the bucket is above its share), `ttl` (not \
+             read for the bucket's `ttl`), `request` (a client or a job evicted it) or `unowned` (another target \
+             owns the object since `cache.unowned_s` or longer)."
                 .into(),
         ),
         (

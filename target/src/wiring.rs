@@ -125,6 +125,9 @@ pub async fn run(
     lifecycle.spawn(evictor.run(lifecycle.token()));
     lifecycle.spawn(objects.clone().watch_uploads());
     lifecycle.spawn(objects.clone().sample_reads());
+    if let Some(after) = config.cache.unowned_after() {
+        lifecycle.spawn(objects.clone().watch_unowned(after));
+    }
     lifecycle.spawn(objects.replication().clone().watch_tombstones(lifecycle.token()));
     scrub::start(&objects, &config.scrub, &lifecycle);
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use forebay_client::Client;
 use forebay_core::batch::{BatchEntry, BatchRequest};
+use forebay_core::size::RangeSpec;
 use forebay_core::{Bucket, ErrorCode, ObjectName};
 use forebay_tests::cluster::{cloud, folder_backend, native};
 use forebay_tests::data::{assert_same, content, fill_folder, names};
@@ -169,4 +170,86 @@ async fn a_copy_that_a_stand_in_overtook_is_not_served_after_the_return() {
     cluster.restart(&victim);
     assert_eq!(cluster.owner(&bucket, "x").id, victim, "the old owner is the owner again");
     assert_eq!(client.get_bytes(&bucket, "x", None).await.unwrap(), "newer");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_copy_of_a_stand_in_is_not_served_when_it_stands_in_again_after_a_write() {
+    let root = tempfile::tempdir().unwrap();
+    let folder_roots = vec![root.path().to_owned()];
+    let cluster = Cluster::start(Options { folder_roots, ..Options::default() });
+    let client = cluster.client();
+    let bucket = native("twice");
+    let large = content("old", 20 << 20);
+    std::fs::write(root.path().join("x"), b"old").unwrap();
+    std::fs::write(root.path().join("large"), &large).unwrap();
+    client.create_bucket(&bucket, Some(folder_backend(root.path()))).await.unwrap();
+    let range = Some(RangeSpec::From(5, Some(99)));
+    for name in ["x", "large"] {
+        let victim = cluster.owner(&bucket, name).id;
+        let read = || client.get_bytes(&bucket, name, range.clone().filter(|_| name == "large"));
+        cluster.kill9(&victim);
+        wait::until("the map has it dead", TIMEOUT, || !cluster.is_alive(&victim));
+        let stand_in = cluster.owner(&bucket, name).id;
+        let old = read().await.unwrap();
+        assert_eq!(read().await.unwrap(), old, "from the stand-in's copy");
+        cluster.restart(&victim);
+        wait::until("the owner is back", TIMEOUT, || cluster.is_alive(&victim));
+        let new = content("new", if name == "large" { large.len() } else { 4 });
+        client.put(&bucket, name, new.clone(), None).await.unwrap();
+        cluster.kill9(&victim);
+        wait::until("the map has it dead", TIMEOUT, || !cluster.is_alive(&victim));
+        assert_eq!(cluster.owner(&bucket, name).id, stand_in);
+        let expected = if name == "large" { &new[5..=99] } else { &new[..] };
+        assert_eq!(read().await.unwrap(), expected, "{name}");
+        cluster.restart(&victim);
+        wait::until("the owner is back", TIMEOUT, || cluster.is_alive(&victim));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn copies_from_before_another_owner_are_not_served_after_it_was_killed_or_drained() {
+    let root = tempfile::tempdir().unwrap();
+    let folder_roots = vec![root.path().to_owned()];
+    let cluster = Cluster::start(Options { targets: 2, folder_roots, ..Options::default() });
+    let client = cluster.client();
+    let bucket = native("visited");
+    let names = names(24);
+    let write = |value: &'static str| {
+        let (client, bucket, names) = (client.clone(), bucket.clone(), names.clone());
+        async move {
+            for name in &names {
+                client.put(&bucket, name, value, None).await.unwrap();
+            }
+        }
+    };
+    let check = |value: &'static str| {
+        let (client, bucket, names) = (client.clone(), bucket.clone(), names.clone());
+        async move {
+            for name in &names {
+                assert_eq!(client.get_bytes(&bucket, name, None).await.unwrap(), value, "{name}");
+            }
+        }
+    };
+    client.create_bucket(&bucket, Some(folder_backend(root.path()))).await.unwrap();
+    write("before").await;
+    check("before").await;
+    cluster.add_target("target03");
+    write("joined").await;
+    cluster.kill9("target03");
+    wait::until("the map has it dead", TIMEOUT, || !cluster.is_alive("target03"));
+    check("joined").await;
+    cluster.restart("target03");
+    wait::until("it is back", TIMEOUT, || cluster.is_alive("target03"));
+    write("returned").await;
+    let maintain = |on: bool| {
+        let verb = if on { "drain" } else { "uncordon" };
+        let (out, code) = cluster.cli(&["node", verb, "target03"]);
+        assert_eq!(code, 0, "{out}");
+    };
+    maintain(true);
+    check("returned").await;
+    maintain(false);
+    write("uncordoned").await;
+    maintain(true);
+    check("uncordoned").await;
 }

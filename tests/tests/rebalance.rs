@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use forebay_client::Client;
 use forebay_core::{Bucket, ErrorCode};
-use forebay_tests::cluster::{Cluster, Options, command, is_running, native};
+use forebay_tests::cluster::{Cluster, Options, command, folder_backend, is_running, native};
 use forebay_tests::data::{assert_same, content};
 use forebay_tests::history::{History, Random};
 use forebay_tests::{http, wait};
@@ -246,6 +246,37 @@ async fn a_write_whose_object_gets_another_owner_while_it_comes_is_sent_on() {
     let done = http::request("PUT", next).body(bytes.clone()).send();
     assert_eq!(done.status, 200, "{}", done.text());
     assert_same(name, &client.get_bytes(&bucket, name, None).await.unwrap(), &bytes);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_write_to_a_backend_whose_object_gets_another_owner_while_it_comes_is_sent_on() {
+    let root = tempfile::tempdir().unwrap();
+    let folder_roots = vec![root.path().to_owned()];
+    let cluster = Cluster::start(Options { targets: 2, folder_roots, ..Options::default() });
+    let (client, bucket) = (cluster.client(), native("through"));
+    std::fs::write(root.path().join("o"), "old").unwrap();
+    client.create_bucket(&bucket, Some(folder_backend(root.path()))).await.unwrap();
+    let (name, bytes) = ("o", content("sent on", 400_000));
+    let owner = cluster.owner(&bucket, name);
+    let put = http::request("PUT", &format!("{}/v1/objects/through/{name}", owner.url));
+    let read = || http::get(&cluster.object_url("through", name));
+    let answer = put.body(bytes.clone()).send_in_halves(|| {
+        node(&cluster, &["drain", &owner.id]);
+        wait::until("another target owns it", MOVED, || {
+            cluster.owner(&bucket, name).id != owner.id
+        });
+        let url = cluster.owner(&bucket, name).url;
+        let read = http::get(&format!("{url}/v1/objects/through/{name}"));
+        assert_eq!(read.text(), "old", "the new owner has a copy of the old version");
+    });
+    let answer = answer.unwrap();
+    assert_eq!(answer.status, 307, "{}", answer.text());
+    assert_eq!(std::fs::read(root.path().join("o")).unwrap(), b"old", "nothing was written yet");
+    let next = answer.header("location").unwrap();
+    let done = http::request("PUT", next).body(bytes.clone()).send();
+    assert_eq!(done.status, 200, "{}", done.text());
+    assert_same(name, &client.get_bytes(&bucket, name, None).await.unwrap(), &bytes);
+    assert_eq!(read().status, 301, "a gateway sends readers to the new owner");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -168,3 +168,49 @@ async fn warmth_of_a_native_bucket_equals_a_scan_after_writes_removals_and_a_reb
     client.destroy_bucket(&bucket).await.unwrap();
     assert!(client.warmth(None).await.unwrap().buckets.is_empty());
 }
+
+#[tokio::test]
+async fn warmth_counts_each_cached_object_once_after_targets_came_and_went() {
+    let root = tempfile::tempdir().unwrap();
+    let folder_roots = vec![root.path().to_owned()];
+    let settings = "[cache]\nunowned_s = 2\n";
+    let cluster =
+        Cluster::start(Options { targets: 2, folder_roots, settings, ..Options::default() });
+    let names = names(100);
+    fill_folder(root.path(), &names, 3_000);
+    std::fs::write(root.path().join("large"), content("large", 20 << 20)).unwrap();
+    let bucket = on_folder(root.path(), &cluster, "moved").await;
+    let read_all = || async {
+        let client = cluster.client();
+        for name in &names {
+            client.get_bytes(&bucket, name, None).await.unwrap();
+        }
+        let range = Some(RangeSpec::From(0, Some(9)));
+        client.get_bytes(&bucket, "large", range).await.unwrap();
+    };
+    let counted_once = |when: &'static str| {
+        let (cluster, bucket) = (&cluster, &bucket);
+        async move {
+            let is_once = || async {
+                let warmth = warmth(cluster, bucket).await;
+                (warmth.objects, warmth.partial_objects) == (100, 1)
+            };
+            wait::until_async(when, TIMEOUT, is_once).await;
+            compare(cluster, bucket, when).await;
+        }
+    };
+    read_all().await;
+    cluster.add_target("target03");
+    read_all().await;
+    counted_once("after a target came").await;
+    cluster.kill9("target03");
+    wait::until("the target counts as dead", TIMEOUT, || !cluster.is_alive("target03"));
+    read_all().await;
+    cluster.restart("target03");
+    wait::until("the target is back", TIMEOUT, || cluster.is_alive("target03"));
+    counted_once("after a target was away").await;
+    let (out, code) = cluster.cli(&["node", "remove", "target03", "--wait"]);
+    assert_eq!(code, 0, "{out}");
+    read_all().await;
+    counted_once("after a target was removed").await;
+}

@@ -1,5 +1,7 @@
 //! Settings of the cache and of the scrub.
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 
 use crate::size::ByteSize;
@@ -17,6 +19,16 @@ pub struct CacheConfig {
     /// Order of eviction. `density`: copies with the fewest expected hits per time first; `lru`: the
     /// least recently used first. The former `sieve` and `s3-fifo` are read as `density`, with a warning.
     pub policy: CachePolicy,
+    /// Seconds after the owners of objects changed until a target drops its cached copies of objects that
+    /// another target owns now; 0: they stay until the cache needs their space.
+    pub unowned_s: u64,
+}
+
+impl CacheConfig {
+    /// Time until copies of objects of other targets are dropped, if they are.
+    pub fn unowned_after(&self) -> Option<Duration> {
+        (self.unowned_s > 0).then(|| Duration::from_secs(self.unowned_s))
+    }
 }
 
 /// The order in which cached copies are evicted.
@@ -37,7 +49,13 @@ pub const RETIRED_VALUES: [(&str, &str, &str); 2] =
 
 impl Default for CacheConfig {
     fn default() -> Self {
-        Self { high: 90, low: 80, out_of_space: 95, policy: CachePolicy::default() }
+        Self {
+            high: 90,
+            low: 80,
+            out_of_space: 95,
+            policy: CachePolicy::default(),
+            unowned_s: 3600,
+        }
     }
 }
 

@@ -36,7 +36,7 @@ pub(super) fn native(name: &str) -> BucketInfo {
     BucketInfo::requested(Bucket::new(Provider::Ais, name).unwrap(), None)
 }
 
-fn cached(name: &str) -> BucketInfo {
+pub(super) fn cached(name: &str) -> BucketInfo {
     let backend = BackendSpec {
         kind: BackendKind::Folder,
         bucket: String::new(),

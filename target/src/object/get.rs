@@ -308,7 +308,7 @@ impl ObjectService {
         validated: Validation,
     ) -> bool {
         match info.has_backend() {
-            true => self.cold_cache().is_fresh(info, validated),
+            true => self.cold_cache().is_fresh(info, name, validated),
             // Only the epoch of a stamp decides this.
             false => {
                 let copy = Stamp { epoch: validated.epoch, version: 0 };

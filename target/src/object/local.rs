@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use forebay_core::bucket::BucketInfo;
 use forebay_core::state::ClusterState;
-use forebay_core::{Error, NodeId, Result};
+use forebay_core::{Error, NodeId, Result, placement};
 use forebay_node::lifecycle::Lifecycle;
 use forebay_node::maps::Maps;
 use forebay_node::metrics::Metrics;
@@ -51,10 +51,14 @@ impl Local {
         absent.err().unwrap_or_else(|| info.bucket.object_not_found(name))
     }
 
-    /// Version of the state at which this target became alive (again): copies that were validated
-    /// before may have been superseded by a stand-in owner.
-    pub(super) fn alive_since(&self) -> u64 {
-        self.state().node(&self.id).map_or(u64::MAX, |n| n.alive_since)
+    /// Whether another target may have written an object of a bucket with a backend since the copy here
+    /// was compared with the backend at the version `validated` of the state.
+    pub(super) fn may_be_superseded(&self, info: &BucketInfo, name: &str, validated: u64) -> bool {
+        let state = self.state();
+        let digest = || placement::digest_in(&info.bucket, name);
+        state
+            .node(&self.id)
+            .is_none_or(|me| placement::may_be_superseded(&state, me, validated, digest))
     }
 
     /// The disk of this number, while it is in use.

@@ -25,6 +25,7 @@ mod local;
 mod lock;
 mod maintenance;
 mod many;
+mod ownership;
 mod put;
 mod replication;
 mod scratch;
@@ -32,6 +33,7 @@ mod sent;
 mod stored;
 #[cfg(test)]
 pub(crate) mod tests;
+mod unowned;
 mod upload;
 mod versions;
 mod warmth;

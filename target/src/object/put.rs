@@ -23,6 +23,7 @@ use futures::stream::BoxStream;
 
 use super::cold_cache::{object_meta, read_at};
 use super::learn::Learner;
+use super::ownership::Ownership;
 use super::replication::NewVersion;
 use super::{Key, ObjectService};
 
@@ -119,6 +120,7 @@ impl ObjectService {
         mut request: PutRequest,
     ) -> Result<Option<ObjectMeta>> {
         info.check_access(BucketChange::Put)?;
+        let ownership = Ownership::of(self.local(), info, name);
         let unchanged = request.only_if.is_none()
             && self.is_unchanged(info, name, request.announced.as_ref()).await?;
         if unchanged {
@@ -155,7 +157,7 @@ impl ObjectService {
         }
 
         let record = if info.has_backend() {
-            self.put_through(info, name, work, making, request.only_if).await?
+            self.put_through(&ownership, work, making, request.only_if).await?
         } else {
             let commit = |meta| self.store().commit(work, meta);
             self.write_native(info, name, (making, request.only_if), commit).await?
@@ -167,19 +169,19 @@ impl ObjectService {
     /// Puts the bytes of a work file to the backend, and keeps them here if the bucket does.
     async fn put_through(
         &self,
-        info: &BucketInfo,
-        name: &str,
+        ownership: &Ownership<'_>,
         work: WorkFile,
         making: Making,
         only_if: Option<OnlyIf>,
     ) -> Result<Record> {
+        let (info, name) = ownership.object();
         let key = Key::new(info, name);
         let _guard = self.local().locks.lock(&key).await;
         if let Some(only_if) = only_if {
             only_if(self.current(info, name).await?.as_ref())?;
         }
         let (size, open) = (work.written(), reread(work.file()));
-        let meta = self.cold_cache().write_through(info, &key, size, open, making).await?;
+        let meta = self.cold_cache().write_through(ownership, size, open, making).await?;
         let record = self.store().commit(work, meta).await?;
         if info.cache.admission == Admission::Never {
             self.store().discard(&record).await?;

@@ -17,7 +17,12 @@ pub(in crate::object) fn validation_of(record: &Record) -> Validation {
 
 impl ColdCache {
     /// Whether a copy with this validation may be served.
-    pub(in crate::object) fn is_fresh(&self, info: &BucketInfo, validated: Validation) -> bool {
+    pub(in crate::object) fn is_fresh(
+        &self,
+        info: &BucketInfo,
+        name: &str,
+        validated: Validation,
+    ) -> bool {
         let young = match info.freshness {
             Freshness::Never => true,
             Freshness::Always => false,
@@ -25,19 +30,25 @@ impl ColdCache {
                 unix_ns().saturating_sub(validated.ns) < seconds * 1_000_000_000
             }
         };
-        young && self.is_of_this_life(validated)
+        young && self.is_of_this_owner(info, name, validated)
     }
 
     /// Whether a copy may be served while its backend does not respond: only its age is in doubt.
     /// So a cache stays available during an outage of the cloud.
-    pub(super) fn may_outlive_outage(&self, info: &BucketInfo, validated: Validation) -> bool {
-        info.freshness != Freshness::Always && self.is_of_this_life(validated)
+    pub(super) fn may_outlive_outage(
+        &self,
+        info: &BucketInfo,
+        name: &str,
+        validated: Validation,
+    ) -> bool {
+        info.freshness != Freshness::Always && self.is_of_this_owner(info, name, validated)
     }
 
-    /// Whether it was validated since this target became alive (again): before, a stand-in owner
-    /// may have superseded the copy.
-    fn is_of_this_life(&self, validated: Validation) -> bool {
-        validated.epoch > 0 && validated.epoch >= self.local().alive_since()
+    /// Whether this target has owned the object without a break since the copy was validated. Else
+    /// another owner may have superseded the copy.
+    fn is_of_this_owner(&self, info: &BucketInfo, name: &str, validated: Validation) -> bool {
+        let Validation { epoch, .. } = validated;
+        epoch > 0 && !self.local().may_be_superseded(info, name, epoch)
     }
 
     /// The whole copy here, compared with the backend when that is due. `None`: there is no copy to
@@ -48,7 +59,7 @@ impl ColdCache {
         name: &str,
     ) -> Result<Option<Record>> {
         let Some(record) = self.store().get(info.id, name).await? else { return Ok(None) };
-        if self.is_fresh(info, validation_of(&record)) {
+        if self.is_fresh(info, name, validation_of(&record)) {
             return Ok(Some(record));
         }
         self.revalidate(info, name).await
@@ -57,7 +68,8 @@ impl ColdCache {
     async fn revalidate(&self, info: &BucketInfo, name: &str) -> Result<Option<Record>> {
         let _guard = self.local().locks.lock(&Key::new(info, name)).await;
         let Some(record) = self.store().get(info.id, name).await? else { return Ok(None) };
-        if info.freshness != Freshness::Always && self.is_fresh(info, validation_of(&record)) {
+        if info.freshness != Freshness::Always && self.is_fresh(info, name, validation_of(&record))
+        {
             return Ok(Some(record));
         }
         let epoch = self.state().version;
@@ -82,7 +94,7 @@ impl ColdCache {
             }
             Err(e)
                 if e.code.is_transient()
-                    && self.may_outlive_outage(info, validation_of(&record)) =>
+                    && self.may_outlive_outage(info, name, validation_of(&record)) =>
             {
                 tracing::warn!(bucket = %info.bucket, error = %e, "backend away, serving a copy past its age");
                 Ok(Some(record))

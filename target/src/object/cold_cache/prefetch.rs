@@ -48,7 +48,7 @@ impl ColdCache {
         check_prefetch(info)?;
         // Without a request to the backend no permit is needed.
         if let Some(record) = self.store().find(info.id, name)?
-            && self.is_fresh(info, validation_of(&record))
+            && self.is_fresh(info, name, validation_of(&record))
         {
             return Ok(PrefetchResult::Here(record.size));
         }

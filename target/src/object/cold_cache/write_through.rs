@@ -8,18 +8,21 @@ use forebay_store::RecordMeta;
 
 use super::{ColdCache, cached_meta};
 use crate::object::Key;
+use crate::object::ownership::Ownership;
 use crate::object::put::Making;
 
 impl ColdCache {
     /// Puts an object to its backend. The caller holds its lock.
     pub(in crate::object) async fn write_through(
         &self,
-        info: &BucketInfo,
-        key: &Key,
+        ownership: &Ownership<'_>,
         size: u64,
         open: OpenBody,
         making: Making,
     ) -> Result<RecordMeta> {
+        let (info, name) = ownership.object();
+        let key = &Key::new(info, name);
+        ownership.check()?;
         let backend = self.backend(info).await?;
         self.0.fetches.supersede(key);
         self.store().remove(info.id, &key.name).await?;
@@ -28,6 +31,7 @@ impl ColdCache {
         let epoch = self.state().version;
         let remote = backend.put(&key.name, body).await?;
         self.0.fetches.supersede(key);
+        ownership.check()?;
         let mut meta = cached_meta(&remote, making.checksum, epoch);
         meta.custom.extend(own);
         Ok(RecordMeta { parts: making.parts, ..meta })
@@ -39,10 +43,12 @@ impl ColdCache {
         info: &BucketInfo,
         key: &Key,
     ) -> Result<()> {
+        let ownership = Ownership::of(self.local(), info, &key.name);
         self.0.fetches.supersede(key);
         let remote = self.backend(info).await?.delete(&key.name).await;
         self.0.fetches.supersede(key);
         let local = self.store().remove(info.id, &key.name).await?;
+        ownership.check()?;
         match remote {
             Err(e) if e.code == ErrorCode::ObjectNotFound && local.is_some() => Ok(()),
             other => other,
@@ -67,6 +73,16 @@ impl ColdCache {
                 info.bucket
             )));
         }
+        self.drop_copy(info, name, "request").await
+    }
+
+    /// As [`Self::evict`], for another reason.
+    pub(in crate::object) async fn drop_copy(
+        &self,
+        info: &BucketInfo,
+        name: &str,
+        reason: &str,
+    ) -> Result<Option<u64>> {
         let key = Key::new(info, name);
         let _guard = self.local().locks.lock(&key).await;
         // A fetch in progress may be of the previous version: only its current readers get it.
@@ -74,7 +90,7 @@ impl ColdCache {
         let part = self.store().drop_partial(info.id, name).await?;
         let removed = self.store().remove(info.id, name).await?.map(|r| r.size).or(part);
         if let Some(bytes) = removed {
-            self.metrics().evicted("request", bytes);
+            self.metrics().evicted(reason, bytes);
         }
         Ok(removed)
     }

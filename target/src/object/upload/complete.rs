@@ -18,6 +18,7 @@ use futures::{StreamExt, TryStreamExt};
 use super::registry::Live;
 use super::{ChosenPart, Completion};
 use crate::object::learn::Learner;
+use crate::object::ownership::Ownership;
 use crate::object::put::{Hashes, Making};
 use crate::object::{Key, ObjectService};
 
@@ -71,6 +72,7 @@ impl ObjectService {
     ) -> Result<ObjectMeta> {
         let name = live.upload.name.as_str();
         let key = Key::new(info, name);
+        let ownership = Ownership::of(self.local(), info, name);
         let chosen = choose(live, &completion)?;
         let parts: Vec<Part> = chosen.iter().map(|c| c.part.clone()).collect();
         let mut hashes = Hashes::new(info.checksum, None, false);
@@ -98,7 +100,7 @@ impl ObjectService {
             }
             let size = parts.iter().map(|p| p.size).sum();
             let open = reopen(self.store().clone(), live.dir.clone(), chosen);
-            let meta = self.cold_cache().write_through(info, &key, size, open, making).await?;
+            let meta = self.cold_cache().write_through(&ownership, size, open, making).await?;
             let record = commit(meta).await?;
             if info.cache.admission == Admission::Never {
                 self.store().discard(&record).await?;

@@ -212,7 +212,7 @@ impl ColdCache {
     ) -> Result<Option<(Arc<Live>, bool)>> {
         let lives = &self.0.lives;
         if let Some(live) = lives.get(key)
-            && self.is_fresh(info, live.partial.validation())
+            && self.is_fresh(info, &key.name, live.partial.validation())
         {
             return Ok(Some((live, false)));
         }
@@ -239,7 +239,7 @@ impl ColdCache {
     /// Whether the partial copy may be served; if not, it is dropped.
     async fn compare(&self, info: &BucketInfo, key: &Key, live: &Arc<Live>) -> Result<bool> {
         let known = live.partial.validation();
-        if self.is_fresh(info, known) {
+        if self.is_fresh(info, &key.name, known) {
             return Ok(true);
         }
         let epoch = self.state().version;
@@ -256,7 +256,7 @@ impl ColdCache {
                 self.discard_live(key, live).await?;
                 Err(e)
             }
-            Err(e) if e.code.is_transient() && self.may_outlive_outage(info, known) => {
+            Err(e) if e.code.is_transient() && self.may_outlive_outage(info, &key.name, known) => {
                 tracing::warn!(bucket = %info.bucket, error = %e, "backend away, serving parts past their age");
                 Ok(true)
             }
