@@ -93,7 +93,7 @@ impl ClusterGauge {
             Self::VotersReachable => (
                 "voters_reachable",
                 &[],
-                "Gateways that vote and send heartbeats; changes need more than half of those that vote",
+                "Gateways that vote and send heartbeats, 1 without a leader; changes need more than half of those that vote",
             ),
             Self::Term => ("term", &[], "Term of the metadata log: it grows with each election"),
             Self::Nodes => {

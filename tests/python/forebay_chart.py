@@ -32,10 +32,10 @@ def values_files() -> list[Path]:
 
 
 @functools.cache
-def tool(script: str, variable: str) -> str:
+def tool(script: str, variable: str, *arguments: str) -> str:
     """Returns the tool that a script of ci/ finds, builds or installs; without it, skips, or fails if
     `variable` is set."""
-    done = subprocess.run([REPOSITORY / "ci" / script], stdout=subprocess.PIPE, text=True)
+    done = subprocess.run([REPOSITORY / "ci" / script, *arguments], stdout=subprocess.PIPE, text=True)
     if done.returncode == 3 and not os.environ.get(variable):
         pytest.skip(f"ci/{script} found nothing")
     assert done.returncode == 0, f"ci/{script} ended with {done.returncode}"

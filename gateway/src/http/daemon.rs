@@ -86,10 +86,11 @@ async fn metrics(State(state): State<Daemon>) -> Response {
     let members = snapshot.targets().map(|node| node.id.as_str());
     // After a panic, the stored sums are still valid.
     let sums = state.sums.locked().render(&pages, members);
+    let leadership = state.leadership.now();
     let text = state.metrics.render()
         + &sums
-        + &seen(&snapshot, &state.leadership.now())
-        + &votes(&snapshot, &state.group);
+        + &seen(&snapshot, &leadership)
+        + &votes(&snapshot, &leadership, &state.group);
     with_type("text/plain; version=0.0.4", text)
 }
 
@@ -117,10 +118,14 @@ fn seen(state: &ClusterState, leadership: &Leadership) -> String {
 }
 
 /// Metrics of the group of gateways that decides about metadata.
-fn votes(state: &ClusterState, group: &Group) -> String {
+fn votes(state: &ClusterState, leadership: &Leadership, group: &Group) -> String {
     let alive: Vec<_> = state.gateways().filter(|node| node.alive).map(|node| &node.url).collect();
     let voters: Vec<_> = group.seats().into_iter().filter(|seat| seat.votes).collect();
-    let reachable = voters.iter().filter(|seat| alive.contains(&&seat.url)).count();
+    let reachable = match leadership {
+        // Without a leader the state does not change, whatever dies: this gateway is all that is known.
+        Leadership::Waiting => 1,
+        _ => voters.iter().filter(|seat| alive.contains(&&seat.url)).count(),
+    };
     let is = |value: u64| vec![(String::new(), value)];
     metric_sums::gauge(ClusterGauge::Voters, &is(voters.len() as u64))
         + &metric_sums::gauge(ClusterGauge::VotersReachable, &is(reachable as u64))
