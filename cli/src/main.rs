@@ -39,6 +39,7 @@ mod standard;
 mod tls;
 mod uri;
 mod version;
+mod why;
 
 use std::ffi::OsString;
 use std::future::Future;
@@ -134,6 +135,8 @@ enum Command {
   forebay doctor --endpoint http://10.0.0.7:7400
   forebay doctor gs://train/images/       can the targets list and read it?")]
     Doctor(doctor::DoctorArgs),
+    /// Show what the steps of a training loop waited for, with the remedies
+    Why(why::WhyArgs),
     /// Run a gateway and a target in one process
     Serve(serve::ServeArgs),
     /// Run a local cluster of separate processes
@@ -245,6 +248,7 @@ async fn answer(session: &Session, command: Command) -> Result<(), Failure> {
         Command::Tls(command) => tls::run(session, &command).await,
         Command::Auth(command) => auth::run(session, &command).await,
         Command::Doctor(args) => doctor::run(session, &args).await,
+        Command::Why(args) => why::run(session, &args).await,
         Command::Serve(_)
         | Command::Dev(_)
         | Command::Gateway(_)

@@ -18,6 +18,7 @@ use forebay_core::batch_stream::Rooms;
 
 use crate::client::Client;
 use crate::error::Result;
+use crate::timing;
 use merge::Batch;
 
 /// Where targets answer batches.
@@ -107,7 +108,9 @@ impl Client {
     ) -> Result<()> {
         let mut batch = Batch::new(self, BatchRequest { ordered: false, ..request }, rooms)?;
         while let Some(run) = batch.next_run().await {
+            let started = timing::work();
             take(run);
+            timing::worked(started);
         }
         match (batch.gave_up, batch.answered) {
             (Some(error), 0) => Err(error),

@@ -33,6 +33,7 @@ mod download;
 mod dsort;
 mod each;
 mod error;
+mod feeds;
 mod hedging;
 mod listing;
 mod local_server;
@@ -47,6 +48,7 @@ mod rows;
 mod scripted_server;
 mod shards;
 mod timeouts;
+mod timing;
 pub mod tls;
 mod token;
 mod transport;
@@ -68,5 +70,6 @@ pub use rows::RowStream;
 pub use shards::{
     Naming, Sample, SampleLayout, ShardItem, ShardOptions, ShardStream, sample_layout,
 };
+pub use timing::{Recorder, WaitSplit};
 pub use token::{TokenSource, login_file};
 pub use upload::Upload;

@@ -9,6 +9,7 @@ use forebay_core::{Error as CoreError, ErrorCode};
 use crate::contact::Contact;
 use crate::error::{Error, Result};
 use crate::timeouts::PROGRESS_BYTES;
+use crate::timing;
 
 const FIRST_PAUSE: Duration = Duration::from_millis(40);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
@@ -129,7 +130,9 @@ impl Attempts {
         let pause = pause(self.failures, retry_after(&error), rand::random());
         self.failures += 1;
         tracing::debug!(%error, ?pause, "trying again");
+        let (started, is_busy) = (Instant::now(), error.code() == ErrorCode::TooManyRequests);
         tokio::time::sleep(pause.min(left)).await;
+        timing::paused(started, is_busy);
         Ok(())
     }
 }

@@ -9,6 +9,7 @@ use futures::{Stream, ready};
 use forebay_core::batch_stream::{Decoder, Rooms, Row};
 
 use crate::error::{Error, Result};
+use crate::timing;
 use crate::transport::Download;
 
 /// Rows in the order in which the target sent them. The stream ends without an error only if the
@@ -44,7 +45,13 @@ impl RowStream {
         while self.ready.is_empty() && !self.over {
             match ready!(Pin::new(&mut self.body).poll_next(cx)) {
                 Some(Ok(bytes)) => {
-                    self.decoder.decode(&bytes, &mut self.ready)?;
+                    let started = timing::work();
+                    let decoded = self.decoder.decode(&bytes, &mut self.ready);
+                    timing::worked(started);
+                    decoded?;
+                    if let (Some(times), Some(timed)) = (self.decoder.times(), self.body.timed()) {
+                        timed.reported(times);
+                    }
                     if !self.ready.is_empty() {
                         self.body.progressed();
                     }

@@ -17,6 +17,7 @@ use crate::client::{Client, ObjectCall, Route, parse};
 use crate::download::GetReply;
 use crate::download::is_long;
 use crate::error::{Error, Result};
+use crate::timing;
 
 mod naming;
 mod pipe;
@@ -105,7 +106,7 @@ impl Client {
         let (sender, runs) = pipe::channel(options.read_ahead / 2);
         let (client, bucket, name) = (self.clone(), bucket.clone(), name.clone());
         let job = reader::Job { client, bucket, name, options };
-        let task = tokio::spawn(reader::run(job, sender)).abort_handle();
+        let task = tokio::spawn(timing::carried(reader::run(job, sender))).abort_handle();
         ShardStream { runs, run: Vec::new().into_iter(), task }
     }
 }

@@ -30,6 +30,7 @@ use crate::contact::Contact;
 use crate::direct;
 use crate::error::{Error, Reason, Result};
 use crate::timeouts::ReadTimeouts;
+use crate::timing::Timed;
 use crate::tls::{Connector, PooledConnector, TlsClient, TlsProblem};
 use crate::token::TokenSource;
 
@@ -196,7 +197,7 @@ impl Transport {
 
     fn download(&self, base: &str, body: Incoming, driver: Option<Driver>) -> Download {
         let (timeouts, endpoint) = (self.timeouts, base.into());
-        Download { body, driver, timeouts, wait: None, endpoint }
+        Download { body, driver, timeouts, wait: None, endpoint, timed: None }
     }
 }
 
@@ -292,9 +293,21 @@ pub(crate) struct Download {
     /// The current wait for bytes: its start and its timeout.
     wait: Option<(Instant, Pin<Box<Sleep>>)>,
     endpoint: Arc<str>,
+    /// The exchange, if the reader is observed.
+    timed: Option<Timed>,
 }
 
 impl Download {
+    /// Records the arrival of the bytes in an exchange.
+    pub(crate) fn observe(&mut self, timed: Timed) {
+        self.timed = Some(timed);
+    }
+
+    /// The observed exchange.
+    pub(crate) fn timed(&mut self) -> Option<&mut Timed> {
+        self.timed.as_mut()
+    }
+
     pub(crate) fn endpoint(&self) -> &str {
         &self.endpoint
     }
@@ -338,7 +351,12 @@ impl Download {
         let (Some(left), Some(bare)) = (left, bare) else { return Ok(()) };
         let left = left.saturating_sub((room - dest.remaining_mut()) as u64);
         let timeouts = &mut self.timeouts;
-        direct::read_into(bare, left, dest, timeouts).await.map_err(|e| match e.kind() {
+        let started = Instant::now();
+        let read = direct::read_into(bare, left, dest, timeouts).await;
+        if let Some(timed) = &mut self.timed {
+            timed.came(started.elapsed());
+        }
+        read.map_err(|e| match e.kind() {
             std::io::ErrorKind::TimedOut => timeouts.exhausted(&self.endpoint),
             _ => Error::broken(&self.endpoint, e.to_string()),
         })
@@ -378,6 +396,9 @@ impl Stream for Download {
                     let bytes = frame.into_data();
                     let count = bytes.as_ref().map_or(0, Bytes::len) as u64;
                     this.timeouts.came(count, waited.unwrap_or_default());
+                    if let Some(timed) = &mut this.timed {
+                        timed.came(waited.unwrap_or_default());
+                    }
                     if let Ok(bytes) = bytes {
                         return Poll::Ready(Some(Ok(bytes)));
                     }

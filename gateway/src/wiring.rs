@@ -36,7 +36,7 @@ use crate::http::object_jobs::ObjectJobs;
 use crate::http::removal::GatewayRemoval;
 use crate::http::{
     accounts as account_routes, admin, api, authn, backend_access, batch, bill, buckets, cluster,
-    daemon, disks, download, dsort, easy_url, etl, internal, jobs, objects, openapi, warmth,
+    daemon, disks, download, dsort, easy_url, etl, feeds, internal, jobs, objects, openapi, warmth,
 };
 use crate::job_control::JobControl;
 use crate::meta;
@@ -284,6 +284,12 @@ impl Parts {
             .merge(warmth::router(warmth::WarmthApi {
                 route: route.clone(),
                 targets: targets.clone(),
+            }))
+            .merge(feeds::router(feeds::FeedsApi {
+                board: Arc::default(),
+                maps: maps.clone(),
+                peer: targets.peer().clone(),
+                identity: identity.clone(),
             }))
             .merge(disks::router(disks_front.clone()))
             .merge(cluster::router(cluster::ClusterFront {

@@ -1,11 +1,11 @@
 //! Batches: builds requests from flat lists and returns the results as buffers and exceptions.
 //! `_core.BatchStream` returns results one by one, `_core.PendingBatch` all of them later.
 
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use bytes::Bytes;
-use forebay_client::{BatchItem, BatchStream as NativeStream, Client, Result};
+use forebay_client::{BatchItem, BatchStream as NativeStream, Client, Recorder, Result};
 use forebay_core::batch::{BatchEntry, BatchRequest};
 use forebay_core::locks::MutexExt;
 use forebay_core::{Error, ObjectName};
@@ -18,6 +18,7 @@ use crate::buffer::{Buffer, BytesRooms, GIL_IS_FREE};
 use crate::client::parse_bucket;
 use crate::error::{exception, raise};
 use crate::runtime::{self, Owned, Pending};
+use crate::waits;
 
 /// The part of an object that is read: a member of the shard (or empty), offset, length.
 pub(crate) type Part = (String, Option<u64>, Option<u64>);
@@ -106,7 +107,10 @@ pub(crate) fn read_all<'py>(
     let rooms = answers.rooms.as_ref().map(BytesRooms::rooms);
     let reading = client.batch_runs(request, rooms, |run| answers.take(run));
     runtime::block_on(py, reading)?.map_err(|e| raise(py, e))?;
-    answers.finish(py)
+    let (started, bytes) = (waits::work(), answers.total);
+    let list = answers.finish(py);
+    waits::worked(started, bytes);
+    list
 }
 
 /// The results of a batch that is being read.
@@ -117,6 +121,8 @@ struct Answers {
     /// Results that were received and are not Python objects yet, and their size in bytes.
     waiting: Vec<BatchItem>,
     bytes: usize,
+    /// Bytes of all results.
+    total: usize,
     rooms: Option<BytesRooms>,
     /// No other thread waits for the GIL; otherwise the rest is converted at the end.
     is_free: bool,
@@ -128,11 +134,12 @@ impl Answers {
         made.resize_with(count, || None);
         let is_free = content == Content::Bytes;
         let rooms = is_free.then(BytesRooms::default);
-        Self { content, raises, made, waiting: Vec::new(), bytes: 0, rooms, is_free }
+        Self { content, raises, made, waiting: Vec::new(), bytes: 0, total: 0, rooms, is_free }
     }
 
     fn take(&mut self, run: Vec<BatchItem>) {
         for BatchItem { index, result } in run {
+            self.total += result.as_ref().map_or(0, Bytes::len);
             let result = match (result, &self.rooms) {
                 (Ok(bytes), Some(rooms)) => match rooms.take_out(bytes) {
                     Ok(object) => {
@@ -179,10 +186,13 @@ pub(crate) fn answers(
     content: Content,
     raises: bool,
 ) -> PyResult<Bound<'_, PyList>> {
+    let (started, mut bytes) = (waits::work(), 0);
     let list = PyList::empty(py);
     for one in answers {
+        bytes += one.as_ref().map_or(0, Bytes::len);
         list.append(one_of(py, one, content, raises)?)?;
     }
+    waits::worked(started, bytes);
     Ok(list)
 }
 
@@ -224,11 +234,13 @@ impl PendingBatch {
 pub(crate) struct BatchStream {
     /// Taken out while waiting for a result, so that the lock is never held without the GIL.
     stream: Mutex<Option<Owned<NativeStream>>>,
+    /// The exchanges of the batch, if waits are observed.
+    recorder: Option<Arc<Recorder>>,
 }
 
 impl From<NativeStream> for BatchStream {
     fn from(stream: NativeStream) -> Self {
-        Self { stream: Mutex::new(Some(Owned::new(stream))) }
+        Self { stream: Mutex::new(Some(Owned::new(stream))), recorder: waits::recorder() }
     }
 }
 
@@ -248,8 +260,14 @@ impl BatchStream {
             *slot() = Some(stream);
             return Err(PyRuntimeError::new_err("this batch was sent by the parent process"));
         };
-        let Some(run) = runtime::block_on(py, native.next_run())? else { return Ok(None) };
+        let run = match &self.recorder {
+            Some(recorder) => runtime::block_on_observed(py, recorder, native.next_run()),
+            None => runtime::block_on(py, native.next_run()),
+        };
+        let Some(run) = run? else { return Ok(None) };
         *slot() = Some(stream);
+        let bytes = run.iter().map(|item| item.result.as_ref().map_or(0, Bytes::len)).sum();
+        waits::worked(waits::work(), bytes);
         let answer = |item: BatchItem| {
             answer(py, item.result, Content::Shared).map(|answer| (item.index, answer))
         };

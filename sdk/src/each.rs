@@ -11,6 +11,7 @@ use pyo3::types::PyBytes;
 use crate::batch::{Content, answer};
 use crate::client::{Client, parse_bucket};
 use crate::error::raise;
+use crate::waits;
 
 /// Size, version and checksum of an object when it was listed.
 pub(crate) type Pinned = (u64, String, String);
@@ -64,6 +65,8 @@ pub(crate) fn get_each<'py>(
         });
         Ok(reads.buffered(concurrency.max(1)).collect::<Vec<_>>().await)
     })?;
+    let bytes = answers.iter().map(|one| one.as_ref().map_or(0, |bytes| bytes.len())).sum();
+    waits::worked(waits::work(), bytes);
     answers.into_iter().map(|one| answer(py, one, Content::Shared)).collect()
 }
 

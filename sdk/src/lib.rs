@@ -16,6 +16,7 @@ mod part_buffer;
 mod runtime;
 mod shard;
 mod upload;
+mod waits;
 
 use pyo3::prelude::*;
 
@@ -53,5 +54,7 @@ fn _core(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(shard::archive_format, m)?)?;
     m.add_function(wrap_pyfunction!(shard::sample_layout, m)?)?;
     m.add_function(wrap_pyfunction!(shard::split_member, m)?)?;
+    m.add_function(wrap_pyfunction!(waits::observe_waits, m)?)?;
+    m.add_function(wrap_pyfunction!(waits::take_waits, m)?)?;
     m.add_function(wrap_pyfunction!(expand_template, m)?)
 }

@@ -1,11 +1,12 @@
 //! Single objects: byte ranges, uploads of many, `_core.ObjectStream` (one object in chunks), and
 //! `_core.PendingObject` (a whole object, later).
 
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use forebay_client::{
-    Body, Client, GetReply, ObjectStream as NativeStream, Result as ClientResult, no_memory,
+    Body, Client, GetReply, ObjectStream as NativeStream, Recorder, Result as ClientResult,
+    no_memory,
 };
 use forebay_core::locks::MutexExt;
 use forebay_core::size::RangeSpec;
@@ -19,6 +20,7 @@ use pyo3::types::PyBytes;
 use crate::buffer::{Buffer, Unfilled};
 use crate::error::raise;
 use crate::runtime::{self, Owned, Pending};
+use crate::waits;
 
 /// The bytes of a Python object without a copy; the object is kept while they are used.
 pub(crate) fn share(data: PyBackedBytes) -> Bytes {
@@ -66,7 +68,9 @@ fn room_for(py: Python<'_>, bucket: &Bucket, name: &str, len: u64) -> PyResult<U
 
 fn finished(py: Python<'_>, bytes: Unfilled) -> PyResult<Bound<'_, PyBytes>> {
     let odd = || raise(py, Error::internal("an object has another length than was said"));
-    Ok(bytes.finish().ok_or_else(odd)?.into_bound(py))
+    let bytes = bytes.finish().ok_or_else(odd)?.into_bound(py);
+    waits::worked(waits::work(), bytes.as_bytes().len());
+    Ok(bytes)
 }
 
 /// An object that is received in the background, into its `bytes` object.
@@ -153,11 +157,14 @@ fn naming(bucket: &Bucket, name: &str, error: forebay_client::Error) -> forebay_
 pub(crate) struct ObjectStream {
     /// Taken out while waiting for a chunk, so that the lock is never held without the GIL.
     stream: Mutex<Option<Owned<NativeStream>>>,
+    /// The exchanges of the stream, if waits are observed.
+    recorder: Option<Arc<Recorder>>,
 }
 
-impl From<NativeStream> for ObjectStream {
-    fn from(stream: NativeStream) -> Self {
-        Self { stream: Mutex::new(Some(Owned::new(stream))) }
+impl ObjectStream {
+    /// The stream of an object that was opened in the scope of this recorder.
+    pub(crate) fn new(stream: NativeStream, recorder: Option<Arc<Recorder>>) -> Self {
+        Self { stream: Mutex::new(Some(Owned::new(stream))), recorder }
     }
 }
 
@@ -174,11 +181,16 @@ impl ObjectStream {
             *slot() = Some(stream);
             return Err(PyRuntimeError::new_err("this stream was opened by the parent process"));
         };
-        match runtime::block_on(py, native.next())? {
+        let next = match &self.recorder {
+            Some(recorder) => runtime::block_on_observed(py, recorder, native.next()),
+            None => runtime::block_on(py, native.next()),
+        };
+        match next? {
             None => Ok(None),
             Some(Err(e)) => Err(raise(py, e)),
             Some(Ok(bytes)) => {
                 *slot() = Some(stream);
+                waits::worked(waits::work(), bytes.len());
                 Ok(Some(bytes.into()))
             }
         }

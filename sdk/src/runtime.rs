@@ -9,9 +9,10 @@ use std::cell::RefCell;
 use std::future::Future;
 use std::mem::ManuallyDrop;
 use std::sync::{Arc, Mutex, OnceLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwapOption;
+use forebay_client::Recorder;
 use forebay_core::locks::MutexExt;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
@@ -19,6 +20,8 @@ use pyo3::types::{PyDict, PyTuple};
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
+
+use crate::waits;
 
 /// Interval at which a waiting call checks for Ctrl-C.
 const SIGNAL_INTERVAL: Duration = Duration::from_millis(100);
@@ -130,6 +133,34 @@ where
     F: Future + Send,
     F::Output: Send,
 {
+    match waits::recorder() {
+        Some(recorder) => block_on_observed(py, &recorder, future),
+        None => block_on_unobserved(py, future),
+    }
+}
+
+/// [`block_on`], with the waits divided by the exchanges of this recorder.
+pub(crate) fn block_on_observed<F>(
+    py: Python<'_>,
+    recorder: &Arc<Recorder>,
+    future: F,
+) -> PyResult<F::Output>
+where
+    F: Future + Send,
+    F::Output: Send,
+{
+    let started = Instant::now();
+    let call = waits::observed(Some(recorder.clone()), future);
+    let (output, ended) = block_on_unobserved(py, call)?;
+    waits::waited(recorder, started, ended);
+    Ok(output)
+}
+
+fn block_on_unobserved<F>(py: Python<'_>, future: F) -> PyResult<F::Output>
+where
+    F: Future + Send,
+    F::Output: Send,
+{
     let runtime = runtime(py)?;
     let _context = runtime.enter();
     let cancel = CANCEL.with_borrow(|cancel| cancel.clone()).unwrap_or_default();
@@ -156,6 +187,8 @@ where
 /// work. Only the process that started it can take the result. Dropping it cancels the task.
 pub(crate) struct Pending<T> {
     work: Mutex<Option<Owned<Work<T>>>>,
+    /// The exchanges of the task, if waits are observed.
+    recorder: Option<Arc<Recorder>>,
 }
 
 struct Work<T>(JoinHandle<T>);
@@ -172,8 +205,13 @@ impl<T: Send + 'static> Pending<T> {
         py: Python<'_>,
         work: impl Future<Output = T> + Send + 'static,
     ) -> PyResult<Self> {
-        let work = Work(runtime(py)?.spawn(work));
-        Ok(Self { work: Mutex::new(Some(Owned::new(work))) })
+        let recorder = waits::recorder();
+        let runtime = runtime(py)?;
+        let work = match recorder.clone() {
+            Some(recorder) => runtime.spawn(recorder.scope(work)),
+            None => runtime.spawn(work),
+        };
+        Ok(Self { work: Mutex::new(Some(Owned::new(Work(work)))), recorder })
     }
 
     /// Whether the result is available, or was taken.
@@ -189,8 +227,11 @@ impl<T: Send + 'static> Pending<T> {
         let Some(mut work) = work.into_inner() else {
             return Err(PyRuntimeError::new_err("this was asked for by the parent process"));
         };
-        block_on(py, &mut work.0)?
-            .map_err(|e| PyRuntimeError::new_err(format!("this ended unexpectedly: {e}")))
+        let output = match &self.recorder {
+            Some(recorder) => block_on_observed(py, recorder, &mut work.0),
+            None => block_on(py, &mut work.0),
+        };
+        output?.map_err(|e| PyRuntimeError::new_err(format!("this ended unexpectedly: {e}")))
     }
 }
 

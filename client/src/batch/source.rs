@@ -19,6 +19,7 @@ use crate::client::Client;
 use crate::error::{Error, Result};
 use crate::retry::GrantRenewal;
 use crate::rows::RowStream;
+use crate::timing;
 use crate::transport;
 
 /// Maximum bytes that one target may send ahead of the reader.
@@ -158,15 +159,27 @@ async fn open(
     let node = map.state.node(&owner).ok_or_else(|| {
         Error::Api(CoreError::new(ErrorCode::Unavailable, format!("target {owner} left")))
     })?;
-    let builder = transport::direct(Method::POST, &node.url, super::PATH, &map);
+    let mut builder = transport::direct(Method::POST, &node.url, super::PATH, &map);
+    let mut timed = timing::begin();
+    if let (Some(_), Some(headers)) = (&timed, builder.headers_mut()) {
+        timing::ask(headers);
+    }
     let request = transport::json(builder, body?)?;
     match client.transport().send_ok_caller_driven(&node.url, request).await {
-        Ok(answer) => {
+        Ok(mut answer) => {
+            if let Some(timed) = timed {
+                answer.body_mut().observe(timed);
+            }
             if let Some(version) = transport::map_version(answer.headers()) {
                 client.maps().saw(version);
             }
             Ok(RowStream::of_entries(answer.into_body(), rooms))
         }
-        Err((e, version)) => Err(client.explain(e, version, &map, node, &renewal).await),
+        Err((e, version)) => {
+            if let Some(timed) = &mut timed {
+                timed.refused(e.code() == ErrorCode::TooManyRequests);
+            }
+            Err(client.explain(e, version, &map, node, &renewal).await)
+        }
     }
 }

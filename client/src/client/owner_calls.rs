@@ -13,6 +13,7 @@ use crate::body::{Progress, Upload};
 use crate::error::{Error, Result};
 use crate::hedging;
 use crate::retry::{Attempts, GrantRenewal};
+use crate::timing;
 use crate::transport::{self, Download};
 
 impl Client {
@@ -27,6 +28,9 @@ impl Client {
         let mut builder = transport::direct(call.method.clone(), &node.url, &path, map);
         if let Some(headers) = builder.headers_mut() {
             headers.extend(call.headers.iter().map(|(k, v)| (k.clone(), v.clone())));
+            if call.method == Method::GET && timing::is_observed() {
+                timing::ask(headers);
+            }
         }
         builder
     }
@@ -66,6 +70,7 @@ impl Client {
             Some(body) => body.open().await?,
             None => (Upload::empty(), Arc::<Progress>::default()),
         };
+        let mut timed = timing::begin();
         let turn = self.inner.pace.turn().await;
         let answer = if hedging::is_read(call) {
             self.send_to_either(call, &map, node).await
@@ -75,13 +80,20 @@ impl Client {
         };
         turn.end(answer.as_ref().err().map(|(e, _)| e.code()));
         match answer {
-            Ok(answer) => {
+            Ok(mut answer) => {
                 if let Some(version) = transport::map_version(answer.headers()) {
                     self.maps().saw(version);
+                }
+                if let Some(mut timed) = timed {
+                    timed.answered(answer.headers());
+                    answer.body_mut().observe(timed);
                 }
                 Ok((answer, progress.sent()))
             }
             Err((e, version)) => {
+                if let Some(timed) = &mut timed {
+                    timed.refused(e.code() == ErrorCode::TooManyRequests);
+                }
                 // A target that could not replicate a removal in time has made it nevertheless.
                 let is_late = matches!(&e, Error::Api(_))
                     && matches!(e.code(), ErrorCode::Unavailable | ErrorCode::Timeout);

@@ -5,12 +5,13 @@ use std::collections::{HashMap, VecDeque};
 use bytes::{Buf, Bytes};
 
 use super::{
-    END_LEN, FRAME_HEAD_LEN, HEADER_LEN, KIND_END, KIND_ROWS, MAGIC, MAX_PIECE, MAX_ROWS, MORE,
-    ROW_LEN, Room, Rooms, Row, VERSION,
+    END_LEN, FRAME_HEAD_LEN, HEADER_LEN, KIND_END, KIND_ROWS, KIND_TIMES, MAGIC, MAX_PIECE,
+    MAX_ROWS, MAX_TIMES, MORE, ROW_LEN, Room, Rooms, Row, TIMES, VERSION,
 };
 use crate::buffers::{BELIEVED, Buffer, GrowingBuffer};
 use crate::checksum::crc32c;
 use crate::error::{Error, Result};
+use crate::timing::StageTimes;
 
 #[derive(Debug)]
 struct Pending {
@@ -53,6 +54,8 @@ pub struct Decoder {
     joined: HashMap<u32, Box<dyn Room>>,
     entries: u32,
     total: u64,
+    /// Of the last frame of times.
+    times: Option<StageTimes>,
     ended: bool,
 }
 
@@ -99,6 +102,11 @@ impl Decoder {
     /// Version of the cluster's state under which the stream was answered, once known.
     pub fn map_version(&self) -> Option<u64> {
         self.map_version
+    }
+
+    /// The stages of the request so far, by the last frame of times.
+    pub fn times(&self) -> Option<StageTimes> {
+        self.times
     }
 
     /// Reads rows whose small payloads are all available into one buffer.
@@ -216,6 +224,7 @@ impl Decoder {
         let count = count.get_u32_le();
         let body = match kind {
             KIND_END => END_LEN,
+            KIND_TIMES if (TIMES..=MAX_TIMES).contains(&(count as usize)) => count as usize * 8,
             KIND_ROWS if (1..=MAX_ROWS as u32).contains(&count) => count as usize * ROW_LEN,
             _ => return Err(corrupt(&format!("frame of kind {kind} with {count} rows"))),
         };
@@ -229,6 +238,11 @@ impl Decoder {
                 return Err(corrupt("the end frame does not count what came before it"));
             }
             self.ended = true;
+            return Ok(true);
+        }
+        if kind == KIND_TIMES {
+            let micros = [(); TIMES].map(|()| body.get_u64_le());
+            self.times = Some(StageTimes::from_micros(micros));
             return Ok(true);
         }
         for _ in 0..count {

@@ -3,11 +3,12 @@
 use bytes::{BufMut, Bytes, BytesMut};
 
 use super::{
-    END_LEN, FRAME_HEAD_LEN, HEADER_LEN, KIND_END, KIND_ROWS, MAGIC, MAX_PIECE, MAX_ROWS, MORE,
-    ROW_LEN, Row, VERSION,
+    END_LEN, FRAME_HEAD_LEN, HEADER_LEN, KIND_END, KIND_ROWS, KIND_TIMES, MAGIC, MAX_PIECE,
+    MAX_ROWS, MORE, ROW_LEN, Row, TIMES, VERSION,
 };
 use crate::buffers::Buffer;
 use crate::checksum::crc32c;
+use crate::timing::StageTimes;
 
 /// Payloads up to this size are copied into one buffer with their table: a copy costs less than a
 /// separate buffer.
@@ -96,6 +97,19 @@ impl Encoder {
             out.push(rest);
         }
         out
+    }
+
+    /// A frame with the times of the request so far, between two calls of [`Self::flush`]. Only for
+    /// clients that ask for it: others refuse the frame.
+    pub fn times(times: &StageTimes) -> Bytes {
+        let mut b = BytesMut::with_capacity(FRAME_HEAD_LEN + 8 * TIMES);
+        b.put_u8(KIND_TIMES);
+        b.put_bytes(0, 3);
+        b.put_u32_le(TIMES as u32);
+        for micros in times.to_micros() {
+            b.put_u64_le(micros);
+        }
+        b.freeze()
     }
 
     /// The end frame, after the last [`Self::flush`].

@@ -3,7 +3,8 @@
 //!
 //! `header { frame }* end`. A frame is a table of rows followed by the payloads of all rows in the
 //! same order; an object larger than a piece is several rows with the flag [`MORE`] on all but
-//! the last. A stream that ends without the end frame is an error.
+//! the last. A stream that ends without the end frame is an error. Between frames there are frames of
+//! times ([`crate::timing`]), if the client asked for them.
 
 mod decoder;
 mod encoder;
@@ -31,6 +32,10 @@ const ROW_LEN: usize = 24;
 const END_LEN: usize = 8;
 const KIND_ROWS: u8 = 1;
 const KIND_END: u8 = 2;
+const KIND_TIMES: u8 = 3;
+/// Numbers in a frame of times that this version knows, and the most that a later one may have.
+const TIMES: usize = 4;
+const MAX_TIMES: usize = 64;
 
 /// Most rows in a frame.
 pub const MAX_ROWS: usize = 1024;

@@ -3,6 +3,7 @@
 use super::{By, Case, Need, On, Rule, Verb, Who};
 use crate::access::{Access, Right, Scope, unauthenticated};
 use crate::error::{Error, ErrorCode, Result};
+use crate::feed::Feed;
 use crate::job::{JobStatus, Selection};
 use crate::name::Bucket;
 use crate::request::RequestContext;
@@ -232,6 +233,19 @@ impl<'a> Grant<'a> {
         match buckets.peek() {
             None => self.access.has(Right::ShowCluster, &Scope::Cluster),
             Some(_) => buckets.any(|bucket| self.has(On::Job, Scope::Bucket(bucket))),
+        }
+    }
+
+    /// Whether the sender has the rights of the row on one bucket of a feed at least. A feed without
+    /// buckets needs those to see the cluster.
+    pub fn has_feed(&self, feed: &Feed) -> bool {
+        if *self.access == Access::Open {
+            return true;
+        }
+        let mut buckets = feed.buckets.iter().filter_map(|uri| Bucket::parse_uri(uri).ok());
+        match feed.buckets.is_empty() {
+            true => self.access.has(Right::ShowCluster, &Scope::Cluster),
+            false => buckets.any(|(bucket, _)| self.has(On::Job, Scope::Bucket(&bucket))),
         }
     }
 

@@ -63,6 +63,7 @@ rules! {
     INVENTORY_INFO: Post Targets "/internal/v1/inventory/info"
     INVENTORY_PAGE: Post Targets "/internal/v1/inventory/page"
     INVENTORY_DESTROY: Post Targets "/internal/v1/inventory/destroy"
+    FEEDS: Get Gateways "/internal/v1/feeds"
     BUCKET_WARMTH: Post Targets "/internal/v1/bucket/warmth"
     BUCKET_DROP: Delete Targets "/internal/v1/bucket/{id}"
     OBJECT_ACCEPT: Put Targets "/internal/v1/objects/{*name}"

@@ -5,7 +5,7 @@ use crate::access::Right;
 
 pub static TABLE: &[&Rule] = &[
     &MAP, &CLUSTER, &LEADER, &BATCH, &SHARD, &JOBS, &JOB, &JOB_STOP, &ISHARD, &ACCESS, &BILL,
-    &WARMTH, &WARMTHS, &DISKS, &ETLS, &ETL_INIT,
+    &WARMTH, &WARMTHS, &FEEDS, &FEED_PUT, &DISKS, &ETLS, &ETL_INIT,
 ];
 
 pub static MAP: Rule =
@@ -90,6 +90,24 @@ pub static WARMTHS: Rule = Rule::new(
 )
 .needs(&[need(&[Right::HeadBucket], On::Selected)])
 .types("", "WarmthReply");
+
+pub static FEEDS: Rule = Rule::new(
+    Verb::Get,
+    &["/api/v1/feeds"],
+    "feeds",
+    "How long the steps of training loops waited, and for what",
+)
+.needs(&[need(&[Right::HeadBucket], On::Job)])
+.types("", "FeedsReply");
+
+pub static FEED_PUT: Rule = Rule::new(
+    Verb::Put,
+    &["/api/v1/feeds/{id}"],
+    "feed_put",
+    "Reports the feed of a training loop",
+)
+.needs(&[need(&[Right::GetObject], On::Job)])
+.types("Feed", "");
 
 pub static DISKS: Rule =
     Rule::new(Verb::Post, &["/api/v1/disks"], "disks", "Shows or changes the disks of a target")

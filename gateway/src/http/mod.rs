@@ -17,6 +17,7 @@ pub(crate) mod download;
 pub(crate) mod dsort;
 pub(crate) mod easy_url;
 pub(crate) mod etl;
+pub(crate) mod feeds;
 pub(crate) mod internal;
 pub(crate) mod jobs;
 pub(crate) mod list;
@@ -130,6 +131,7 @@ mod tests {
             backend_access::routes().rules(),
             bill::routes().rules(),
             warmth::routes().rules(),
+            feeds::routes().rules(),
             disks::routes().rules(),
             cluster::routes().rules(),
             api::routes().rules(),

@@ -6,6 +6,7 @@
 
 mod batches;
 mod buckets;
+mod feeds;
 mod jobs;
 mod reads;
 mod shards;
@@ -19,7 +20,7 @@ use std::time::Duration;
 use arc_swap::ArcSwapOption;
 use forebay_client::tls::TlsOptions;
 use forebay_client::{
-    Client as Native, ClientConfig, Contact, Result as ClientResult, TokenSource,
+    Client as Native, ClientConfig, Contact, Recorder, Result as ClientResult, TokenSource,
 };
 use forebay_core::size::RangeSpec;
 use forebay_core::{Bucket, Error};
@@ -29,6 +30,7 @@ use serde::Serialize;
 use crate::error::raise;
 use crate::object;
 use crate::runtime::{self, Owned};
+use crate::waits;
 
 /// A client that is created anew in each process that uses it.
 #[pyclass(module = "forebay._core", frozen)]
@@ -50,6 +52,24 @@ impl Client {
         // Another thread may have created one too; then that one is used from now on.
         self.current.compare_and_swap(&current, Some(Arc::new(Owned::new(native.clone()))));
         Ok(native)
+    }
+
+    /// As [`Self::call`], for a call that opens a stream; also returns the recorder of the stream's
+    /// exchanges.
+    pub(crate) fn open_stream<T: Send, F>(
+        &self,
+        py: Python<'_>,
+        make: impl FnOnce(Native) -> F,
+    ) -> PyResult<(T, Option<Arc<Recorder>>)>
+    where
+        F: Future<Output = ClientResult<T>> + Send,
+    {
+        let (future, recorder) = (make(self.native(py)?), waits::recorder());
+        let opened = match &recorder {
+            Some(recorder) => runtime::block_on_observed(py, recorder, future),
+            None => runtime::block_on(py, future),
+        };
+        Ok((opened?.map_err(|e| raise(py, e))?, recorder))
     }
 
     /// Runs one call and waits for its result without the GIL.

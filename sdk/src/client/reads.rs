@@ -10,6 +10,7 @@ use crate::buffer::{Buffer, Destination};
 use crate::each::{Pinned, pinned};
 use crate::error::raise;
 use crate::object::{self, ObjectStream, PendingObject};
+use crate::waits;
 
 #[pymethods]
 impl Client {
@@ -23,6 +24,7 @@ impl Client {
         let bucket = parse_bucket(py, bucket)?;
         let range = object::parse_range(byte_range).map_err(|e| raise(py, e))?;
         let bytes = self.call(py, |c| async move { c.get_bytes(&bucket, &name, range).await })?;
+        waits::worked(waits::work(), bytes.len());
         Ok(bytes.into())
     }
 
@@ -74,6 +76,7 @@ impl Client {
         let bytes = self.call(py, |c| async move {
             c.get_in_ranges((&bucket, &name), range, how, pin.as_ref()).await
         })?;
+        waits::worked(waits::work(), bytes.len());
         Ok(bytes.into())
     }
 
@@ -111,8 +114,9 @@ impl Client {
     ) -> PyResult<ObjectStream> {
         let bucket = parse_bucket(py, bucket)?;
         let range = object::parse_range(byte_range).map_err(|e| raise(py, e))?;
-        let reply = self.call(py, |c| async move { c.get(&bucket, &name, range).await })?;
-        Ok(reply.stream.into())
+        let opened = self.open_stream(py, |c| async move { c.get(&bucket, &name, range).await });
+        let (reply, recorder) = opened?;
+        Ok(ObjectStream::new(reply.stream, recorder))
     }
 
     fn head(&self, py: Python<'_>, bucket: &str, name: String) -> PyResult<String> {

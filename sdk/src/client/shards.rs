@@ -11,6 +11,7 @@ use crate::error::raise;
 use crate::object::ObjectStream;
 use crate::runtime;
 use crate::shard::{self, ShardStream};
+use crate::waits;
 
 #[pymethods]
 impl Client {
@@ -29,6 +30,7 @@ impl Client {
             let reply = c.get_member(&bucket, &name, &archpath, mime.as_deref(), range).await?;
             reply.bytes().await
         })?;
+        waits::worked(waits::work(), bytes.len());
         Ok(bytes.into())
     }
 
@@ -43,10 +45,11 @@ impl Client {
         byte_range: Option<&str>,
     ) -> PyResult<ObjectStream> {
         let (bucket, range) = parse_ranged(py, bucket, byte_range)?;
-        let reply = self.call(py, |c| async move {
+        let opened = self.open_stream(py, |c| async move {
             c.get_member(&bucket, &name, &archpath, mime.as_deref(), range).await
-        })?;
-        Ok(reply.stream.into())
+        });
+        let (reply, recorder) = opened?;
+        Ok(ObjectStream::new(reply.stream, recorder))
     }
 
     /// The samples of a shard, or without `keys` its members.
@@ -75,7 +78,12 @@ impl Client {
         let _context = runtime::runtime(py)?.enter();
         let options = ShardOptions { format, naming, read_ahead };
         let flat = options.naming.is_none();
-        Ok(ShardStream::new(native.read_shard(&bucket, &name, options), flat))
+        let (recorder, start) = (waits::recorder(), || native.read_shard(&bucket, &name, options));
+        let stream = match &recorder {
+            Some(recorder) => recorder.sync_scope(start),
+            None => start(),
+        };
+        Ok(ShardStream::new(stream, recorder, flat))
     }
 
     /// The index of each shard, or an exception that is not raised.

@@ -4,9 +4,9 @@
 mod index;
 mod parts;
 
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
-use forebay_client::{Sample, ShardItem, ShardStream as NativeStream};
+use forebay_client::{Recorder, Sample, ShardItem, ShardStream as NativeStream};
 use forebay_core::Error;
 use forebay_core::locks::MutexExt;
 use pyo3::exceptions::PyRuntimeError;
@@ -15,6 +15,7 @@ use pyo3::types::{PyBytes, PyDict, PyList, PyString};
 
 use crate::error::raise;
 use crate::runtime::{self, Owned};
+use crate::waits;
 use parts::Parts;
 
 pub(crate) use index::{answer, archive_format, fetch, sample_layout, split_member};
@@ -38,6 +39,8 @@ type Item<'py> = (Bound<'py, PyString>, Bound<'py, PyAny>);
 
 struct Reading {
     stream: NativeStream,
+    /// The exchanges of the stream, if waits are observed.
+    recorder: Option<Arc<Recorder>>,
     /// A failure after the last run, which the next call raises.
     failure: Option<Error>,
 }
@@ -50,7 +53,10 @@ impl Reading {
         }
         match self.stream.try_next() {
             Some(next) => Ok(next),
-            None => runtime::block_on(py, self.stream.next()),
+            None => match self.recorder.clone() {
+                Some(recorder) => runtime::block_on_observed(py, &recorder, self.stream.next()),
+                None => runtime::block_on(py, self.stream.next()),
+            },
         }
     }
 
@@ -73,8 +79,8 @@ impl Reading {
 }
 
 impl ShardStream {
-    pub(crate) fn new(stream: NativeStream, flat: bool) -> Self {
-        let reading = Reading { stream, failure: None };
+    pub(crate) fn new(stream: NativeStream, recorder: Option<Arc<Recorder>>, flat: bool) -> Self {
+        let reading = Reading { stream, recorder, failure: None };
         Self { reading: Mutex::new(Some(Owned::new(reading))), flat }
     }
 
@@ -104,12 +110,17 @@ impl ShardStream {
     fn __next__<'py>(&self, py: Python<'py>) -> PyResult<Option<Item<'py>>> {
         let Some(item) = self.with(|reading| reading.next(py))? else { return Ok(None) };
         let mut sample = item.map_err(|e| raise(py, e))?;
+        let (started, bytes) = (waits::work(), sample.parts.iter().map(|(_, data)| data.len()));
+        let bytes = bytes.sum();
         let key = PyString::new(py, &sample.key);
         if self.flat {
             let data = sample.parts.pop().map(|(_, data)| data).unwrap_or_default();
-            return Ok(Some((key, PyBytes::new(py, &data).into_any())));
+            let data = PyBytes::new(py, &data).into_any();
+            waits::worked(started, bytes);
+            return Ok(Some((key, data)));
         }
         let parts = Parts::plain(py).of(&key, sample.parts)?;
+        waits::worked(started, bytes);
         Ok(Some((key, parts.into_any())))
     }
 
@@ -127,11 +138,15 @@ impl ShardStream {
         });
         let Some(run) = run? else { return Ok(PyList::empty(py)) };
         let mut made = Vec::with_capacity(RUN);
+        let (started, mut bytes) = (waits::work(), 0);
         for sample in run.map_err(|e| raise(py, e))? {
+            bytes += sample.parts.iter().map(|(_, data)| data.len()).sum::<usize>();
             let key = PyString::new(py, &sample.key);
             made.push((parts.of(&key, sample.parts)?, key));
         }
-        PyList::new(py, made.into_iter().map(|(parts, key)| (key, parts)))
+        let list = PyList::new(py, made.into_iter().map(|(parts, key)| (key, parts)));
+        waits::worked(started, bytes);
+        list
     }
 
     /// Stops reading.

@@ -24,6 +24,7 @@ use forebay_core::batch::{BatchEntry, BatchRequest};
 use forebay_core::bucket::BucketInfo;
 use forebay_core::cloud_rules::CloudRules;
 use forebay_core::size::ByteRange;
+use forebay_core::timing::ReadStage;
 use forebay_core::{Error, ErrorCode, NodeId, ObjectName, Result, placement};
 use forebay_node::bill::Bill;
 use forebay_node::bucket_reads::BucketCounter;
@@ -60,6 +61,8 @@ pub(crate) enum Loaded {
     /// Too large to be read ahead.
     Stream {
         size: u64,
+        /// Where the stream comes from.
+        stage: ReadStage,
         stream: BoxStream<'static, Result<Bytes>>,
     },
 }
@@ -67,11 +70,12 @@ pub(crate) enum Loaded {
 /// A stream of `size` bytes; read now if that is at most `whole`.
 async fn load(
     mut stream: BoxStream<'static, Result<Bytes>>,
+    stage: ReadStage,
     size: u64,
     whole: usize,
 ) -> Result<Loaded> {
     if size > whole as u64 {
-        return Ok(Loaded::Stream { size, stream });
+        return Ok(Loaded::Stream { size, stage, stream });
     }
     let mut all = BytesMut::with_capacity(size as usize);
     while let Some(chunk) = stream.next().await {
@@ -94,7 +98,7 @@ pub(crate) struct Loader {
 }
 
 impl Loader {
-    /// Reads one entry, as a whole if it has at most `whole` bytes. A native object that belongs to
+    /// Reads one entry, as a whole if it has at most `whole` bytes, and returns what the read waited for. A native object that belongs to
     /// another target is rejected. An object of a backend is fetched here, because the sender chose
     /// this target as a substitute.
     async fn load(
@@ -102,12 +106,12 @@ impl Loader {
         request: &BatchRequest,
         entry: &BatchEntry,
         whole: usize,
-    ) -> Result<Loaded> {
-        let mut turns = Turns::default();
+    ) -> (Result<Loaded>, ReadStage) {
+        let (mut turns, mut stage) = (Turns::default(), ReadStage::Disk);
         loop {
-            let loaded = self.try_load(request, entry, whole).await;
+            let loaded = self.try_load(request, entry, whole, &mut stage).await;
             if !turns.again(&loaded) {
-                return loaded;
+                return (loaded, stage);
             }
         }
     }
@@ -117,12 +121,18 @@ impl Loader {
         request: &BatchRequest,
         entry: &BatchEntry,
         whole: usize,
+        stage: &mut ReadStage,
     ) -> Result<Loaded> {
         let info = &self.info(request, entry.bucket, &entry.name)?;
         let name = entry.name.as_str();
+        if info.has_backend() {
+            // Until it is found here: a read that fails at the backend waited for the backend.
+            *stage = ReadStage::Cold;
+        }
         if !entry.archpath.is_empty() {
             let data = self.shards.member(info, name, &entry.archpath, None).await?;
             let (range, size, result) = (entry.resolve(data.size)?, data.size, data.result());
+            *stage = ReadStage::of_result(result);
             if range == ByteRange::whole(size) && size <= whole as u64 {
                 let bytes = data.read_all().await?;
                 self.service.served(info, result, range.len());
@@ -132,10 +142,11 @@ impl Loader {
             // Decompressed only when its turn comes: members of one compressed shard then follow
             // each other through one decoder, instead of each decompressing everything before it.
             let stream = futures::stream::once(async move { data.stream(range) }).flatten();
-            return load(stream.boxed(), range.len(), whole).await;
+            return load(stream.boxed(), *stage, range.len(), whole).await;
         }
         let found = self.service.get(info, name).await?;
         let (size, result) = (found.meta().size, found.result());
+        *stage = ReadStage::of_result(result);
         let range = entry.resolve(size)?;
         if range == ByteRange::whole(size) && size <= whole as u64 {
             let bytes = found.read_all().await?;
@@ -144,7 +155,7 @@ impl Loader {
         }
         let stream = read_first_chunk(found.stream(range)).await?;
         self.service.served(info, result, range.len());
-        load(stream, range.len(), whole).await
+        load(stream, *stage, range.len(), whole).await
     }
 
     /// The bucket of an entry that this target may serve.
@@ -225,12 +236,15 @@ impl Loader {
         indices: &[usize],
         most: usize,
         total: usize,
-    ) -> Vec<Option<Result<Loaded>>> {
+    ) -> (Vec<Option<Result<Loaded>>>, ReadStage) {
         let entries: Vec<&BatchEntry> = indices.iter().map(|i| &request.entries[*i]).collect();
-        let Some(first) = entries.first() else { return Vec::new() };
+        let Some(first) = entries.first() else { return (Vec::new(), ReadStage::Disk) };
         let info = match self.info(request, first.bucket, shard) {
             Ok(info) => info,
-            Err(e) => return indices.iter().map(|_| Some(Err(e.clone()))).collect(),
+            Err(e) => {
+                let failed = indices.iter().map(|_| Some(Err(e.clone())));
+                return (failed.collect(), ReadStage::Disk);
+            }
         };
         let (most, total) = (most as u64, total as u64);
         let bulk = self.shards.members(&info, shard.as_str(), &entries, most, total).await;
@@ -240,7 +254,8 @@ impl Loader {
             }
             answer.map(Loaded::Whole)
         };
-        bulk.members.into_iter().map(|answer| answer.map(served)).collect()
+        let members = bulk.members.into_iter().map(|answer| answer.map(served)).collect();
+        (members, ReadStage::of_result(bulk.result))
     }
 
     /// Counts a finished entry.

@@ -185,7 +185,7 @@ async fn next_here(reading: &mut Reading, current: &mut Option<Current>, index: 
             Some((_, Ok(Loaded::Whole(bytes)))) => {
                 return Next::Piece { total: bytes.len() as u64, more: false, bytes };
             }
-            Some((_, Ok(Loaded::Stream { size, stream }))) => {
+            Some((_, Ok(Loaded::Stream { size, stream, .. }))) => {
                 *current = Some(Current { size, sent: 0, stream });
             }
             Some((_, Err(e))) => return definite(e),

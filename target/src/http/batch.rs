@@ -17,6 +17,7 @@ use forebay_core::name::{MAX_OBJECT_NAME, check_length};
 use forebay_core::request::{Caller, RequestContext};
 use forebay_core::routes::native::BATCH;
 use forebay_core::routes::v1_objects::MOSS;
+use forebay_core::timing::TIMING_HEADER;
 use forebay_core::url::decode_path;
 use forebay_core::v1::batch::{MossRequest, MossResponse};
 use forebay_core::v1::query::Query;
@@ -35,6 +36,7 @@ use super::MAX_JSON;
 use super::synced::{Current, Synced};
 use crate::batch::assembler::Assembler;
 use crate::batch::budget::{Budget, RequestMemory, Sender, Share};
+use crate::batch::native::StageTimer;
 use crate::batch::output::content_type;
 use crate::batch::spool::Spool;
 use crate::batch::{Loader, answer, native};
@@ -76,8 +78,13 @@ async fn native(State(api): State<BatchApi>, request: Request) -> Result<Respons
 async fn answer_native(api: &BatchApi, request: Request) -> Result<Response> {
     let (sender, hangup, access) = (sender(&request), hangup(&request), access_of(&request));
     let loader = api.loader(request.headers())?;
+    let is_timed = request.headers().contains_key(TIMING_HEADER);
     let (body, memory) = api.whole_body(request, "batch").await?;
+    let mut times = is_timed.then(StageTimer::start);
     let share = api.budget.admit(sender, memory, hangup).await?;
+    if let Some(times) = &mut times {
+        times.admitted();
+    }
     let request = off_worker(body.len(), || serde_json::from_slice::<BatchRequest>(&body));
     let request = request
         .map_err(|e| Error::invalid(format!("batch: the request's body is not valid: {e}")))?;
@@ -91,7 +98,7 @@ async fn answer_native(api: &BatchApi, request: Request) -> Result<Response> {
     });
     BATCH.row().of(&access).require_entries(named)?;
     drop(body);
-    let stream = native::answer(loader, request, share, &api.lifecycle);
+    let stream = native::answer(loader, request, share, times, &api.lifecycle);
     Ok(body_of(CONTENT_TYPE, stream))
 }
 

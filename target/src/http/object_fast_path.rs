@@ -7,6 +7,7 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, header};
 use forebay_core::intra::MAP_HEADER;
 use forebay_core::request::RequestContext;
 use forebay_core::sign::GRANT_HEADER;
+use forebay_core::timing::TIMING_HEADER;
 use forebay_core::v1::headers as v1;
 use forebay_node::auth;
 use forebay_node::fast_http::{FastAnswer, RequestHead};
@@ -28,12 +29,13 @@ const IGNORED_HEADERS: [&str; 8] = [
     "content-length",
     "content-type",
 ];
-static RECOGNIZED: [HeaderName; 5] = [
+static RECOGNIZED: [HeaderName; 6] = [
     HeaderName::from_static(MAP_HEADER),
     HeaderName::from_static(GRANT_HEADER),
     header::RANGE,
     HeaderName::from_static(v1::CHECKSUM_TYPE),
     HeaderName::from_static(v1::CHECKSUM_VALUE),
+    HeaderName::from_static(TIMING_HEADER),
 ];
 
 impl ObjectsApi {

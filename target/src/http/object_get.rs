@@ -1,14 +1,16 @@
 //! GET of an object over v1: the requested part, and the response.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use axum::body::Body;
-use axum::http::header;
+use axum::http::{HeaderValue, header};
 use axum::response::Response;
 use forebay_core::object::ObjectMeta;
 use forebay_core::request::Caller;
 use forebay_core::s3::condition::{Present, if_range_holds};
 use forebay_core::size::{ByteRange, RangeSpec};
+use forebay_core::timing::{ReadStage, StageTimes, TIMING_HEADER};
 use forebay_core::{ErrorCode, Result};
 use forebay_node::fast_http::StreamedAnswer;
 use forebay_store::Record;
@@ -81,10 +83,16 @@ impl ObjectReads {
         };
         let is_enough = record.is_in_files() && bytes.len() >= SENDFILE_MIN_BYTES;
         is_enough.then_some(async move {
+            let started = request.headers.contains_key(TIMING_HEADER).then(Instant::now);
             let stored = self.objects.open_found(&request.info, &record).await?;
             let mut head = Vec::with_capacity(HEAD_BYTES);
             write_head(&mut head, request.caller(), &stored.meta(), bytes, range.is_some());
             let body = read_first_chunk(stored.pieces(bytes)).await.ok()?;
+            if let Some(started) = started {
+                let times = StageTimes { disk: started.elapsed(), ..StageTimes::default() };
+                let line = format!("{TIMING_HEADER}: {}\r\n", times.to_header(false));
+                head.extend_from_slice(line.as_bytes());
+            }
             let answer = (&*request.info, stored.result(), bytes.len());
             let body = self.objects.counting(answer, body, |piece| piece.len());
             Some(StreamedAnswer { head, len: bytes.len(), body })
@@ -103,10 +111,16 @@ impl ObjectReads {
                 return Box::pin(self.transforms.get(&request, &call)).await;
             }
         };
-        let mut turns = Turns::default();
+        let started = request.headers.contains_key(TIMING_HEADER).then(Instant::now);
+        let (mut turns, mut times) = (Turns::default(), StageTimes::default());
         loop {
-            let done = self.get_bytes(&request, range, std::mem::take(&mut lookup)).await;
+            let lookup = std::mem::take(&mut lookup);
+            let mut done = self.get_bytes(&request, range, lookup, &mut times).await;
             if !turns.again(&done) {
+                if let (Ok(response), Some(started)) = (&mut done, started) {
+                    times.rest = started.elapsed().saturating_sub(times.total());
+                    add_times(response, &times);
+                }
                 return done;
             }
         }
@@ -118,8 +132,10 @@ impl ObjectReads {
         request: &ObjectRequest,
         range: Option<RangeSpec>,
         lookup: Lookup,
+        times: &mut StageTimes,
     ) -> Result<Response> {
         let (objects, name) = (&self.objects, request.name.as_str());
+        let started = Instant::now();
         let found = match lookup {
             Lookup::Fresh(record) => {
                 objects.get_after(&request.info, name, range, Some(record)).await?
@@ -159,7 +175,15 @@ impl ObjectReads {
             let answer = (&*request.info, result, bytes.len());
             Body::from_stream(objects.counting(answer, stream, |piece| piece.len() as u64))
         };
+        times.add(ReadStage::of_result(result), started.elapsed());
         Ok(response)
+    }
+}
+
+/// Adds the stages of a request to the head of its answer.
+fn add_times(response: &mut Response, times: &StageTimes) {
+    if let Ok(value) = HeaderValue::try_from(times.to_header(!times.cold.is_zero())) {
+        response.headers_mut().insert(TIMING_HEADER, value);
     }
 }
 

@@ -15,6 +15,7 @@ use std::sync::Arc;
 use forebay_clouds::Announced;
 use forebay_core::Result;
 use forebay_core::batch::BatchRequest;
+use forebay_core::timing::ReadStage;
 use forebay_store::Located;
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
@@ -33,6 +34,12 @@ const MEMBER_GUESS: usize = 16 << 10;
 
 /// The result of work for one entry; `None`: it has to be read individually.
 type Outcome = Option<Result<Loaded>>;
+
+/// Results of work that ended, and what it waited for.
+struct Done {
+    outcomes: Vec<(usize, Outcome)>,
+    stage: ReadStage,
+}
 
 pub(crate) struct Reading {
     loader: Loader,
@@ -58,7 +65,9 @@ pub(crate) struct Reading {
     ready: VecDeque<usize>,
     /// Entries that are read individually as soon as there is memory.
     alone: BTreeSet<usize>,
-    work: FuturesUnordered<BoxFuture<'static, Vec<(usize, Outcome)>>>,
+    work: FuturesUnordered<BoxFuture<'static, Done>>,
+    /// What the work waited for that ended last.
+    stage: ReadStage,
     /// Work was added that was not polled yet.
     fresh: bool,
     /// Bytes of all slots,
@@ -113,12 +122,18 @@ impl Reading {
             ready: VecDeque::new(),
             alone: BTreeSet::new(),
             work: FuturesUnordered::new(),
+            stage: ReadStage::Disk,
             fresh: false,
             held: 0,
             counted,
             largest: None,
             repeats: Repeats::default(),
         }
+    }
+
+    /// What the last result that was waited for came from.
+    pub(crate) fn stage(&self) -> ReadStage {
+        self.stage
     }
 
     /// The next result, and its index in the request. May be dropped while it waits.

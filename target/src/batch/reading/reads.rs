@@ -1,10 +1,11 @@
 //! Reads the entries that were looked up: together where that is faster, else individually.
 
 use forebay_core::ObjectName;
+use forebay_core::timing::ReadStage;
 use forebay_store::{Located, Record};
 use futures::FutureExt;
 
-use super::{MEMBER_GUESS, Outcome, Reading};
+use super::{Done, MEMBER_GUESS, Reading};
 use crate::batch::{Loaded, PIECE};
 use crate::object::DiskOrder;
 
@@ -61,7 +62,8 @@ impl Reading {
                     let entry = &request.entries[index];
                     Some(loader.part(&counters, entry, bytes?).map(Loaded::Whole))
                 });
-                positions.into_iter().zip(answers).collect()
+                let outcomes = positions.into_iter().zip(answers).collect();
+                Done { outcomes, stage: ReadStage::Disk }
             });
         }
         true
@@ -73,8 +75,8 @@ impl Reading {
         let (loader, request) = (self.loader.clone(), self.request.clone());
         let total = MEMBER_GUESS * positions.len();
         self.add(async move {
-            let read = loader.members(&request, &name, &entries, most, total).await;
-            positions.into_iter().zip(read).collect()
+            let (read, stage) = loader.members(&request, &name, &entries, most, total).await;
+            Done { outcomes: positions.into_iter().zip(read).collect(), stage }
         });
     }
 
@@ -110,14 +112,15 @@ impl Reading {
             let (loader, request) = (self.loader.clone(), self.request.clone());
             let index = self.wanted[position];
             self.add(async move {
-                let loaded = loader.load(&request, &request.entries[index], whole).await;
-                vec![(position, Some(loaded))]
+                let entry = &request.entries[index];
+                let (loaded, stage) = loader.load(&request, entry, whole).await;
+                Done { outcomes: vec![(position, Some(loaded))], stage }
             });
         }
         self.counted.set(self.held);
     }
 
-    fn add(&mut self, work: impl Future<Output = Vec<(usize, Outcome)>> + Send + 'static) {
+    fn add(&mut self, work: impl Future<Output = Done> + Send + 'static) {
         self.work.push(work.boxed());
         self.fresh = true;
     }

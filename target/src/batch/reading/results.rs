@@ -2,7 +2,7 @@
 
 use forebay_core::Result;
 
-use super::{Outcome, Reading, Slot, State};
+use super::{Done, Reading, Slot, State};
 use crate::batch::{Loaded, PIECE};
 
 impl Reading {
@@ -31,8 +31,9 @@ impl Reading {
         }
     }
 
-    pub(super) fn place_all(&mut self, done: Vec<(usize, Outcome)>) {
-        for (position, outcome) in done {
+    pub(super) fn place_all(&mut self, done: Done) {
+        self.stage = done.stage;
+        for (position, outcome) in done.outcomes {
             match outcome {
                 Some(answer) => self.place(position, answer),
                 None => drop(self.alone.insert(position)),
