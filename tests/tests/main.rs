@@ -28,6 +28,7 @@ mod egress;
 mod erasure_coding;
 mod etl;
 mod eviction;
+mod feeds;
 mod folder;
 mod gateways_grow;
 mod gcs;

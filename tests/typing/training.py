@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 import torch
+from torch.utils.data import DataLoader
 from forebay import ArchiveConfig, Bucket, Client, Listing, NotFound, Retry, ShardIndex
 from forebay_torch import (
     BaseIterDataset,
@@ -21,6 +22,7 @@ from forebay_torch import (
     ShardWriter,
     ThreadLoader,
     collate,
+    observe,
     prefetch_order,
 )
 from forebay_torch.compat.aistore import AISMapDataset
@@ -47,6 +49,13 @@ stream = IterableDataset(bucket, on_error="skip", batch_size=4, equal_length="wr
 state: dict[str, object] = stream.state_dict(num_samples=8)
 loader = ThreadLoader(MixedDataset([dataset], weights=[1]), batch_size=4, threads=2)
 waited: float = loader.stats().wait_fraction
+cold_s: float = loader.stats().causes["cold"]
+table: str = loader.stats().table()
+observed = observe(DataLoader(dataset, batch_size=4), report=True, trace_file="trace.json", name="job")
+for observed_batch in observed:
+    print(observed_batch)
+observed.stats().write_trace("trace.json")
+steps: int = observed.stats().steps
 BatchIterDataset(bucket, max_batch_size=8)
 ShardReader(bucket, decode=Decoder(images="tensor"))
 AISMapDataset(bucket)

@@ -11,6 +11,7 @@ use super::decoder::SHARED;
 use super::encoder::COPIED;
 use super::*;
 use crate::error::{ErrorCode, Result};
+use crate::timing::StageTimes;
 
 fn encode(rows: &[Row], every: usize) -> Vec<u8> {
     let mut out = Encoder::header(9).to_vec();
@@ -229,4 +230,37 @@ fn a_flipped_bit_in_a_payload_is_noticed() {
 fn a_failure_carries_its_status_and_message() {
     let row = Row::failure(4, &Error::new(ErrorCode::ObjectNotFound, "ais://b/o does not exist"));
     assert_eq!((row.status, &row.payload[..]), (404, &b"ais://b/o does not exist"[..]));
+}
+
+#[test]
+fn frames_of_times_stand_between_frames_and_change_no_row() {
+    let row = |index| Row { index, status: 0, more: false, total: 3, payload: "abc".into() };
+    let mut encoder = Encoder::default();
+    let (first, last) =
+        (StageTimes::from_micros([1, 2, 3, 4]), StageTimes::from_micros([5, 6, 7, 8]));
+    let mut parts = vec![Encoder::header(9)];
+    encoder.push(row(0));
+    parts.extend(encoder.flush());
+    parts.push(Encoder::times(&first));
+    encoder.push(row(1));
+    parts.extend(encoder.flush());
+    // A later version may know more times.
+    let mut longer = Encoder::times(&last).to_vec();
+    longer[4] = 5;
+    longer.extend_from_slice(&[0xff; 8]);
+    parts.push(longer.into());
+    parts.push(encoder.end());
+    let whole = parts.concat();
+    for step in [1, 7, whole.len()] {
+        let (mut decoder, mut rows) = (Decoder::new(), VecDeque::new());
+        for chunk in whole.chunks(step) {
+            decoder.decode(chunk, &mut rows).unwrap();
+        }
+        assert!(decoder.is_complete());
+        assert_eq!((decoder.times(), rows.len()), (Some(last), 2));
+    }
+    let mut short = Encoder::times(&first).to_vec();
+    short[4] = 3;
+    let bytes = [Encoder::header(9).to_vec(), short].concat();
+    assert!(Decoder::new().decode(&bytes, &mut VecDeque::new()).is_err());
 }

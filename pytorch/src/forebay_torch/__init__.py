@@ -41,9 +41,11 @@ from forebay_torch.config import Config
 from forebay_torch.decode import Decoder
 from forebay_torch.fields import Fields
 from forebay_torch.iter_dataset import BaseIterDataset, IterableDataset, IterDataset
+from forebay_torch.loader_stats import LoaderStats
 from forebay_torch.map_dataset import BaseMapDataset, MapDataset
 from forebay_torch.mixed_dataset import MixedDataset
 from forebay_torch.multi_shard_stream import DataShard, MultiShardStream
+from forebay_torch.observed_loader import ObservedLoader, observe
 from forebay_torch.parallel_map_dataset import ParallelMapDataset
 from forebay_torch.policy import DatasetStats
 from forebay_torch.prefetch import prefetch_order
@@ -53,7 +55,7 @@ from forebay_torch.shard_map_dataset import ShardMapDataset
 from forebay_torch.shard_reader import ShardReader
 from forebay_torch.shard_sampler import DistributedShardSampler
 from forebay_torch.simulate import Simulation, simulate
-from forebay_torch.thread_loader import LoaderStats, ThreadLoader
+from forebay_torch.thread_loader import ThreadLoader
 from forebay_torch.writers import ShardWriter, TarWriter
 
 __all__ = [
@@ -75,6 +77,8 @@ __all__ = [
     "DistributedShardSampler",
     "ThreadLoader",
     "LoaderStats",
+    "ObservedLoader",
+    "observe",
     "ByteBatch",
     "collate",
     "ShardWriter",

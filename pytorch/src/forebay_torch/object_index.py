@@ -45,6 +45,11 @@ class ObjectIndex:
         if len(endpoints) > 1:
             raise ValueError(f"the sources of a dataset are in one cluster, not in {endpoints}")
 
+    @property
+    def buckets(self) -> tuple[Bucket, ...]:
+        """The buckets of the objects."""
+        return self._buckets
+
     def chosen(self, rows: Sequence[int]) -> ObjectIndex:
         """The objects in these rows alone, which are in order."""
         made = ObjectIndex.__new__(ObjectIndex)

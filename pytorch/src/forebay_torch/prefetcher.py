@@ -5,11 +5,15 @@ from __future__ import annotations
 import itertools
 import os
 import threading
+import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, Protocol, TypeAlias, TypeVar
+
+from forebay import waits
+from forebay.waits import Wait as ObservedWait
 
 __all__ = ["PrefetchSource", "Prefetcher", "Wait"]
 
@@ -201,8 +205,21 @@ class _Shared:
         self._lock = threading.Lock()
         self._answers: Sequence[Any] = ()
         self._error: Exception | None = None
+        # The wait for the answers, for threads that waited for the thread that had it.
+        self._waits: list[ObservedWait] = []
+
+    def _share_wait(self, began: float) -> None:
+        """Gives this thread the part of the wait in which it waited for another thread."""
+        now = time.perf_counter()
+        for wait in self._waits:
+            overlap = min(wait.end, now) - max(wait.start, began)
+            if overlap > 0:
+                scale = overlap / (wait.end - wait.start)
+                parts = (part * scale for part in wait[2:])
+                waits.keep([ObservedWait(max(wait.start, began), min(wait.end, now), *parts)])
 
     def part(self, start: int, end: int) -> Named:
+        began = time.perf_counter()
         with self._lock:
             if self._wait is not None:
                 wait, self._wait = self._wait, None
@@ -210,6 +227,11 @@ class _Shared:
                     self._answers = wait()
                 except Exception as e:
                     self._error = e
+                taken, received = waits.take()
+                waits.keep(taken, received)
+                self._waits = taken[-1:]
+            else:
+                self._share_wait(began)
         if self._error is not None:
             raise self._error
         return self._names[start:end], self._answers[start:end]

@@ -24,6 +24,11 @@ class SampleFormat:
         self._zero_copy = zero_copy
 
     @property
+    def has_function(self) -> bool:
+        """Whether a function of the user makes the samples."""
+        return self._function is not None
+
+    @property
     def is_plain(self) -> bool:
         """Whether a sample is a name and ``bytes``, and nothing can fail on the way."""
         return self._function is None and self._return_name and not self._zero_copy

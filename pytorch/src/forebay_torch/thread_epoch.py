@@ -11,13 +11,14 @@ from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
 from forebay_torch import dist
+from forebay_torch.batch_timing import BatchRecord
 from forebay_torch.policy import stopped
 from forebay_torch.prefetcher import Prefetcher
 
 __all__ = ["Made", "ThreadEpoch"]
 
-# A batch, and how many samples are in it.
-Made = tuple[Any, int]
+# A batch, and how it was made.
+Made = tuple[Any, BatchRecord]
 # How long the end of the program waits for a request under way.
 _EXIT_S = 5.0
 _tags = itertools.count(1)

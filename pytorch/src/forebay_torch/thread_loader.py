@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from typing import Any, Literal
@@ -15,16 +15,20 @@ from torch.utils.data.datapipes.datapipe import IterDataPipe
 from torch.utils.data.graph_settings import apply_sharding
 from torch.utils.data._utils.pin_memory import pin_memory as pinned
 
+from forebay import waits
 from forebay_torch import dist, frameworks
 from forebay_torch.aio import AsyncSamples
 from forebay_torch.batch_memory import BatchMemory
+from forebay_torch.batch_timing import BatchTimer, base_cause
 from forebay_torch.cursor import Cursor
 from forebay_torch.dataset_pass import Pass
+from forebay_torch.feed_report import feed_reporter
+from forebay_torch.loader_stats import LoaderStats, StepLog
 from forebay_torch.prefetcher import Prefetcher
 from forebay_torch.shard_sampler import DistributedShardSampler
 from forebay_torch.thread_epoch import Made, ThreadEpoch
 
-__all__ = ["LoaderStats", "ThreadLoader"]
+__all__ = ["ThreadLoader"]
 
 # A batch of more bytes is not fetched before its turn: it takes its time anyway, and memory.
 _PREFETCH_MAX_BATCH_BYTES = 16 << 20
@@ -32,29 +36,6 @@ _PREFETCH_MAX_BATCH_BYTES = 16 << 20
 _BATCHES_PER_REQUEST = 16
 # The rank of a process that reads all samples.
 _ALONE: dict[str, Any] = {"rank": 0, "world_size": 1}
-
-
-@dataclass(frozen=True, slots=True)
-class LoaderStats:
-    """Times and counts of the loop over a loader, since the loader was made.
-
-    Attributes:
-        batches: Batches that the loop has taken.
-        samples: Samples in them, as far as the loader makes the batches.
-        wait_s: Seconds that the loop waited for batches.
-        compute_s: Seconds between batches, which the loop had for itself.
-    """
-
-    batches: int = 0
-    samples: int = 0
-    wait_s: float = 0.0
-    compute_s: float = 0.0
-
-    @property
-    def wait_fraction(self) -> float:
-        """The share of the time that was waiting: 0 to 1."""
-        total = self.wait_s + self.compute_s
-        return self.wait_s / total if total else 0.0
 
 
 class ThreadLoader(AsyncSamples):
@@ -89,6 +70,11 @@ class ThreadLoader(AsyncSamples):
         pin_memory: Put batches into pinned memory, where there is a GPU.
         ordered: Whether batches come in order; else as soon as one is there.
         seed: Of the shuffle.
+        report: Whether to print a table of what the steps waited for at the end of each epoch; by default
+            if ``FOREBAY_REPORT=1``.
+        trace_file: Where to write a trace at the end of each epoch, for https://ui.perfetto.dev.
+        name: Name of the job in ``forebay why``; by default ``FOREBAY_JOB``, or that of the script.
+        feed: Whether to report to the cluster every few seconds; by default unless ``FOREBAY_FEED=0``.
         shard_by_rank: Whether ranks of ``torch.distributed`` share the samples of a map-style dataset
             that has no sampler, as with a DistributedShardSampler. An iterable dataset has an
             argument of that name itself.
@@ -116,6 +102,10 @@ class ThreadLoader(AsyncSamples):
         ordered: bool = True,
         seed: int = 0,
         shard_by_rank: bool = True,
+        report: bool | None = None,
+        trace_file: str | os.PathLike[str] | None = None,
+        name: str | None = None,
+        feed: bool | None = None,
     ) -> None:
         if threads < 0:
             raise ValueError(f"threads must not be negative: {threads}")
@@ -159,34 +149,34 @@ class ThreadLoader(AsyncSamples):
         self._pass: ThreadEpoch | None = None
         # Batches and samples that the loop has taken of it.
         self._taken: _Taken | None = None
-        # Batches and samples that loops have taken in all.
-        self._all = [0, 0]
-        self._wait_s = 0.0
-        self._compute_s = 0.0
+        self._base = base_cause(dataset)
+        self._log = StepLog()
+        self.configure_log(report=report, trace_file=trace_file, name=name, feed=feed)
 
     def __iter__(self) -> Iterator[Any]:
         # With the first batch that is taken: an iterator that nobody reads begins no pass.
         unloaded = frameworks.unloaded_state(type(self).__name__, lambda loader: loader is self)
         if unloaded is not None:
             self.load_state_dict(unloaded[1])
+        waits.observe()
+        log = self._log
+        log.begin_epoch()
+        started = time.perf_counter()
         taken = self._taken = _Taken(self)
         made = self._pass = taken.threads
         try:
-            left = None
             while True:
-                started = time.perf_counter()
-                if left is not None:
-                    self._compute_s += started - left
                 try:
-                    batch, samples = made.next()
+                    batch, record = made.next()
                 except StopIteration:
-                    return
+                    break
+                log.step(started, time.perf_counter(), record.samples, record)
+                taken.count(record.samples)
                 left = time.perf_counter()
-                self._wait_s += left - started
-                self._all[0] += 1
-                self._all[1] += samples
-                taken.count(samples)
                 yield batch
+                started = time.perf_counter()
+                log.computed(started - left)
+            log.end_epoch()
         finally:
             made.close()
 
@@ -258,9 +248,20 @@ class ThreadLoader(AsyncSamples):
         self._counter.load_state_dict(state, **({} if data == "same" else {"data": data}))
 
     def stats(self) -> LoaderStats:
-        """Times and counts of the loop over this loader."""
-        batches, samples = self._all
-        return LoaderStats(batches, samples, self._wait_s, self._compute_s)
+        """Times and counts of the loop over this loader, and what it waited for."""
+        return self._log.stats()
+
+    def configure_log(
+        self,
+        *,
+        report: bool | None = None,
+        trace_file: str | os.PathLike[str] | None = None,
+        name: str | None = None,
+        feed: bool | None = None,
+    ) -> None:
+        """Starts the measuring anew, with these arguments of the loader."""
+        reporter = feed_reporter(self.dataset, name, feed)
+        self._log = StepLog(report, trace_file, reporter)
 
     def _start(self, view: Any, made: Pass | None) -> ThreadEpoch:
         """Starts the threads of a pass.
@@ -303,26 +304,34 @@ class ThreadLoader(AsyncSamples):
 
     def _fetched(self, indices: list[int]) -> Made:
         """The batch of these samples of a map-style dataset."""
+        timer = self._timer()
         fetch = getattr(self.dataset, "__getitems__", None)
         samples = fetch(indices) if fetch else [self.dataset[index] for index in indices]
-        return self._finished(samples, len(indices))
+        return self._finished(timer, samples, len(indices))
 
     def _grouped(self, dataset: Any) -> Iterator[Made]:
         """The batches of an iterable dataset."""
-        if self.batch_size is None:
-            for sample in dataset:
-                yield self._finished(sample, 1)
-            return
+        size = self.batch_size
+        timer = self._timer()
         samples = iter(dataset)
-        while group := list(islice(samples, self.batch_size)):
-            if len(group) == self.batch_size or not self._drop_last:
-                yield self._finished(group, len(group))
+        while group := list(islice(samples, size or 1)):
+            if size is None:
+                yield self._finished(timer, group[0], 1)
+            elif len(group) == size or not self._drop_last:
+                yield self._finished(timer, group, len(group))
+            timer = self._timer()
 
-    def _finished(self, samples: Any, count: int) -> Made:
+    def _timer(self) -> BatchTimer:
+        """Begins to measure the making of a batch."""
+        worker = dist.worker()
+        return BatchTimer(self._base, worker.id if worker.tag != -1 else -1)
+
+    def _finished(self, timer: BatchTimer, samples: Any, count: int) -> Made:
+        timer.collate()
         batch = self._collate(samples)
         if self._pin:
             batch = pinned(batch)  # type: ignore[no-untyped-call]
-        return batch, count
+        return batch, timer.finish(count)
 
 
 class _Taken:

@@ -1,0 +1,146 @@
+"""How a batch was made, moment by moment, and what a loop that waited for it waited for."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+from forebay import waits
+from forebay.waits import Wait
+
+__all__ = ["CAUSES", "BatchRecord", "BatchTimer", "base_cause", "wait_causes"]
+
+CAUSES = ("cold", "disk", "queue", "network", "client", "decode", "collate", "worker")
+"""What a step waits for: a cold read from the cloud, a disk, a target's queue, the network, this
+process's CPU, functions of the user, the collation of a batch, a worker."""
+
+_NUMBER = {cause: number for number, cause in enumerate(CAUSES)}
+_COLLATE, _WORKER = _NUMBER["collate"], _NUMBER["worker"]
+
+
+class BatchRecord(NamedTuple):
+    """How one batch was made. Times are seconds on the clock of ``time.perf_counter``, which the
+    processes of a machine share.
+
+    Attributes:
+        worker: Number of the worker that made it; -1 for the training process.
+        start: When its making began.
+        collated: When its samples were there and collation began.
+        end: When it was made.
+        base: The cause of what is neither a wait for the cluster nor collation.
+        waits: Waits for the cluster meanwhile.
+        samples: Samples in it.
+        bytes: Bytes that were received for it.
+    """
+
+    worker: int
+    start: float
+    collated: float
+    end: float
+    base: str
+    waits: tuple[Wait, ...]
+    samples: int
+    bytes: int
+
+    def segments(self) -> Iterator[tuple[float, float, list[float]]]:
+        """The making from its start to its end, in order: start, end, and the seconds of each cause."""
+        base, now = _NUMBER[self.base], self.start
+        for wait in (*self.waits, None):
+            until = self.end if wait is None else min(max(wait.start, now), self.end)
+            for start, end, cause in (
+                (now, min(until, self.collated), base),
+                (max(now, self.collated), until, _COLLATE),
+            ):
+                if end > start:
+                    yield start, end, _only(cause, end - start)
+            if wait is None:
+                return
+            now = min(max(wait.end, until), self.end)
+            if now > until:
+                yield until, now, _of_wait(wait, now - until)
+
+
+def _only(cause: int, seconds: float) -> list[float]:
+    causes = [0.0] * len(CAUSES)
+    causes[cause] = seconds
+    return causes
+
+
+def _of_wait(wait: Wait, seconds: float) -> list[float]:
+    """So many seconds of a wait, divided as the whole of it is."""
+    parts = wait[2:]
+    total = sum(parts)
+    if total <= 0:
+        return _only(_NUMBER["client"], seconds)
+    scale = seconds / total
+    return [part * scale for part in parts] + [0.0] * (len(CAUSES) - len(parts))
+
+
+def wait_causes(start: float, end: float, record: BatchRecord) -> list[float]:
+    """Divides the wait of a loop for a batch: seconds by cause, in the order of ``CAUSES``.
+
+    What the batch's making did during the wait is what the loop waited for. The rest is time in which
+    no worker was at this batch: it had not begun with it, or had made it and handed it over.
+    """
+    causes = [0.0] * len(CAUSES)
+    causes[_WORKER] = max(0.0, end - start)
+    for begin, until, parts in record.segments():
+        overlap = min(until, end) - max(begin, start)
+        if overlap <= 0:
+            continue
+        scale = overlap / (until - begin)
+        for number, part in enumerate(parts):
+            causes[number] += part * scale
+        causes[_WORKER] -= overlap
+    causes[_WORKER] = max(0.0, causes[_WORKER])
+    return causes
+
+
+class BatchTimer:
+    """Measures the making of one batch in the thread that makes it."""
+
+    __slots__ = ("_base", "_start", "_collated", "_worker")
+
+    def __init__(self, base: str, worker: int, start: float | None = None) -> None:
+        """Begins with a batch.
+
+        Args:
+            base: The cause of time that is neither a wait for the cluster nor collation.
+            worker: Number of the worker; -1 for the training process.
+            start: When its making began, if that was earlier; waits since then are still kept.
+        """
+        self._base = base
+        self._worker = worker
+        if start is None:
+            waits.take()
+        self._start = time.perf_counter() if start is None else start
+        self._collated = self._start
+
+    def collate(self) -> None:
+        """The samples are there; their collation begins."""
+        self._collated = time.perf_counter()
+
+    def finish(self, samples: int) -> BatchRecord:
+        """The batch is made."""
+        end = time.perf_counter()
+        taken, received = waits.take()
+        # Also the batch before has waits in this list where its making began earlier.
+        mine: Sequence[Wait] = [wait for wait in taken if wait.end > self._start]
+        collated = self._collated if self._collated > self._start else end
+        return BatchRecord(
+            self._worker, self._start, collated, end, self._base, tuple(mine), samples, received
+        )
+
+
+def base_cause(dataset: Any) -> str:
+    """The cause of the time that a dataset takes beside its waits: ``decode`` where functions of the
+    user run, else ``client``."""
+    if not type(dataset).__module__.startswith("forebay_torch."):
+        return "decode"
+    form = getattr(dataset, "_format", None)
+    if form is not None and form.has_function:
+        return "decode"
+    if getattr(dataset, "_decode", None) is not None or getattr(dataset, "_datasets", None):
+        return "decode"
+    return "client"

@@ -1,0 +1,295 @@
+"""What a loop waits for is named: a cloud, a disk, a busy target, a decoder, a link."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from forebay_cluster import REPOSITORY, binary, wait_until
+from forebay_clouds import Minio, minio
+from forebay_fixture import Cluster
+from slow_parts import DelayingProxy, SlowDisk
+from torch.utils.data import DataLoader
+
+import forebay
+from forebay.waits import feeds
+from forebay_torch import (
+    IterableDataset,
+    LoaderStats,
+    MapDataset,
+    ShardReader,
+    ShardWriter,
+    ThreadLoader,
+    observe,
+)
+
+__all__ = ["minio"]
+
+OBJECTS = 96
+BATCH = 16
+
+
+def fill(bucket: Any, size: int = 4096, count: int = OBJECTS) -> None:
+    bucket.put_many((f"{number:05}", os.urandom(size)) for number in range(count))
+
+
+def loaders(dataset: Any) -> Iterator[tuple[str, Any]]:
+    """A loader of each kind over a dataset."""
+    yield "threads", ThreadLoader(dataset, BATCH, threads=2)
+    yield "one thread", ThreadLoader(dataset, BATCH, threads=0)
+    yield "workers", observe(DataLoader(dataset, BATCH, num_workers=2, collate_fn=list))
+    yield "no workers", observe(DataLoader(dataset, BATCH, collate_fn=list))
+
+
+def run(loader: Any) -> LoaderStats:
+    """The stats of one pass."""
+    for _ in loader:
+        pass
+    stats = loader.stats()
+    assert isinstance(stats, LoaderStats)
+    return stats
+
+
+def check(what: str, stats: LoaderStats, cause: str, *, above: float = 0.5) -> None:
+    """Nearly all of the wait has a cause, and most of it has this one."""
+    table = f"{what}:\n{stats.table()}"
+    assert stats.batches > 0 and stats.wait_s > 0, table
+    assert stats.attributed_fraction >= 0.95, table
+    # Workers that start have nothing to do with the cause.
+    rest = {name: seconds for name, seconds in stats.causes.items() if name != "worker"}
+    assert max(rest, key=rest.__getitem__) == cause, table
+    assert rest[cause] >= above * sum(rest.values()), table
+
+
+def slow_decoder(content: bytes) -> int:
+    time.sleep(0.005)
+    return len(content)
+
+
+def test_a_slow_decoder_is_named(bucket: Any) -> None:
+    fill(bucket)
+    for what, loader in loaders(MapDataset(bucket, data_format_fn=slow_decoder)):
+        check(what, run(loader), "decode", above=0.8)
+    stream = IterableDataset(bucket, data_format_fn=slow_decoder)
+    check("stream", run(ThreadLoader(stream, BATCH, threads=2)), "decode", above=0.8)
+    workers = observe(DataLoader(stream, BATCH, num_workers=2, collate_fn=list))
+    check("stream of workers", run(workers), "decode", above=0.8)
+
+
+def slow_collate(samples: list[Any]) -> list[Any]:
+    time.sleep(0.03)
+    return samples
+
+
+def test_a_slow_collation_is_named(bucket: Any) -> None:
+    fill(bucket)
+    dataset = MapDataset(bucket)
+    check("threads", run(ThreadLoader(dataset, BATCH, threads=1, collate_fn=slow_collate)), "collate")
+    workers = observe(DataLoader(dataset, BATCH, num_workers=1, collate_fn=slow_collate))
+    check("workers", run(workers), "collate")
+
+
+def test_a_cloud_of_30_ms_is_named(tmp_path: Path, minio: Minio) -> None:
+    with DelayingProxy(minio.endpoint, 0.03) as proxy:
+        env = {**minio.env, "AWS_ENDPOINT_URL": proxy.endpoint, "AWS_ENDPOINT_URL_S3": proxy.endpoint}
+        cluster = Cluster.start(tmp_path, targets=3, env=env)
+        try:
+            client = forebay.Client(cluster.endpoint)
+            for kind in range(5):
+                name, own = minio.new_bucket()
+                for number in range(OBJECTS):
+                    own.put_object(Bucket=name, Key=f"{number:05}", Body=os.urandom(4096))
+                bucket = client.bucket(name, provider="s3")
+                if kind < 4:
+                    what, loader = list(loaders(MapDataset(bucket)))[kind]
+                else:
+                    what = "stream"
+                    loader = ThreadLoader(IterableDataset(bucket), BATCH, threads=2)
+                check(what, run(loader), "cold")
+                if what == "threads":
+                    # The same objects again, from the cluster: nothing is cold any more.
+                    warm = run(ThreadLoader(MapDataset(bucket), BATCH, threads=2))
+                    assert warm.causes["cold"] < 0.2 * warm.wait_s, warm.table()
+        finally:
+            cluster.stop()
+
+
+def test_a_slow_disk_is_named(tmp_path: Path) -> None:
+    data = tmp_path / "cluster"
+    data.mkdir()
+    disk = SlowDisk(tmp_path, data)
+    cluster = Cluster.start(data, targets=2, env=disk.env)
+    try:
+        bucket = forebay.Client(cluster.endpoint).bucket("disk").create()
+        fill(bucket)
+        disk.begin()
+        for what, loader in loaders(MapDataset(bucket)):
+            check(what, run(loader), "disk")
+        check("stream", run(ThreadLoader(IterableDataset(bucket), BATCH, threads=2)), "disk")
+        single = ThreadLoader(Singles(bucket), BATCH, threads=1)
+        check("single reads", run(single), "disk")
+    finally:
+        cluster.stop()
+
+
+class Singles:
+    """Objects that are read one by one, as a dataset of a user may do it."""
+
+    def __init__(self, bucket: Any) -> None:
+        self._bucket = bucket
+
+    def __len__(self) -> int:
+        return OBJECTS
+
+    def __getitem__(self, index: int) -> int:
+        return len(self._bucket.object(f"{index:05}").get().read_all())
+
+
+_LOAD = """
+import sys, forebay
+bucket = forebay.Client(sys.argv[1]).bucket("load")
+names = [f"{n:05}" for n in range(64)]
+print("ready", flush=True)
+while True:
+    bucket.client.get_many([(bucket, name) for name in names])
+"""
+
+
+def test_a_saturated_target_is_named(tmp_path: Path) -> None:
+    env = {"FOREBAY_LIMITS__BATCHES": "1", "FOREBAY_FEED": "0"}
+    cluster = Cluster.start(tmp_path, targets=1, env=env)
+    others = []
+    try:
+        client = forebay.Client(cluster.endpoint)
+        load, bucket = client.bucket("load").create(), client.bucket("mine").create()
+        fill(load, 1 << 20, 64)
+        fill(bucket)
+        command = [sys.executable, "-c", _LOAD, cluster.endpoint]
+        others = [subprocess.Popen(command, stdout=subprocess.PIPE) for _ in range(2)]
+        for other in others:
+            assert other.stdout is not None and other.stdout.readline() == b"ready\n"
+        for what, loader in loaders(MapDataset(bucket)):
+            check(what, run(loader), "queue")
+    finally:
+        for other in others:
+            other.kill()
+            other.wait()
+        cluster.stop()
+
+
+def test_a_throttled_link_is_named(tmp_path: Path) -> None:
+    tools = [shutil.which(tool) for tool in ("unshare", "ip", "tc")]
+    probe = "ip link set lo up && tc qdisc add dev lo root tbf rate 80mbit burst 128kb latency 1s"
+    if None in tools or subprocess.run(["unshare", "-n", "sh", "-c", probe]).returncode:
+        pytest.skip("no network namespace with a throttled link can be made here")
+    script = Path(__file__).with_name("throttled_loop.py")
+    path = os.pathsep.join([str(REPOSITORY / "tests/python"), str(script.parent)])
+    done = subprocess.run(
+        ["unshare", "-n", "sh", "-c", 'ip link set lo up && exec "$@"', "sh"]
+        + [sys.executable, str(script), str(tmp_path)],
+        env={**os.environ, "PYTHONPATH": path, "FOREBAY_BIN": str(binary())},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_batches_of_an_observed_loader_are_those_of_the_loader(bucket: Any) -> None:
+    fill(bucket)
+    dataset = MapDataset(bucket)
+    plain = [list(names) for names, _ in DataLoader(dataset, BATCH, num_workers=2)]
+    loader = DataLoader(
+        dataset, BATCH, num_workers=2, persistent_workers=True, multiprocessing_context="fork"
+    )
+    observed = observe(loader)
+    for _ in range(2):
+        assert [list(names) for names, _ in observed] == plain
+    # The workers go on for a loop that is not measured, and measure nothing for it.
+    assert [list(names) for names, _ in loader] == plain
+    assert len(observed) == len(loader) and observed.batch_size == BATCH
+    assert observed.stats().batches == 2 * len(plain)
+    assert observed.stats().samples == 2 * OBJECTS
+    assert observed.stats().bytes >= 2 * OBJECTS * 4096
+    alone = observe(DataLoader(dataset, None))
+    assert [name for name, _ in alone] == [name for names in plain for name in names]
+    spawned = observe(DataLoader(dataset, BATCH, num_workers=1, multiprocessing_context="spawn"))
+    assert [list(names) for names, _ in spawned] == plain
+    assert spawned.stats().attributed_fraction >= 0.95
+    threads = ThreadLoader(dataset, BATCH)
+    assert observe(threads) is threads
+
+
+def test_waits_for_shards_are_named_too(bucket: Any) -> None:
+    with ShardWriter("s-%05d.tar", 200, bucket=bucket) as writer:
+        for number in range(600):
+            writer.write({"__key__": f"{number:05}", "bin": os.urandom(2000)})
+    for loader in (
+        ThreadLoader(ShardReader(bucket), BATCH, threads=2),
+        observe(DataLoader(ShardReader(bucket), BATCH, num_workers=2)),
+    ):
+        stats = run(loader)
+        assert stats.samples == 600 and stats.bytes >= 600 * 2000, stats.table()
+        assert stats.attributed_fraction >= 0.95, stats.table()
+        assert stats.causes["cold"] == 0, stats.table()
+
+
+def test_the_table_and_the_trace_show_the_causes(
+    bucket: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(bucket)
+    dataset = MapDataset(bucket, data_format_fn=slow_decoder)
+    trace = tmp_path / "trace.json"
+    loader = ThreadLoader(dataset, BATCH, threads=2, report=True, trace_file=trace)
+    stats = run(loader)
+    shown = capsys.readouterr().err
+    assert shown.splitlines()[2].startswith("decode"), shown
+    events = json.loads(trace.read_text())["traceEvents"]
+    named = {event["args"]["name"] for event in events if event["name"] == "thread_name"}
+    assert {"loop: waits", "worker 0", "worker 1"} == named
+    decode_us = sum(event["dur"] for event in events if event["name"] == "decode")
+    assert decode_us >= OBJECTS * 5_000
+    waits_us = sum(event["dur"] for event in events if event["name"] == "wait")
+    assert waits_us == pytest.approx(stats.wait_s * 1e6, rel=0.01)
+    monkeypatch.setenv("FOREBAY_REPORT", "1")
+    run(observe(DataLoader(dataset, BATCH)))
+    assert "waited for" in capsys.readouterr().err
+    monkeypatch.delenv("FOREBAY_REPORT")
+    run(observe(DataLoader(dataset, BATCH)))
+    assert "waited for" not in capsys.readouterr().err
+
+
+def test_a_loop_is_shown_by_forebay_why(cluster: Cluster, client: Any, bucket: Any) -> None:
+    fill(bucket)
+    job = f"job-{uuid.uuid4().hex[:8]}"
+    dataset = MapDataset(bucket, data_format_fn=slow_decoder)
+    loader = ThreadLoader(dataset, BATCH, threads=1, name=job)
+    stats = run(loader)
+
+    def mine() -> list[dict[str, Any]]:
+        return [feed for feed in feeds(client) if feed["name"] == job]
+
+    wait_until(lambda: bool(mine()), "the feed is at the cluster")
+    (feed,) = mine()
+    assert feed["steps"] == stats.steps and feed["buckets"] == [bucket.uri]
+    assert feed["causes"]["decode"] == pytest.approx(stats.causes["decode"], rel=0.01)
+    why = [str(binary()), "why", "--endpoint", cluster.endpoint]
+    text = subprocess.run([*why, job], capture_output=True, text=True, check=True).stdout
+    assert "decode" in text.splitlines()[2] and "more workers" in text, text
+    document = json.loads(subprocess.check_output([*why, feed["id"], "--json"]))
+    assert document["findings"][0]["cause"] == "decode" and document["loaders"] == 1
+    listed = subprocess.check_output(why, text=True)
+    assert job in listed
+    missing = subprocess.run([*why, "no-such-job"], capture_output=True, text=True)
+    assert missing.returncode == 4 and "no-such-job" in missing.stderr
+    run(ThreadLoader(dataset, BATCH, name="silent", feed=False))
+    assert all(feed["name"] != "silent" for feed in feeds(client))
