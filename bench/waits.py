@@ -1,8 +1,8 @@
-"""What it costs to measure what a loop waits for: loops with and without measuring, in turns.
+"""The cost of measuring the waits of a loop: loops with and without measuring, in turns.
 
     build/venv/bin/python bench/waits.py --bin build/dist/forebay
 
-Each loop is a process of its own, which makes one pass when it is told to, so that a machine that is
+Each loop is a process of its own. The loops make their passes in turn, so that a machine that is
 busy for a while is busy for both. The figure is the ratio of the medians of their passes: 1.01 is 1 %.
 """
 

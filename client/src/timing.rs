@@ -1,4 +1,4 @@
-//! What a caller waits for: the exchanges of a call, with the stages that the targets report.
+//! The waits of a caller: the exchanges of a call, with the stages that the targets report.
 //!
 //! A call is observed if it runs in the scope of a [`Recorder`]. Then its requests ask targets for the
 //! times of their stages, and the recorder keeps when each exchange began, when its last bytes

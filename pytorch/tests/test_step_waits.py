@@ -1,4 +1,4 @@
-"""What a loop waits for is named: a cloud, a disk, a busy target, a decoder, a link."""
+"""The cause of a loop's waits is named: a cloud, a disk, a busy target, a decoder, a link."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ pub struct Finding {
     pub seconds: f64,
     /// The share of the waits, 0 to 1.
     pub share: f64,
-    /// What the loop waited for.
+    /// A description of the cause.
     pub text: &'static str,
     pub remedies: Vec<String>,
 }

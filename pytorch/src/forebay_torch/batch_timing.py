@@ -12,7 +12,7 @@ from forebay.waits import Wait
 __all__ = ["CAUSES", "BatchRecord", "BatchTimer", "base_cause", "wait_causes"]
 
 CAUSES = ("cold", "disk", "queue", "network", "client", "decode", "collate", "worker")
-"""What a step waits for: a cold read from the cloud, a disk, a target's queue, the network, this
+"""The causes of waits: a cold read from the cloud, a disk, a target's queue, the network, this
 process's CPU, functions of the user, the collation of a batch, a worker."""
 
 _NUMBER = {cause: number for number, cause in enumerate(CAUSES)}
@@ -80,8 +80,8 @@ def _of_wait(wait: Wait, seconds: float) -> list[float]:
 def wait_causes(start: float, end: float, record: BatchRecord) -> list[float]:
     """Divides the wait of a loop for a batch: seconds by cause, in the order of ``CAUSES``.
 
-    What the batch's making did during the wait is what the loop waited for. The rest is time in which
-    no worker was at this batch: it had not begun with it, or had made it and handed it over.
+    The loop waited for the part of the batch's making that lies within the wait. In the rest of the wait
+    no worker was at this batch: the making had not begun, or the batch was handed over.
     """
     causes = [0.0] * len(CAUSES)
     causes[_WORKER] = max(0.0, end - start)

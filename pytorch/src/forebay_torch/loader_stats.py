@@ -1,4 +1,4 @@
-"""What the steps of a loop waited for: sums, percentiles, a table, a trace; in bounded memory."""
+"""The waits of the steps of a loop by cause: sums, percentiles, a table, a trace; in bounded memory."""
 
 from __future__ import annotations
 

@@ -90,7 +90,7 @@ class ObservedLoader(Generic[T]):
         self._log = StepLog(report, trace_file, reporter)
 
     def stats(self) -> LoaderStats:
-        """What the steps of the loops over this loader waited for, since it was observed."""
+        """Times and counts of the loops over this loader, and the causes of their waits."""
         return self._log.stats()
 
     def __len__(self) -> int:

@@ -66,7 +66,7 @@ pub(crate) struct Reading {
     /// Entries that are read individually as soon as there is memory.
     alone: BTreeSet<usize>,
     work: FuturesUnordered<BoxFuture<'static, Done>>,
-    /// What the work waited for that ended last.
+    /// The source of the work that ended last.
     stage: ReadStage,
     /// Work was added that was not polled yet.
     fresh: bool,
@@ -131,7 +131,7 @@ impl Reading {
         }
     }
 
-    /// What the last result that was waited for came from.
+    /// The source of the last result that was waited for.
     pub(crate) fn stage(&self) -> ReadStage {
         self.stage
     }
