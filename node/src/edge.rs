@@ -29,6 +29,7 @@ use forebay_core::sign::{
     Claims, GRANT_HEADER, NO_BODY, NODE_AUTH_HEADER, NODE_AUTH_TTL_S, Proof, Purpose,
     UNSIGNED_BODY, not_a_node, relay_subject,
 };
+use forebay_core::timing::TIMING_HEADER;
 use forebay_core::{Error, ErrorCode, NodeId, Result};
 
 use self::body::Verified;
@@ -51,7 +52,8 @@ use crate::tls::NodeTls;
 /// Prefix of Forebay's own headers.
 const OWN_HEADERS: &str = "forebay-";
 /// Own headers that clients may send; only nodes send the others.
-const CLIENT_HEADERS: [&str; 4] = [GRANT_HEADER, MAP_HEADER, HEDGED_HEADER, RETRY_HEADER];
+const CLIENT_HEADERS: [&str; 5] =
+    [GRANT_HEADER, MAP_HEADER, HEDGED_HEADER, RETRY_HEADER, TIMING_HEADER];
 /// Prefix of the own headers of a forwarded S3 request.
 const RELAY_HEADERS: &str = "forebay-s3-";
 /// A batch request changes nothing, and clients may send it again on another connection.

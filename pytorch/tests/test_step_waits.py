@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import socket
 import subprocess
 import sys
+import threading
 import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pytest
 from forebay_cluster import REPOSITORY, binary, wait_until
@@ -154,35 +156,49 @@ class Singles:
         return len(self._bucket.object(f"{index:05}").get().read_all())
 
 
-_LOAD = """
-import sys, forebay
-bucket = forebay.Client(sys.argv[1]).bucket("load")
-names = [f"{n:05}" for n in range(64)]
-print("ready", flush=True)
-while True:
-    bucket.client.get_many([(bucket, name) for name in names])
-"""
+class SlowReader:
+    """A client whose batches keep the only place of a target for most of the time."""
+
+    def __init__(self, target: str, body: bytes) -> None:
+        host, port = target.removeprefix("http://").split(":")
+        self._address = (host, int(port))
+        head = f"POST /api/v1/batch HTTP/1.1\r\nhost: {host}\r\ncontent-length: {len(body)}\r\n\r\n"
+        self._request = head.encode() + body
+        self._is_over = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def _run(self) -> None:
+        while not self._is_over.is_set():
+            with socket.create_connection(self._address) as connection:
+                connection.sendall(self._request)
+                for _ in range(20):
+                    # It reads all the time: the target ends batches of clients that do not.
+                    if not connection.recv(1 << 16):
+                        break
+                    time.sleep(0.02)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._is_over.set()
+        self._thread.join()
 
 
 def test_a_saturated_target_is_named(tmp_path: Path) -> None:
-    env = {"FOREBAY_LIMITS__BATCHES": "1", "FOREBAY_FEED": "0"}
-    cluster = Cluster.start(tmp_path, targets=1, env=env)
-    others = []
+    cluster = Cluster.start(tmp_path, targets=1, env={"FOREBAY_LIMITS__BATCHES": "1"})
     try:
         client = forebay.Client(cluster.endpoint)
         load, bucket = client.bucket("load").create(), client.bucket("mine").create()
         fill(load, 1 << 20, 64)
         fill(bucket)
-        command = [sys.executable, "-c", _LOAD, cluster.endpoint]
-        others = [subprocess.Popen(command, stdout=subprocess.PIPE) for _ in range(2)]
-        for other in others:
-            assert other.stdout is not None and other.stdout.readline() == b"ready\n"
-        for what, loader in loaders(MapDataset(bucket)):
-            check(what, run(loader), "queue")
+        entries = [{"bucket": 0, "name": f"{number:05}"} for number in range(64)]
+        request = {"buckets": [{"name": "load", "provider": "ais"}], "entries": entries, "ordered": True}
+        with SlowReader(cluster.targets[0]["url"], json.dumps(request).encode()):
+            for what, loader in loaders(MapDataset(bucket)):
+                check(what, run(loader), "queue")
     finally:
-        for other in others:
-            other.kill()
-            other.wait()
         cluster.stop()
 
 
