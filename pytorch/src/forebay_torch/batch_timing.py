@@ -16,7 +16,7 @@ CAUSES = ("cold", "disk", "queue", "network", "client", "decode", "collate", "wo
 process's CPU, functions of the user, the collation of a batch, a worker."""
 
 _NUMBER = {cause: number for number, cause in enumerate(CAUSES)}
-_COLLATE, _WORKER = _NUMBER["collate"], _NUMBER["worker"]
+_CLIENT, _COLLATE, _WORKER = (_NUMBER[cause] for cause in ("client", "collate", "worker"))
 
 
 class BatchRecord(NamedTuple):
@@ -72,7 +72,7 @@ def _of_wait(wait: Wait, seconds: float) -> list[float]:
     parts = wait[2:]
     total = sum(parts)
     if total <= 0:
-        return _only(_NUMBER["client"], seconds)
+        return _only(_CLIENT, seconds)
     scale = seconds / total
     return [part * scale for part in parts] + [0.0] * (len(CAUSES) - len(parts))
 
@@ -83,17 +83,37 @@ def wait_causes(start: float, end: float, record: BatchRecord) -> list[float]:
     The loop waited for the part of the batch's making that lies within the wait. In the rest of the wait
     no worker was at this batch: the making had not begun, or the batch was handed over.
     """
+    # As `segments` does, without making them: this runs once for each step.
+    _, begin, collated, made, base, waits_, _, _ = record
     causes = [0.0] * len(CAUSES)
-    causes[_WORKER] = max(0.0, end - start)
-    for begin, until, parts in record.segments():
-        overlap = min(until, end) - max(begin, start)
-        if overlap <= 0:
+    now = begin if begin > start else start
+    until = made if made < end else end
+    if until <= now:
+        causes[_WORKER] = end - start
+        return causes
+    causes[_WORKER] = end - start - (until - now)
+    collating = until - max(now, collated) if until > collated else 0.0
+    making = until - now - collating
+    for wait in waits_:
+        first = wait.start if wait.start > now else now
+        last = wait.end if wait.end < until else until
+        if last <= first:
             continue
-        scale = overlap / (until - begin)
-        for number, part in enumerate(parts):
-            causes[number] += part * scale
-        causes[_WORKER] -= overlap
-    causes[_WORKER] = max(0.0, causes[_WORKER])
+        overlap = last - first
+        parts = wait[2:]
+        total = sum(parts)
+        if total > 0:
+            scale = overlap / total
+            for number, part in enumerate(parts):
+                causes[number] += part * scale
+        else:
+            causes[_CLIENT] += overlap
+        before = max(0.0, min(last, collated) - first)
+        making -= before
+        collating -= overlap - before
+        now = last
+    causes[_NUMBER[base]] += max(0.0, making)
+    causes[_COLLATE] += max(0.0, collating)
     return causes
 
 
@@ -113,9 +133,14 @@ class BatchTimer:
         self._base = base
         self._worker = worker
         if start is None:
-            waits.take()
+            waits.drop()
         self._start = time.perf_counter() if start is None else start
         self._collated = self._start
+
+    @property
+    def elapsed_s(self) -> float:
+        """Seconds since the beginning."""
+        return time.perf_counter() - self._start
 
     def collate(self) -> None:
         """The samples are there; their collation begins."""

@@ -7,7 +7,7 @@ import random
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,6 +19,9 @@ __all__ = ["LoaderStats", "StepLog"]
 # Waits of which percentiles are made, and steps that a trace has.
 _MAX_SAMPLED_WAITS = 4096
 _MAX_TRACED_STEPS = 2000
+# Shorter waits are those for a batch that was there.
+_MIN_DIVIDED_WAIT_S = 20e-6
+_NUMBER = {cause: number for number, cause in enumerate(CAUSES)}
 _REPORT_VARIABLE = "FOREBAY_REPORT"
 
 
@@ -106,35 +109,31 @@ class LoaderStats:
 
 
 class _Sums:
-    """The steps of a loop, or of one epoch of it."""
+    """The sums of the steps of a loop."""
 
     def __init__(self) -> None:
         self.batches = self.samples = self.bytes = 0
         self.wait_s = self.compute_s = 0.0
         self.causes = [0.0] * len(CAUSES)
-        self._waits: list[float] = []
-        # Of its own, so that measuring does not change the random numbers of the user.
-        self._random = random.Random(0)
 
-    def add(self, wait_s: float, samples: int, record: BatchRecord | None, causes: list[float]) -> None:
-        self.batches += 1
-        self.samples += samples
-        self.wait_s += wait_s
-        if record is not None:
-            self.bytes += record.bytes
-            for number, seconds in enumerate(causes):
-                self.causes[number] += seconds
-        # A uniform choice of all waits.
-        if len(self._waits) < _MAX_SAMPLED_WAITS:
-            self._waits.append(wait_s)
-        elif (place := self._random.randrange(self.batches)) < _MAX_SAMPLED_WAITS:
-            self._waits[place] = wait_s
+    def copy(self) -> _Sums:
+        twin = _Sums()
+        twin.__dict__.update(self.__dict__, causes=list(self.causes))
+        return twin
 
-    def stats(self, traced: tuple[TracedStep, ...] = ()) -> LoaderStats:
-        waits = sorted(self._waits)
+    def since(self, before: _Sums) -> _Sums:
+        """The steps that came after an earlier copy."""
+        twin = _Sums()
+        for name in ("batches", "samples", "bytes", "wait_s", "compute_s"):
+            setattr(twin, name, getattr(self, name) - getattr(before, name))
+        twin.causes = [now - then for now, then in zip(self.causes, before.causes, strict=True)]
+        return twin
+
+    def stats(self, waits: Iterable[float], traced: tuple[TracedStep, ...] = ()) -> LoaderStats:
+        ordered = sorted(waits)
 
         def quantile(share: float) -> float:
-            return waits[min(len(waits) - 1, int(share * len(waits)))] if waits else 0.0
+            return ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else 0.0
 
         causes = dict(zip(CAUSES, self.causes, strict=True))
         return LoaderStats(
@@ -171,7 +170,11 @@ class StepLog:
         self._trace_file = trace_file
         self._reporter = reporter
         self._lock = threading.Lock()
-        self._all, self._epoch = _Sums(), _Sums()
+        # The sums of all steps, and as they were when the epoch began.
+        self._all, self._before = _Sums(), _Sums()
+        self._waits: list[float] = []
+        # Of its own, so that measuring does not change the random numbers of the user.
+        self._random = random.Random(0)
         self._traced: deque[TracedStep] = deque(maxlen=_MAX_TRACED_STEPS)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -185,30 +188,59 @@ class StepLog:
     def begin_epoch(self) -> None:
         """The loop begins a pass over the loader."""
         with self._lock:
-            self._epoch = _Sums()
+            self._before = self._all.copy()
 
     def computed(self, seconds: float) -> None:
         """The loop was at work between two batches."""
-        with self._lock:
-            self._all.compute_s += seconds
-            self._epoch.compute_s += seconds
+        self._all.compute_s += seconds
 
-    def step(self, start: float, end: float, samples: int, record: BatchRecord | None) -> None:
-        """The loop waited for a batch, from ``start`` to ``end``, which was made so."""
-        causes = [] if record is None else wait_causes(start, end, record)
+    def step(self, start: float, end: float, samples: int, record: BatchRecord | str | None) -> None:
+        """The loop waited for a batch, from ``start`` to ``end``.
+
+        Args:
+            record: How the batch was made; the cause of the whole wait, for one that took no time
+                worth a record; or None if that is unknown.
+        """
+        wait_s = end - start
         with self._lock:
-            for sums in (self._all, self._epoch):
-                sums.add(end - start, samples, record, causes)
-            self._traced.append(TracedStep(start, end, record))
+            sums = self._all
+            sums.batches += 1
+            sums.samples += samples
+            sums.wait_s += wait_s
+            if record is None:
+                pass
+            elif isinstance(record, str):
+                sums.causes[_NUMBER[record]] += wait_s
+                record = None
+            elif wait_s < _MIN_DIVIDED_WAIT_S:
+                sums.bytes += record.bytes
+                sums.causes[_NUMBER["worker"]] += wait_s
+            else:
+                sums.bytes += record.bytes
+                causes = sums.causes
+                for number, seconds in enumerate(wait_causes(start, end, record)):
+                    if seconds:
+                        causes[number] += seconds
+            # A uniform choice of all waits.
+            waits = self._waits
+            if len(waits) < _MAX_SAMPLED_WAITS:
+                waits.append(wait_s)
+            elif (place := int(self._random.random() * sums.batches)) < _MAX_SAMPLED_WAITS:
+                waits[place] = wait_s
+            self._traced.append((start, end, record))
         if self._reporter is not None:
             self._reporter(self, False)
 
     def end_epoch(self) -> None:
         """The loop is at the end of a pass: prints and writes what was asked for."""
-        with self._lock:
-            epoch = self._epoch.stats()
-        if self._report and epoch.batches:
-            sys.stderr.write(epoch.table())
+        if self._report:
+            with self._lock:
+                sums = self._all.since(self._before)
+                # Of an epoch of more steps than a trace has, the last ones.
+                last = list(self._traced)[-sums.batches :]
+            if sums.batches:
+                waits = (end - start for start, end, _ in last)
+                sys.stderr.write(sums.stats(waits).table())
         if self._trace_file is not None:
             self.stats().write_trace(self._trace_file)
         if self._reporter is not None:
@@ -217,9 +249,9 @@ class StepLog:
     def stats(self) -> LoaderStats:
         """The sums of all steps so far."""
         with self._lock:
-            return self._all.stats(tuple(self._traced))
+            return self._all.stats(self._waits, tuple(self._traced))
 
     def sums(self) -> LoaderStats:
-        """As ``stats``, without the steps of a trace."""
+        """As ``stats``, without percentiles and the steps of a trace."""
         with self._lock:
-            return self._all.stats()
+            return self._all.stats(())

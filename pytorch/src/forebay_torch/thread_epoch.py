@@ -17,8 +17,8 @@ from forebay_torch.prefetcher import Prefetcher
 
 __all__ = ["Made", "ThreadEpoch"]
 
-# A batch, and how it was made.
-Made = tuple[Any, BatchRecord]
+# A batch, and how it was made; or the cause of its time, if that is short.
+Made = tuple[Any, BatchRecord | str]
 # How long the end of the program waits for a request under way.
 _EXIT_S = 5.0
 _tags = itertools.count(1)

@@ -34,6 +34,8 @@ __all__ = ["ThreadLoader"]
 _PREFETCH_MAX_BATCH_BYTES = 16 << 20
 # Batches of small objects that may come by one request.
 _BATCHES_PER_REQUEST = 16
+# An item of an iterable that came sooner has no record of its own.
+_QUICK_ITEM_S = 100e-6
 # The rank of a process that reads all samples.
 _ALONE: dict[str, Any] = {"rank": 0, "world_size": 1}
 
@@ -170,8 +172,9 @@ class ThreadLoader(AsyncSamples):
                     batch, record = made.next()
                 except StopIteration:
                     break
-                log.step(started, time.perf_counter(), record.samples, record)
-                taken.count(record.samples)
+                samples = 1 if isinstance(record, str) else record.samples
+                log.step(started, time.perf_counter(), samples, record)
+                taken.count(samples)
                 left = time.perf_counter()
                 yield batch
                 started = time.perf_counter()
@@ -316,7 +319,12 @@ class ThreadLoader(AsyncSamples):
         samples = iter(dataset)
         while group := list(islice(samples, size or 1)):
             if size is None:
-                yield self._finished(timer, group[0], 1)
+                item = self._collated(group[0])
+                if timer.elapsed_s < _QUICK_ITEM_S:
+                    # Most items of a run are there already: measuring would take longer.
+                    yield item, self._base
+                    continue
+                yield item, timer.finish(1)
             elif len(group) == size or not self._drop_last:
                 yield self._finished(timer, group, len(group))
             timer = self._timer()
@@ -328,10 +336,14 @@ class ThreadLoader(AsyncSamples):
 
     def _finished(self, timer: BatchTimer, samples: Any, count: int) -> Made:
         timer.collate()
+        batch = self._collated(samples)
+        return batch, timer.finish(count)
+
+    def _collated(self, samples: Any) -> Any:
         batch = self._collate(samples)
         if self._pin:
             batch = pinned(batch)  # type: ignore[no-untyped-call]
-        return batch, timer.finish(count)
+        return batch
 
 
 class _Taken:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any, TypeAlias
 
 from forebay_torch.batch_timing import CAUSES, BatchRecord, wait_causes
 
@@ -17,12 +17,8 @@ _LOOP_TRACK = 1_000_000
 _MIN_EVENT_S = 1e-6
 
 
-class TracedStep(NamedTuple):
-    """A wait of the loop for a batch, and how the batch was made."""
-
-    start: float
-    end: float
-    record: BatchRecord | None
+TracedStep: TypeAlias = tuple[float, float, BatchRecord | None]
+"""Start and end of a wait of the loop for a batch, and how the batch was made."""
 
 
 def write_trace(path: str | os.PathLike[str], steps: Sequence[TracedStep]) -> None:
@@ -38,10 +34,9 @@ def write_trace(path: str | os.PathLike[str], steps: Sequence[TracedStep]) -> No
 
 def _events(steps: Sequence[TracedStep]) -> Iterator[dict[str, Any]]:
     tracks = {_LOOP_TRACK: "loop: waits"}
-    for number, step in enumerate(steps):
-        record = step.record
-        causes = {} if record is None else _milliseconds(wait_causes(step.start, step.end, record))
-        yield _event(_LOOP_TRACK, "wait", step.start, step.end, {"step": number, **causes})
+    for number, (start, end, record) in enumerate(steps):
+        causes = {} if record is None else _milliseconds(wait_causes(start, end, record))
+        yield _event(_LOOP_TRACK, "wait", start, end, {"step": number, **causes})
         if record is None:
             continue
         track = record.worker + 1

@@ -12,7 +12,7 @@ from forebay import _core
 if TYPE_CHECKING:
     from forebay.client import Client
 
-__all__ = ["Wait", "feeds", "keep", "observe", "report_feed", "take"]
+__all__ = ["Wait", "drop", "feeds", "keep", "observe", "report_feed", "take"]
 
 _thread = threading.local()
 
@@ -57,6 +57,13 @@ def take() -> tuple[list[Wait], int]:
         waits = sorted(kept[0] + waits)
         received += kept[1]
     return waits, received
+
+
+def drop() -> None:
+    """Drops the waits of this thread so far."""
+    _core.take_waits(0.0)
+    if hasattr(_thread, "kept"):
+        del _thread.kept
 
 
 def keep(waits: list[Wait], received: int = 0) -> None:
