@@ -12,8 +12,8 @@ from typing import Self
 
 import pytest
 
-# Reads of objects of at most this part of their time come from the page cache, which is off here.
-SLOW_READ_S = 0.004
+# The time of one read of a slow disk.
+SLOW_READ_S = 0.015
 
 # Loaded into the nodes of a cluster. While the control file exists, what is read from objects and
 # logs is not in the page cache, and each read takes its time.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -52,10 +53,11 @@ def loaders(dataset: Any) -> Iterator[tuple[str, Any]]:
     yield "no workers", observe(DataLoader(dataset, BATCH, collate_fn=list))
 
 
-def run(loader: Any) -> LoaderStats:
-    """The stats of one pass."""
-    for _ in loader:
-        pass
+def run(loader: Any, passes: int = 1) -> LoaderStats:
+    """The stats of so many passes."""
+    for _ in range(passes):
+        for _ in loader:
+            pass
     stats = loader.stats()
     assert isinstance(stats, LoaderStats)
     return stats
@@ -162,16 +164,20 @@ class SlowReader:
     def __init__(self, target: str, body: bytes) -> None:
         host, port = target.removeprefix("http://").split(":")
         self._address = (host, int(port))
-        head = f"POST /api/v1/batch HTTP/1.1\r\nhost: {host}\r\ncontent-length: {len(body)}\r\n\r\n"
-        self._request = head.encode() + body
+        fields = f"host: {host}\r\nconnection: close\r\ncontent-length: {len(body)}"
+        self._request = f"POST /api/v1/batch HTTP/1.1\r\n{fields}\r\n\r\n".encode() + body
         self._is_over = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
 
     def _run(self) -> None:
         while not self._is_over.is_set():
-            with socket.create_connection(self._address) as connection:
+            # The target may end the connection in favor of a batch that waits.
+            with (
+                contextlib.suppress(OSError),
+                socket.create_connection(self._address) as connection,
+            ):
                 connection.sendall(self._request)
-                for _ in range(20):
+                for _ in range(10):
                     # It reads all the time: the target ends batches of clients that do not.
                     if not connection.recv(1 << 16):
                         break
@@ -195,9 +201,10 @@ def test_a_saturated_target_is_named(tmp_path: Path) -> None:
         fill(bucket)
         entries = [{"bucket": 0, "name": f"{number:05}"} for number in range(64)]
         request = {"buckets": [{"name": "load", "provider": "ais"}], "entries": entries, "ordered": True}
-        with SlowReader(cluster.targets[0]["url"], json.dumps(request).encode()):
+        body = json.dumps(request).encode()
+        with SlowReader(cluster.targets[0]["url"], body):
             for what, loader in loaders(MapDataset(bucket)):
-                check(what, run(loader), "queue")
+                check(what, run(loader, passes=2), "queue")
     finally:
         cluster.stop()
 
@@ -243,6 +250,25 @@ def test_batches_of_an_observed_loader_are_those_of_the_loader(bucket: Any) -> N
     assert spawned.stats().attributed_fraction >= 0.95
     threads = ThreadLoader(dataset, BATCH)
     assert observe(threads) is threads
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_an_observed_loader_has_the_state_of_its_loader(bucket: Any, workers: int) -> None:
+    from torchdata.stateful_dataloader import StatefulDataLoader
+
+    fill(bucket)
+
+    def made() -> Any:
+        dataset = IterableDataset(bucket, batch_size=BATCH)
+        return observe(StatefulDataLoader(dataset, BATCH, num_workers=workers))
+
+    first, second = made(), made()
+    batches = iter(first)
+    names = [name for _ in range(3) for name in next(batches)[0]]
+    second.load_state_dict(first.state_dict())
+    names += [name for batch, _ in second for name in batch]
+    assert sorted(names) == [f"{number:05}" for number in range(OBJECTS)]
+    assert second.stats().attributed_fraction >= 0.95
 
 
 def test_waits_for_shards_are_named_too(bucket: Any) -> None:
