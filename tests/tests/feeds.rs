@@ -16,7 +16,8 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 
 fn feed(bucket: &str) -> Value {
     json!({
-        "name": "job", "host": "h", "rank": 1, "buckets": [bucket], "steps": 7, "wait_s": 1.5,
+        // The id in the path counts.
+        "id": "any", "name": "job", "host": "h", "rank": 1, "buckets": [bucket], "steps": 7, "wait_s": 1.5,
         "step_s": 3.0, "causes": {"cold": 1.0, "worker": 0.5},
     })
 }
@@ -46,10 +47,11 @@ fn a_feed_that_one_gateway_got_is_shown_by_all() {
     }
     // A later report replaces the first, at whatever gateway.
     std::thread::sleep(Duration::from_millis(1100));
-    let later = json!({"steps": 9, "wait_s": 2.0, "step_s": 4.0});
+    let later = json!({"id": "a", "steps": 9, "wait_s": 2.0, "step_s": 4.0});
     assert_eq!(put(&urls[1], "a", None, &later).status, 200);
     assert_eq!(feeds(&urls[0], None)["feeds"][0]["steps"], 9);
-    for invalid in [json!({"steps": 1}), json!({"steps": 1, "wait_s": -1.0, "step_s": 1.0})] {
+    let negative = json!({"id": "c", "steps": 1, "wait_s": -1.0, "step_s": 1.0});
+    for invalid in [json!({"id": "c", "steps": 1}), negative] {
         assert_eq!(put(&urls[0], "c", None, &invalid).status, 400);
     }
     let id = cluster.gateways[1].id.clone();

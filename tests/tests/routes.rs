@@ -145,6 +145,9 @@ fn fields_of(operation: &str) -> Value {
     match operation {
         "moss" => json!({"in": [{"objname": "o", "bucket": "no-such-bucket", "provider": "ais"}]}),
         "batch" => json!({"buckets": [bucket], "entries": [{"bucket": 0, "name": "o"}]}),
+        "feed_put" => json!({
+            "id": "none", "buckets": ["ais://no-such-bucket"], "steps": 0, "wait_s": 0, "step_s": 0,
+        }),
         "ishard" => json!({"source": bucket, "destination": copy}),
         "dsort" => json!({
             "input_bck": bucket, "output_bck": copy, "input_extension": ".tar",
