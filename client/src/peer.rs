@@ -194,6 +194,18 @@ impl PeerClient {
         Ok((parts.headers, body.collect().await?))
     }
 
+    /// GETs an answer; returns its headers, and its bytes as a stream that fails where the connection
+    /// breaks.
+    pub async fn get_stream(
+        &self,
+        url: &str,
+        path: &str,
+    ) -> Result<(HeaderMap, BoxStream<'static, Result<Bytes>>)> {
+        let answer = self.send(Method::GET, url, path, HeaderMap::new(), None).await?;
+        let (parts, body) = answer.into_parts();
+        Ok((parts.headers, body.boxed()))
+    }
+
     /// DELETEs what `path` names.
     pub async fn delete(&self, url: &str, path: &str) -> Result<()> {
         let answer = self.send(Method::DELETE, url, path, HeaderMap::new(), None).await?;

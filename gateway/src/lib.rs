@@ -10,6 +10,7 @@ mod bucket_props;
 mod changes;
 mod cluster;
 mod cluster_view;
+mod event_stream;
 mod http;
 mod ids;
 mod inventory;
@@ -22,6 +23,7 @@ mod meta;
 mod metric_sums;
 #[cfg(test)]
 mod metrics_page;
+mod overview;
 mod route;
 mod s3;
 mod targets;

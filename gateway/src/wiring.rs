@@ -23,6 +23,7 @@ use forebay_node::relay::Relay;
 use forebay_node::routing::GuardedRouter;
 use forebay_node::s3::S3Door;
 use forebay_node::tls::NodeTls;
+use forebay_node::traffic::StreamLimit;
 use forebay_node::{listener, membership};
 
 use crate::accounts::Accounts;
@@ -36,12 +37,14 @@ use crate::http::object_jobs::ObjectJobs;
 use crate::http::removal::GatewayRemoval;
 use crate::http::{
     accounts as account_routes, admin, api, authn, backend_access, batch, bill, buckets, cluster,
-    daemon, disks, download, dsort, easy_url, etl, feeds, internal, jobs, objects, openapi, warmth,
+    daemon, disks, download, dsort, easy_url, etl, feeds, internal, jobs, objects, openapi,
+    overview, requests_live, warmth,
 };
 use crate::job_control::JobControl;
 use crate::meta;
 use crate::meta::front::RaftMeta;
 use crate::meta::group::Group;
+use crate::overview::Overviews;
 use crate::route::Route;
 use crate::s3::{GatewayFront, S3};
 use crate::targets::Targets;
@@ -123,10 +126,12 @@ pub async fn run(
         lifecycle.spawn(finding);
     }
     lifecycle.spawn(persist_identity(group.clone(), lifecycle.clone()));
+    lifecycle.spawn(metrics.traffic().clone().run(lifecycle.token()));
     tracing::info!(id = %identity.id, url = identity.url, version = maps.version(), "gateway is up");
     ready(&identity.url);
     let edge = Edge::new(&config.s3, &identity, &maps).named_by(&config);
     let observer = Observer::new(metrics.requests().clone(), &config.log);
+    let observer = observer.counting(metrics.traffic().clone());
     let edge = edge.audited_by(audit).observed_by(observer).with_tls(tls).with_users(users);
     let life = lifecycle.clone();
     let limits = config.limits.clone();
@@ -228,6 +233,16 @@ impl Parts {
             peer,
             identity: identity.clone(),
         };
+        let traffic = self.metrics.traffic();
+        let overviews = Overviews::new(view.clone(), job_control.clone(), traffic.clone());
+        lifecycle.spawn(overviews.clone().run(lifecycle.clone()));
+        let overview_api = overview::OverviewApi {
+            overviews,
+            traffic: traffic.clone(),
+            identity: identity.clone(),
+            streams: StreamLimit::default(),
+            lifecycle: lifecycle.clone(),
+        };
         let buckets = buckets::Buckets {
             route: route.clone(),
             targets: targets.clone(),
@@ -323,6 +338,8 @@ impl Parts {
                 identity: identity.clone(),
             }))
             .merge(openapi::router())
+            .merge(requests_live::router(overview_api.clone()))
+            .merge(overview::router(overview_api))
             .merge(internal::router(internal::Internal {
                 membership: membership.clone(),
                 changes,

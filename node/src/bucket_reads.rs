@@ -1,12 +1,15 @@
 //! Counters of what each bucket's readers got: from the cache, from the backend, or from a fetch that
-//! another reader had started. Also the sums over the last hour and the last day.
+//! another reader had started. Also the sums over the last hour and the last day, and what clients
+//! wrote.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use arc_swap::ArcSwap;
 use forebay_core::bucket::BucketInfo;
 use forebay_core::locks::MutexExt;
+use forebay_core::traffic::TrafficCounts;
 use forebay_core::warmth::{ReadCounts, ReadWindow};
 use prometheus::{IntCounter, IntCounterVec};
 
@@ -57,6 +60,10 @@ pub struct BucketCounter {
     hit: Cell,
     miss: Cell,
     coalesced: Cell,
+    written_objects: AtomicU64,
+    written_bytes: AtomicU64,
+    /// Requests that the node failed.
+    failed: AtomicU64,
     /// The sums of all buckets that the metrics do not name, if this is one of them.
     other: Option<[Cell; 3]>,
     /// `None` beyond [`MAX_TRACKED_BUCKETS`].
@@ -143,7 +150,17 @@ impl BucketReads {
             true => (cells(&label), None),
             false => ([(); 3].map(|()| Cell::unseen()), Some(cells(OTHER))),
         };
-        let mut counter = BucketCounter { hit, miss, coalesced, other, samples: None };
+        let (written_objects, written_bytes, failed) = Default::default();
+        let mut counter = BucketCounter {
+            hit,
+            miss,
+            coalesced,
+            written_objects,
+            written_bytes,
+            failed,
+            other,
+            samples: None,
+        };
         let tracked = known.values().filter(|counter| counter.samples.is_some()).count();
         if tracked < MAX_TRACKED_BUCKETS {
             let start = VecDeque::from([(now_s, counter.total())]);
@@ -155,6 +172,11 @@ impl BucketReads {
         known.insert(bucket_id, Arc::clone(&counter));
         self.0.known.store(Arc::new(known));
         counter
+    }
+
+    /// The counts of all buckets that were used, by bucket id.
+    pub(crate) fn counts(&self) -> BTreeMap<u64, TrafficCounts> {
+        self.0.known.load().iter().map(|(id, counter)| (*id, counter.traffic())).collect()
     }
 
     /// Drops the entry of a bucket that was removed. Its series stay exported.
@@ -192,6 +214,9 @@ impl BucketReads {
         let known = self.0.known.load();
         let counter = known.get(&bucket_id)?;
         let (samples, total) = (counter.samples.as_ref()?.locked(), counter.total());
+        if total == ReadCounts::default() {
+            return None;
+        }
         Some((HOUR.window(&samples.hour, now_s, total), DAY.window(&samples.day, now_s, total)))
     }
 }
@@ -248,6 +273,31 @@ impl BucketCounter {
         }
     }
 
+    /// Counts an object, or a part of one, that a client wrote.
+    pub fn wrote(&self, bytes: u64) {
+        self.written_objects.fetch_add(1, Ordering::Relaxed);
+        self.written_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Counts a request that the node failed.
+    pub(crate) fn failed(&self) {
+        self.failed.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// The counts so far, each object that was read or written as a request.
+    fn traffic(&self) -> TrafficCounts {
+        let reads = self.total();
+        let errors = self.failed.load(Ordering::Relaxed);
+        TrafficCounts {
+            requests: reads.objects() + self.written_objects.load(Ordering::Relaxed) + errors,
+            errors,
+            read_bytes: reads.bytes(),
+            written_bytes: self.written_bytes.load(Ordering::Relaxed),
+            hits: reads.hit_objects + reads.coalesced_objects,
+            misses: reads.miss_objects,
+        }
+    }
+
     fn total(&self) -> ReadCounts {
         ReadCounts {
             hit_objects: self.hit.objects.get(),
@@ -292,6 +342,20 @@ mod tests {
         let known = reads.0.known.load();
         let samples = known[&1].samples.as_ref().unwrap().locked();
         assert!(samples.hour.len() <= 62 && samples.day.len() <= 98);
+    }
+
+    #[test]
+    fn an_object_that_is_read_or_written_counts_as_a_request_of_its_bucket() {
+        let reads = BucketReads::default();
+        for result in ["hit", "coalesced", "miss"] {
+            read(&reads, 1, 0, result);
+        }
+        let counter = reads.add(1, "ais://b1".into(), 0);
+        counter.wrote(7);
+        counter.failed();
+        let counts = reads.counts()[&1];
+        assert_eq!((counts.requests, counts.errors, counts.hits, counts.misses), (5, 1, 2, 1));
+        assert_eq!((counts.read_bytes, counts.written_bytes), (30, 7));
     }
 
     #[test]

@@ -13,35 +13,9 @@ use std::time::Duration;
 use prometheus::core::{Collector, Desc};
 use prometheus::proto::{Bucket, Histogram as Sample, LabelPair, Metric, MetricFamily, MetricType};
 
-/// Upper bounds of the buckets in microseconds: from a read in the page cache to a batch of an hour's
-/// download.
-pub(crate) const BOUNDS_US: [u64; 23] = [
-    10,
-    25,
-    50,
-    100,
-    250,
-    500,
-    1_000,
-    2_500,
-    5_000,
-    10_000,
-    25_000,
-    50_000,
-    100_000,
-    250_000,
-    500_000,
-    1_000_000,
-    2_500_000,
-    5_000_000,
-    10_000_000,
-    30_000_000,
-    60_000_000,
-    300_000_000,
-    1_800_000_000,
-];
+pub(crate) use forebay_core::traffic::LATENCY_BOUNDS_US as BOUNDS_US;
 /// Sets of counters; threads take them in turn.
-const SHARDS: usize = 8;
+pub(crate) const SHARDS: usize = 8;
 
 /// Durations of one kind.
 #[derive(Debug, Default)]
@@ -63,7 +37,7 @@ thread_local! {
 }
 
 /// The set of counters of this thread.
-fn shard() -> usize {
+pub(crate) fn shard() -> usize {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     SHARD.with(|mine| {
         if mine.get() == usize::MAX {
@@ -87,6 +61,14 @@ impl Histogram {
     pub fn count(&self) -> u64 {
         let counts = self.shards.iter().flat_map(|shard| &shard.counts);
         counts.map(|count| count.load(Ordering::Relaxed)).sum()
+    }
+
+    /// Numbers of observations by bucket; the last one has no upper bound.
+    pub(crate) fn by_bucket(&self) -> Vec<u64> {
+        let total = |bucket: usize| -> u64 {
+            self.shards.iter().map(|shard| shard.counts[bucket].load(Ordering::Relaxed)).sum()
+        };
+        (0..=BOUNDS_US.len()).map(total).collect()
     }
 
     fn sample(&self) -> Sample {

@@ -46,6 +46,7 @@ pub mod stall;
 pub mod telemetry;
 pub mod tls;
 mod token_join;
+pub mod traffic;
 
 pub use histogram::{Histogram, HistogramVec};
 pub use off_worker::off_worker;

@@ -16,6 +16,7 @@ use crate::exchange::metrics::{self as requests, RequestMetrics};
 use crate::histogram::{Histogram, HistogramVec};
 use crate::metric_families::{Families, Family};
 use crate::tls::{self, TlsMetrics};
+use crate::traffic::Traffic;
 
 /// Families that a gateway exports, by prefix.
 const OF_GATEWAY: [&str; 4] = [requests::PREFIX, tls::PREFIX, audit::PREFIX, BUILD_INFO];
@@ -48,6 +49,7 @@ struct Inner {
     file_systems: [IntGaugeVec; 2],
     bills: Bills,
     bucket_reads: BucketReads,
+    traffic: Traffic,
     audit: AuditMetrics,
     tls: TlsMetrics,
     // Counters of every warm read, resolved once without a lookup by labels.
@@ -108,6 +110,7 @@ impl Metrics {
         let gauge =
             |name: &str, help: &str, label: &str| families_of(name).gauges(name, help, &[label]);
         let plain = |name: &str, help: &str| families_of(name).gauge(name, help);
+        let bucket_reads = BucketReads::new(families_of(""));
         let build_info = families_of(BUILD_INFO).gauges(
             BUILD_INFO,
             "Always 1; the labels name the version and the role of the node",
@@ -221,7 +224,8 @@ impl Metrics {
             disks,
             file_systems,
             bills: Bills::new(families_of("")),
-            bucket_reads: BucketReads::new(families_of("")),
+            traffic: Traffic::new(bucket_reads.clone()),
+            bucket_reads,
             audit: AuditMetrics::new(families_of(audit::PREFIX)),
             tls: TlsMetrics::new(families_of(tls::PREFIX)),
             families,
@@ -276,6 +280,11 @@ impl Metrics {
     /// The counters of what readers of each bucket got.
     pub fn bucket_reads(&self) -> &BucketReads {
         &self.0.bucket_reads
+    }
+
+    /// The traffic of clients.
+    pub fn traffic(&self) -> &Traffic {
+        &self.0.traffic
     }
 
     /// The counters of the audit log.

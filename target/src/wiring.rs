@@ -195,12 +195,14 @@ pub async fn run(
         metrics: metrics.clone(),
         lifecycle: lifecycle.clone(),
     };
+    lifecycle.spawn(metrics.traffic().clone().run(lifecycle.token()));
     let front = services.front();
     lifecycle.spawn(destroyed::watch(objects, maps.clone(), node_dir, lifecycle.clone()));
     tracing::info!(id = %identity.id, url = identity.url, "target listens");
     ready(&identity.url);
     let edge = Edge::new(&config.s3, &identity, &maps).named_by(&names);
     let observer = Observer::new(metrics.requests().clone(), &config.log);
+    let observer = observer.counting(metrics.traffic().clone());
     let edge = edge.audited_by(audit).observed_by(observer).with_tls(tls).with_users(users);
     let life = lifecycle.clone();
     let limits = config.limits.clone();

@@ -65,6 +65,8 @@ rules! {
     INVENTORY_DESTROY: Post Targets "/internal/v1/inventory/destroy"
     FEEDS: Get Gateways "/internal/v1/feeds"
     BUCKET_WARMTH: Post Targets "/internal/v1/bucket/warmth"
+    TRAFFIC: Get Both "/internal/v1/traffic"
+    REQUESTS_LIVE: Get Both "/internal/v1/requests/live"
     BUCKET_DROP: Delete Targets "/internal/v1/bucket/{id}"
     OBJECT_ACCEPT: Put Targets "/internal/v1/objects/{*name}"
     OBJECT_REMOVE: Delete Targets "/internal/v1/objects/{*name}"

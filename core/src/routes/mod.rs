@@ -148,6 +148,8 @@ pub struct Rule {
     pub who: Who,
     pub needs: &'static [Need],
     pub cases: &'static [Case],
+    /// Parameters of the query, where the API description names them.
+    pub query: &'static [&'static str],
     /// Types of the body of the request and of the answer; empty: none.
     pub request: &'static str,
     pub answer: &'static str,
@@ -174,6 +176,7 @@ impl Rule {
             who: Who::User,
             needs: &[],
             cases: &[],
+            query: &[],
             request: "",
             answer: "",
             summary,
@@ -190,6 +193,10 @@ impl Rule {
 
     const fn needs(self, needs: &'static [Need]) -> Self {
         Self { needs, ..self }
+    }
+
+    const fn query(self, query: &'static [&'static str]) -> Self {
+        Self { query, ..self }
     }
 
     const fn cases(self, cases: &'static [Case]) -> Self {

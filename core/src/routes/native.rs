@@ -4,8 +4,27 @@ use super::{On, Rule, ServedBy, Verb, Who, need};
 use crate::access::Right;
 
 pub static TABLE: &[&Rule] = &[
-    &MAP, &CLUSTER, &LEADER, &BATCH, &SHARD, &JOBS, &JOB, &JOB_STOP, &ISHARD, &ACCESS, &BILL,
-    &WARMTH, &WARMTHS, &FEEDS, &FEED_PUT, &DISKS, &ETLS, &ETL_INIT,
+    &MAP,
+    &CLUSTER,
+    &LEADER,
+    &BATCH,
+    &SHARD,
+    &JOBS,
+    &JOB,
+    &JOB_STOP,
+    &ISHARD,
+    &ACCESS,
+    &BILL,
+    &WARMTH,
+    &WARMTHS,
+    &OVERVIEW,
+    &OVERVIEW_LIVE,
+    &REQUESTS_LIVE,
+    &FEEDS,
+    &FEED_PUT,
+    &DISKS,
+    &ETLS,
+    &ETL_INIT,
 ];
 
 pub static MAP: Rule =
@@ -108,6 +127,34 @@ pub static FEED_PUT: Rule = Rule::new(
 )
 .needs(&[need(&[Right::GetObject], On::Job)])
 .types("Feed", "");
+
+pub static OVERVIEW: Rule = Rule::new(
+    Verb::Get,
+    &["/api/v1/overview"],
+    "overview",
+    "Rates of nodes, buckets and clients over the last seconds, disks, jobs and alerts",
+)
+.needs(&[need(&[Right::ShowCluster], On::Cluster)])
+.types("", "Overview");
+
+pub static OVERVIEW_LIVE: Rule = Rule::new(
+    Verb::Get,
+    &["/api/v1/overview/live"],
+    "overview_live",
+    "The overview as events `overview`, one a second",
+)
+.needs(&[need(&[Right::ShowCluster], On::Cluster)])
+.types("", "EventStream");
+
+pub static REQUESTS_LIVE: Rule = Rule::new(
+    Verb::Get,
+    &["/api/v1/requests/live"],
+    "requests_live",
+    "Requests that nodes finish, as events `request`; `dropped` counts those that a slow reader missed",
+)
+.who(Who::Operator)
+.query(&["bucket", "operation", "api", "min_ms", "failed", "node"])
+.types("", "EventStream");
 
 pub static DISKS: Rule =
     Rule::new(Verb::Post, &["/api/v1/disks"], "disks", "Shows or changes the disks of a target")

@@ -47,14 +47,16 @@ fn plain(path: &str) -> String {
     path.replace("{*", "{")
 }
 
-fn parameters(path: &str) -> Vec<Value> {
+fn parameters(path: &str, query: &[&str]) -> Vec<Value> {
     let names = path.split('{').skip(1).filter_map(|rest| rest.split('}').next());
-    names
-        .map(|name| {
-            json!({"name": name.trim_start_matches('*'), "in": "path", "required": true,
-                "schema": {"type": "string"}})
-        })
-        .collect()
+    let names = names.map(|name| {
+        json!({"name": name.trim_start_matches('*'), "in": "path", "required": true,
+            "schema": {"type": "string"}})
+    });
+    let query = query.iter().map(|name| {
+        json!({"name": name, "in": "query", "required": false, "schema": {"type": "string"}})
+    });
+    names.chain(query).collect()
 }
 
 fn operation_id(rule: &Rule, verb: Verb) -> String {
@@ -84,6 +86,7 @@ fn schema(name: &str) -> Value {
 fn media(name: &str) -> &'static str {
     match name {
         "Bytes" | "BatchStream" | "Archive" => "application/octet-stream",
+        "EventStream" => "text/event-stream",
         "Xml" => "application/xml",
         "Form" => "multipart/form-data",
         "Text" | "JobId" | "UploadId" => "text/plain",
@@ -103,7 +106,7 @@ fn operation(rule: &Rule, path: &str, id: &str) -> Value {
     let mut operation = json!({
         "operationId": id,
         "summary": rule.summary,
-        "parameters": parameters(path),
+        "parameters": parameters(path, rule.query),
         "responses": { "2XX": answer, "4XX": {"description": "The request was refused"} },
         "x-forebay-operation": rule.operation,
         "x-forebay-who": who(rule.who),

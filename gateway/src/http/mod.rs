@@ -26,7 +26,9 @@ pub(crate) mod node_status;
 pub(crate) mod object_jobs;
 pub(crate) mod objects;
 pub(crate) mod openapi;
+pub(crate) mod overview;
 pub(crate) mod removal;
+pub(crate) mod requests_live;
 pub(crate) mod summary;
 pub(crate) mod warmth;
 
@@ -138,6 +140,8 @@ mod tests {
             accounts::routes().rules(),
             authn::routes().rules(),
             openapi::routes().rules(),
+            overview::routes().rules(),
+            requests_live::routes().rules(),
             internal::routes().rules(),
             daemon::routes().rules(),
             easy_url::routes().rules(),

@@ -1,8 +1,10 @@
 //! The request that the current task works for: its id, and the name of its operation.
 
 use std::future::Future;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
+use forebay_core::bucket::BucketInfo;
 use forebay_core::request::RequestId;
 
 tokio::task_local! {
@@ -18,12 +20,17 @@ pub(crate) struct CurrentRequest {
     /// The operation that the handler found in the request.
     operation: OnceLock<&'static str>,
     user: OnceLock<String>,
+    /// The bucket that it is about.
+    bucket: OnceLock<Arc<BucketInfo>>,
+    /// Bytes that it wrote.
+    written: AtomicU64,
 }
 
 impl CurrentRequest {
     pub(crate) fn new(id: RequestId) -> Arc<Self> {
         let (route, operation, user) = (OnceLock::new(), OnceLock::new(), OnceLock::new());
-        Arc::new(Self { id, route, operation, user })
+        let (bucket, written) = Default::default();
+        Arc::new(Self { id, route, operation, user, bucket, written })
     }
 
     pub(crate) fn id(&self) -> RequestId {
@@ -50,6 +57,16 @@ impl CurrentRequest {
         self.user.get().map(String::as_str)
     }
 
+    /// The bucket that the request is about, once a handler has named it.
+    pub(crate) fn bucket(&self) -> Option<&Arc<BucketInfo>> {
+        self.bucket.get()
+    }
+
+    /// Bytes that the request wrote so far.
+    pub(crate) fn written(&self) -> u64 {
+        self.written.load(Ordering::Relaxed)
+    }
+
     /// Runs work for this request, so that [`id`] finds it.
     pub(crate) async fn scope<T>(self: Arc<Self>, work: impl Future<Output = T>) -> T {
         CURRENT.scope(self, work).await
@@ -65,6 +82,18 @@ pub fn id() -> Option<RequestId> {
 /// The first call counts.
 pub fn set_operation(name: &'static str) {
     let _ = CURRENT.try_with(|request| request.operation.set(name));
+}
+
+/// Records the bucket that the current request is about. The first call counts.
+pub fn set_bucket(info: &Arc<BucketInfo>) {
+    let _ = CURRENT.try_with(|request| {
+        request.bucket.get_or_init(|| info.clone());
+    });
+}
+
+/// Adds bytes that the current request wrote.
+pub fn add_written(bytes: u64) {
+    let _ = CURRENT.try_with(|request| request.written.fetch_add(bytes, Ordering::Relaxed));
 }
 
 /// Records the user who sent the current request.

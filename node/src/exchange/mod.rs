@@ -22,12 +22,13 @@ use forebay_core::config::LogConfig;
 use forebay_core::request::{Protocol, REQUEST_ID_HEADER, RequestContext, RequestId};
 
 pub(crate) use self::current::{CurrentRequest, set_route, set_user};
-pub use self::current::{carried, id, set_operation};
+pub use self::current::{add_written, carried, id, set_bucket, set_operation};
 use self::failures::FailureLog;
 pub use self::metrics::RequestMetrics;
 use self::metrics::{InFlight, Outcome, api_name};
 use crate::listener::Peer;
 use crate::metric_families::Families;
+use crate::traffic::{Finished, FinishedRequest, Traffic, is_of_client};
 
 /// The header of the id in answers of v1 and of the native API.
 static OWN_ID: HeaderName = HeaderName::from_static(REQUEST_ID_HEADER);
@@ -43,6 +44,7 @@ pub(crate) struct ErrorText(pub(crate) String);
 pub struct Observer {
     metrics: RequestMetrics,
     failures: Arc<FailureLog>,
+    traffic: Traffic,
     /// Requests with ids up to this have an access line.
     logged_up_to: Option<u64>,
 }
@@ -60,7 +62,13 @@ impl Observer {
         // A float of `u64::MAX` rounds up to 2^64, and the conversion saturates.
         let logged_up_to = (share > 0.0).then_some((share * u64::MAX as f64) as u64);
         let failures = Arc::new(FailureLog::new(config.failures_per_s));
-        Self { metrics, failures, logged_up_to }
+        Self { metrics, failures, traffic: Traffic::default(), logged_up_to }
+    }
+
+    /// Counts the requests of clients in `traffic`, too.
+    #[must_use]
+    pub fn counting(self, traffic: Traffic) -> Self {
+        Self { traffic, ..self }
     }
 
     /// Whether a request has an access line. The ids of a node are spread evenly, and all nodes that a
@@ -73,13 +81,48 @@ impl Observer {
     pub(crate) fn small_get(
         &self,
         started: Instant,
-        id: RequestId,
+        about: &RequestContext,
         target: &str,
         bytes: usize,
         Peer(peer): Peer,
     ) {
-        let time = started.elapsed();
+        let (time, id) = (started.elapsed(), about.id);
         self.metrics.gets().observe(Some(time), time);
+        let status = StatusCode::OK.as_u16();
+        if is_of_client(about.protocol, about.caller()) {
+            self.traffic.finished(&Finished {
+                from: peer,
+                user: about.user(),
+                operation: "get",
+                status,
+                is_error: false,
+                sent_bytes: bytes as u64,
+                written_bytes: 0,
+                time,
+            });
+        }
+        self.traffic.live().publish(|| {
+            let (path, query) = match target.split_once('?') {
+                Some((path, query)) => (path, Some(query)),
+                None => (target, None),
+            };
+            FinishedRequest {
+                id,
+                protocol: Some(about.protocol),
+                api: api_name(Some(about.protocol)),
+                operation: "get",
+                path,
+                query,
+                bucket: None,
+                from: peer,
+                user: about.user(),
+                status,
+                result: Outcome::Ok.name(),
+                whole: time,
+                first_byte: Some(time),
+                bytes: bytes as u64,
+            }
+        });
         if self.is_logged(id) {
             let line = AccessLine {
                 id,
@@ -114,6 +157,8 @@ pub(crate) struct Exchange {
     observer: Arc<Observer>,
     request: Arc<CurrentRequest>,
     protocol: Option<Protocol>,
+    /// Whether a client sent it, and this node counts it as such.
+    is_of_client: bool,
     method: Method,
     uri: Uri,
     from: IpAddr,
@@ -140,6 +185,7 @@ impl Exchange {
             observer: observer.clone(),
             request: CurrentRequest::new(id),
             protocol: None,
+            is_of_client: false,
             method,
             uri,
             from,
@@ -162,6 +208,7 @@ impl Exchange {
             self.request.set_user(user);
         }
         self.protocol = Some(about.protocol);
+        self.is_of_client = is_of_client(about.protocol, about.caller());
         self.in_flight = Some(self.observer.metrics.begin(api_name(self.protocol)));
         self.request.clone()
     }
@@ -248,6 +295,7 @@ impl Exchange {
         let operation = self.request.operation();
         let series = self.observer.metrics.of(api_name(self.protocol), operation, outcome);
         series.observe(self.first_byte, whole);
+        self.count(operation, outcome, whole);
         if self.observer.is_logged(self.id()) {
             let line = AccessLine {
                 id: self.id(),
@@ -265,6 +313,42 @@ impl Exchange {
             };
             line.write();
         }
+    }
+
+    /// Counts the request for the overview, and shows it to those who watch requests.
+    fn count(&self, operation: &'static str, outcome: Outcome, whole: Duration) {
+        let (traffic, is_error) = (&self.observer.traffic, outcome == Outcome::Error);
+        if self.is_of_client {
+            if let Some(bucket) = self.request.bucket().filter(|_| is_error) {
+                traffic.failed(bucket);
+            }
+            traffic.finished(&Finished {
+                from: self.from,
+                user: self.request.user(),
+                operation,
+                status: self.status,
+                is_error,
+                sent_bytes: self.sent,
+                written_bytes: self.request.written(),
+                time: whole,
+            });
+        }
+        traffic.live().publish(|| FinishedRequest {
+            id: self.id(),
+            protocol: self.protocol,
+            api: api_name(self.protocol),
+            operation,
+            path: self.path(),
+            query: self.uri.query(),
+            bucket: self.request.bucket().map(|info| &info.bucket),
+            from: self.from,
+            user: self.request.user(),
+            status: self.status,
+            result: outcome.name(),
+            whole,
+            first_byte: self.first_byte,
+            bytes: self.sent,
+        });
     }
 
     /// Logs a failed request.

@@ -85,7 +85,8 @@ impl<H: Handler> FastPath for FastServer<H> {
         Some(match answer {
             FastAnswer::Whole(body) => {
                 end_head(out, id, server.edge.maps().version());
-                server.edge.observer().small_get(started, id, get.target, body.len(), self.peer);
+                let observer = server.edge.observer();
+                observer.small_get(started, &about, get.target, body.len(), self.peer);
                 FastAnswer::Whole(body)
             }
             FastAnswer::Streamed(answer) => {

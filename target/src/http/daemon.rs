@@ -9,6 +9,7 @@ use axum::response::{IntoResponse, Response};
 use forebay_core::intra::{DiskCommand, DiskStatus};
 use forebay_core::routes::{internal, operations, v1_cluster};
 use forebay_core::state::{ClusterState, Node};
+use forebay_core::traffic::LiveFilter;
 use forebay_core::v1::cluster::{node_json, smap_json};
 use forebay_core::v1::headers as v1;
 use forebay_core::v1::query::Query;
@@ -21,6 +22,7 @@ use forebay_node::maps::Maps;
 use forebay_node::metrics::Metrics;
 use forebay_node::reply::{Failure, json, text, with_type};
 use forebay_node::routing::RouteSet;
+use forebay_node::traffic::{StreamLimit, requests_stream};
 
 use super::synced::{Current, Synced};
 use crate::disks::DiskAdmin;
@@ -35,6 +37,7 @@ pub(crate) struct DaemonApi {
     pub(crate) disks: DiskAdmin,
     pub(crate) metrics: Metrics,
     pub(crate) lifecycle: Lifecycle,
+    pub(crate) streams: StreamLimit,
 }
 
 /// Requests that need no particular state of the cluster.
@@ -42,6 +45,8 @@ pub(crate) fn routes() -> RouteSet<DaemonApi> {
     RouteSet::new()
         .on(&internal::STATE, state)
         .on(&internal::INSTANCE, instance)
+        .on(&internal::TRAFFIC, traffic)
+        .on(&internal::REQUESTS_LIVE, requests)
         .on(&v1_cluster::DAEMON, daemon)
         .on(&operations::HEALTH, health)
         .on(&operations::HEALTHZ, || async { "ok\n" })
@@ -58,6 +63,21 @@ pub(crate) fn commands() -> RouteSet<Synced<DaemonApi>> {
 async fn state(State(api): State<DaemonApi>, Json(state): Json<ClusterState>) -> Response {
     api.maps.offer(state);
     json(&serde_json::Value::Null)
+}
+
+/// The traffic of the last seconds.
+async fn traffic(State(api): State<DaemonApi>) -> Response {
+    json(&api.metrics.traffic().window())
+}
+
+/// The requests that this target finishes, until the gateway that asks leaves.
+async fn requests(
+    State(api): State<DaemonApi>,
+    RawQuery(query): RawQuery,
+) -> Result<Response, Failure> {
+    let filter = LiveFilter::parse(query.as_deref())?;
+    let (permit, stop) = (api.streams.begin()?, api.lifecycle.token());
+    Ok(requests_stream(api.metrics.traffic(), &api.identity.id, filter, permit, stop))
 }
 
 /// The id of this process.

@@ -76,6 +76,10 @@ impl ObjectWrites {
             Err(e) => return self.owner.moved_meanwhile(&request, e),
             Ok(meta) => meta,
         };
+        let size = meta.as_ref().map_or(0, |meta| meta.size);
+        if request.caller() != Caller::Node {
+            self.objects.wrote(&request.info, size);
+        }
         let mut response = Response::new(Body::empty());
         if let Some(meta) = meta {
             v1::put_object_meta(response.headers_mut(), &meta);

@@ -130,6 +130,7 @@ impl ObjectsApi {
         }
         let (method, uri, headers, sender) =
             (parts.method, parts.uri, parts.headers, sender.clone());
+        exchange::set_bucket(&info);
         let mut request = ObjectRequest { info, name, query, sender, method, uri, headers };
         if request.method != Method::GET {
             return Ok(DecodedRequest::Other(request));

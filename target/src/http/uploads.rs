@@ -48,7 +48,8 @@ pub(super) async fn part(
     }
     let announced = v1::announced_checksum(&request.headers)?;
     let sent = PartRequest { body, len, announced, at_end: None };
-    objects.put_part(info, name, id, part.number, sent).await?;
+    let stored = objects.put_part(info, name, id, part.number, sent).await?;
+    objects.wrote(info, stored.size);
     Ok(Response::new(Body::empty()))
 }
 
@@ -85,8 +86,9 @@ pub(super) async fn append(
     match append {
         AppendQuery::More(handle) => {
             request.check_new_name()?;
-            let (body, _) = body_of(body);
+            let (body, len) = body_of(body);
             let handle = objects.append(info, name, handle.as_deref(), body).await?;
+            objects.wrote(info, len.unwrap_or(0));
             v1::set(response.headers_mut(), v1::APPEND_HANDLE, &handle);
         }
         AppendQuery::Flush(handle) => {

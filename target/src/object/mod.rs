@@ -50,6 +50,7 @@ use forebay_core::object::{ObjectMeta, is_system_key};
 use forebay_core::state::ClusterState;
 use forebay_core::v1::custom::check_custom;
 use forebay_core::{Error, ErrorCode, NodeId, Result, history};
+use forebay_node::exchange;
 use forebay_node::lifecycle::Lifecycle;
 use forebay_node::maps::Maps;
 use forebay_node::metrics::Metrics;
@@ -210,6 +211,12 @@ impl ObjectService {
         if let Some(bill) = self.cold_cache().bill(info) {
             bill.saved(bytes);
         }
+    }
+
+    /// Counts an object, or a part of one, that a client wrote.
+    pub(crate) fn wrote(&self, info: &BucketInfo, bytes: u64) {
+        self.metrics().bucket_reads().of(info).wrote(bytes);
+        exchange::add_written(bytes);
     }
 
     /// Locks an object against other writers while the guard exists.

@@ -98,6 +98,7 @@ async fn dispatch(
     };
     let hidden = |e| api.door.hide_missing_bucket(&who, &request.bucket, e);
     let info = known.map_err(hidden)?.clone().with_request_rules(&parts.headers)?;
+    exchange::set_bucket(&info);
     let name = ObjectName::new(&request.key)?;
     let door = &api.door;
     let (method, path) = (parts.method.clone(), parts.uri.path().to_owned());

@@ -90,6 +90,7 @@ pub(super) async fn store(
     let (id, number) = (&part.upload_id, part.part_number);
     let done = api.objects.put_part(info, name, id, number, request).await;
     let stored = report.judge(done)?;
+    api.objects.wrote(info, stored.size);
     Ok((stored, report.checksum()))
 }
 

@@ -54,10 +54,12 @@ pub(super) async fn store(
         ..PutRequest::new(stream)
     };
     let done = api.objects.put(info, name, put).await;
-    match report.judge(done)? {
-        Some(stored) => Ok((stored, report)),
-        None => Ok((api.objects.head(info, name).await?, report)),
-    }
+    let stored = match report.judge(done)? {
+        Some(stored) => stored,
+        None => api.objects.head(info, name).await?,
+    };
+    api.objects.wrote(info, stored.size);
+    Ok((stored, report))
 }
 
 /// Checks a write's conditions against the current object.

@@ -10,6 +10,7 @@ use forebay_node::metrics::Metrics;
 use forebay_node::relay::Relay;
 use forebay_node::routing::GuardedRouter;
 use forebay_node::s3::S3Door;
+use forebay_node::traffic::StreamLimit;
 
 use crate::batch::Loader;
 use crate::batch::budget::Budget;
@@ -147,6 +148,7 @@ impl Services {
             disks: self.disks.clone(),
             metrics: self.metrics.clone(),
             lifecycle: self.lifecycle.clone(),
+            streams: StreamLimit::default(),
         };
         GuardedRouter::default()
             .merge(batch::routes().with_state(self.synced(batches)))

@@ -9,7 +9,7 @@ use forebay_core::{Bucket, Provider, Result};
 use forebay_node::reply::json;
 
 /// Whether a bucket is an internal bucket of the cluster, which listings hide.
-pub(in crate::http) fn is_system(bucket: &Bucket) -> bool {
+pub(crate) fn is_system(bucket: &Bucket) -> bool {
     bucket.namespace.name == "sys"
 }
 

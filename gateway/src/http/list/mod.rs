@@ -13,7 +13,8 @@ use forebay_core::{Bucket, Error, ErrorCode, Result};
 use forebay_node::reply::with_type;
 use serde_json::Value;
 
-pub(super) use self::buckets::{buckets, is_system};
+pub(super) use self::buckets::buckets;
+pub(crate) use self::buckets::is_system;
 use self::entry::{Columns, entry};
 use super::list_stream;
 use crate::ids;

@@ -1,0 +1,95 @@
+//! The overview of the cluster, once and live, and the traffic of this gateway for others.
+
+use axum::Extension;
+use axum::extract::{RawQuery, State};
+use axum::response::Response;
+use forebay_core::Result;
+use forebay_core::access::Access;
+use forebay_core::request::RequestContext;
+use forebay_core::routes::{internal, native};
+use forebay_core::traffic::LiveFilter;
+use forebay_node::identity::Identity;
+use forebay_node::lifecycle::Lifecycle;
+use forebay_node::reply::json;
+use forebay_node::routing::{GuardedRouter, RouteSet};
+use forebay_node::traffic::{StreamLimit, Traffic, requests_stream};
+
+use super::answered;
+use crate::event_stream::{self, HEARTBEAT, event, heartbeat, lasts};
+use crate::overview::Overviews;
+
+/// The services behind the overview.
+#[derive(Clone)]
+pub(crate) struct OverviewApi {
+    pub(crate) overviews: Overviews,
+    pub(crate) traffic: Traffic,
+    pub(crate) identity: Identity,
+    pub(crate) streams: StreamLimit,
+    pub(crate) lifecycle: Lifecycle,
+}
+
+pub(crate) fn router(state: OverviewApi) -> GuardedRouter {
+    routes().with_state(state)
+}
+
+pub(crate) fn routes() -> RouteSet<OverviewApi> {
+    RouteSet::new()
+        .on(&native::OVERVIEW, once)
+        .on(&native::OVERVIEW_LIVE, live)
+        .on(&internal::TRAFFIC, traffic)
+        .on(&internal::REQUESTS_LIVE, requests)
+}
+
+async fn once(
+    State(api): State<OverviewApi>,
+    Extension(about): Extension<RequestContext>,
+) -> Response {
+    let collected = api.overviews.now().await;
+    answered("overview", collected.map(|found| json(&found.shown_to(about.access()))))
+}
+
+async fn live(
+    State(api): State<OverviewApi>,
+    Extension(about): Extension<RequestContext>,
+    RawQuery(query): RawQuery,
+) -> Response {
+    let stream = api.stream(about.access().clone(), query.as_deref());
+    answered("overview_live", stream)
+}
+
+async fn traffic(State(api): State<OverviewApi>) -> Response {
+    json(&api.traffic.window())
+}
+
+/// The requests that this gateway finishes, for the gateway that asks.
+async fn requests(State(api): State<OverviewApi>, RawQuery(query): RawQuery) -> Response {
+    let stream = || {
+        let filter = LiveFilter::parse(query.as_deref())?;
+        let (permit, stop) = (api.streams.begin()?, api.lifecycle.token());
+        Ok(requests_stream(&api.traffic, &api.identity.id, filter, permit, stop))
+    };
+    answered(internal::REQUESTS_LIVE.operation, stream())
+}
+
+impl OverviewApi {
+    /// The overviews that this gateway collects, as events, until the reader leaves.
+    fn stream(&self, access: Access, query: Option<&str>) -> Result<Response> {
+        let ends = tokio::time::Instant::now() + lasts(query)?;
+        let (permit, stop) = (self.streams.begin()?, self.lifecycle.token());
+        let start = (self.overviews.watch(), access, permit);
+        let events = futures::stream::unfold(start, move |mut state| {
+            let stop = stop.clone();
+            async move {
+                let (watch, access, _) = &mut state;
+                let bytes = tokio::select! {
+                    collected = watch.next() => event("overview", &collected?.shown_to(access)),
+                    () = tokio::time::sleep(HEARTBEAT) => heartbeat(),
+                    () = tokio::time::sleep_until(ends) => return None,
+                    () = stop.cancelled() => return None,
+                };
+                Some((bytes, state))
+            }
+        });
+        Ok(event_stream::response(events))
+    }
+}
