@@ -144,6 +144,7 @@ pub static OVERVIEW_LIVE: Rule = Rule::new(
     "The overview as events `overview`, one a second",
 )
 .needs(&[need(&[Right::ShowCluster], On::Cluster)])
+.query(&["max_s"])
 .types("", "EventStream");
 
 pub static REQUESTS_LIVE: Rule = Rule::new(
@@ -153,7 +154,7 @@ pub static REQUESTS_LIVE: Rule = Rule::new(
     "Requests that nodes finish, as events `request`; `dropped` counts those that a slow reader missed",
 )
 .who(Who::Operator)
-.query(&["bucket", "operation", "api", "min_ms", "failed", "node"])
+.query(&["bucket", "operation", "api", "min_ms", "failed", "node", "max_s"])
 .types("", "EventStream");
 
 pub static DISKS: Rule =
