@@ -15,6 +15,7 @@ use crate::failure::Failure;
 use crate::output::{self, Column, Row, Rows};
 use crate::session::Session;
 use crate::uri::{self, Listing};
+use crate::watch::WatchArgs;
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
@@ -142,10 +143,16 @@ pub(crate) struct ListArgs {
     /// List the cloud again instead of using a cached listing (see `cloud.list_max_age_ms`)
     #[arg(long, conflicts_with = "cached")]
     fresh: bool,
+    #[command(flatten)]
+    watch: WatchArgs,
 }
 
 /// Lists buckets or objects.
 pub(crate) async fn list(session: &Session, args: &ListArgs) -> Result<(), Failure> {
+    args.watch.run(session, async || list_once(session, args).await).await
+}
+
+async fn list_once(session: &Session, args: &ListArgs) -> Result<(), Failure> {
     match Listing::parse(args.what.as_deref())? {
         Listing::Buckets(provider) => {
             let columns = [Column("BUCKET", false), Column("BACKEND", false)];

@@ -11,6 +11,7 @@ use crate::failure::Failure;
 use crate::output::{Column, Row, Rows};
 use crate::session::Session;
 use crate::uri::Listing;
+use crate::watch::WatchArgs;
 
 /// Shown for a value that nothing in the cluster counted yet.
 const UNKNOWN: &str = "unknown";
@@ -38,16 +39,23 @@ cloud would have billed as egress in the last day without the cache.
 
 Examples:
   forebay bucket ls          all buckets
-  forebay bucket ls s3://    all buckets in S3"
+  forebay bucket ls s3://    all buckets in S3
+  forebay bucket ls --watch  again every 2 s"
 )]
 pub(crate) struct ListArgs {
     /// A provider, such as s3://; all buckets if absent
     #[arg(value_name = "PROVIDER")]
     what: Option<String>,
+    #[command(flatten)]
+    watch: WatchArgs,
 }
 
 /// Lists buckets with their warmth.
 pub(crate) async fn list(session: &Session, args: &ListArgs) -> Result<(), Failure> {
+    args.watch.run(session, async || list_once(session, args).await).await
+}
+
+async fn list_once(session: &Session, args: &ListArgs) -> Result<(), Failure> {
     let Listing::Buckets(provider) = Listing::parse(args.what.as_deref())? else {
         return Err(Error::invalid("this command lists buckets, not objects")
             .hint("forebay bucket show URI shows one bucket, forebay ls URI its objects")

@@ -13,6 +13,7 @@ use crate::failure::Failure;
 use crate::job;
 use crate::output::{self, Column, Format, Row, Rows};
 use crate::session::Session;
+use crate::watch::WatchArgs;
 
 /// Message if no gateway leads.
 pub(crate) const NO_MAJORITY: &str = "no majority of the gateways replies: nothing can be changed, \
@@ -21,8 +22,10 @@ pub(crate) const NO_MAJORITY: &str = "no majority of the gateways replies: nothi
 #[derive(Debug, Subcommand)]
 pub(crate) enum ClusterCommand {
     /// Show the nodes with their objects, their bytes and their cache hits
-    #[command(after_help = "Example:\n  forebay cluster info -o json")]
-    Info,
+    #[command(
+        after_help = "Examples:\n  forebay cluster info -o json\n  forebay cluster info --watch"
+    )]
+    Info(WatchArgs),
     /// Show the cluster map: nodes and buckets
     #[command(after_help = "Example:\n  forebay cluster map -o json")]
     Map,
@@ -74,7 +77,7 @@ cluster keeps all objects. An alias that is not attached is exit code 4.")]
 
 pub(crate) async fn run(session: &Session, command: &ClusterCommand) -> Result<(), Failure> {
     match command {
-        ClusterCommand::Info => info(session).await,
+        ClusterCommand::Info(watch) => watch.run(session, async || info(session).await).await,
         ClusterCommand::Map => map(session).await,
         ClusterCommand::Rebalance { wait } => rebalance(session, *wait).await,
         ClusterCommand::Backup(args) => backup::backup(session, args).await,

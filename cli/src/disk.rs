@@ -12,6 +12,7 @@ use serde_json::json;
 use crate::failure::{Failure, exit};
 use crate::output::{Column, Row, Rows};
 use crate::session::Session;
+use crate::watch::WatchArgs;
 
 /// Polling interval while a disk is drained.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
@@ -24,6 +25,8 @@ pub(crate) enum DiskCommands {
         /// Id of the target; all targets if absent
         #[arg(value_parser = NodeId::new)]
         target: Option<NodeId>,
+        #[command(flatten)]
+        watch: WatchArgs,
     },
     /// Add a folder of a target's machine as a disk
     #[command(
@@ -100,7 +103,9 @@ pub(crate) struct TakeArgs {
 
 pub(crate) async fn run(session: &Session, command: &DiskCommands) -> Result<(), Failure> {
     match command {
-        DiskCommands::Ls { target } => list(session, target.as_ref()).await,
+        DiskCommands::Ls { target, watch } => {
+            watch.run(session, async || list(session, target.as_ref()).await).await
+        }
         DiskCommands::Attach(args) => {
             let command = DiskCommand {
                 size: args.size,

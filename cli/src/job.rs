@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 use crate::failure::{Failure, exit};
 use crate::output::{self, Column, Format, Row, Rows, time, time_json};
 use crate::session::Session;
+use crate::watch::WatchArgs;
 use crate::{progress, uri};
 
 #[derive(Debug, Args)]
@@ -60,8 +61,8 @@ pub(crate) struct WriteBackArgs {
 #[derive(Debug, Subcommand)]
 pub(crate) enum JobCommand {
     /// List jobs, the latest first
-    #[command(after_help = "Example:\n  forebay job ls -o json")]
-    Ls,
+    #[command(after_help = "Examples:\n  forebay job ls -o json\n  forebay job ls --watch=5")]
+    Ls(WatchArgs),
     /// Show the progress of a job
     #[command(after_help = "Example:\n  forebay job get prefetch-x7 -o json")]
     Get(IdArgs),
@@ -131,7 +132,7 @@ async fn started(session: &Session, kind: JobKind, id: &str, wait: bool) -> Resu
 
 pub(crate) async fn run(session: &Session, command: &JobCommand) -> Result<(), Failure> {
     match command {
-        JobCommand::Ls => list(session).await,
+        JobCommand::Ls(watch) => watch.run(session, async || list(session).await).await,
         JobCommand::Get(args) => show(session, &session.client.job(&args.id).await?),
         JobCommand::Wait(args) => wait_for(session, &args.id).await,
         JobCommand::Cancel(args) => {

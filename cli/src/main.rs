@@ -37,8 +37,11 @@ mod serve;
 mod session;
 mod standard;
 mod tls;
+mod top;
+mod trace_live;
 mod uri;
 mod version;
+mod watch;
 mod why;
 
 use std::ffi::OsString;
@@ -121,6 +124,10 @@ enum Command {
     /// Drain targets, return them to use, remove nodes from the cluster
     #[command(subcommand)]
     Node(nodes::NodeCommand),
+    /// Show what the cluster does now: nodes, buckets, clients, disks, jobs
+    Top(top::TopArgs),
+    /// Show the requests of all nodes as they finish
+    Trace(trace_live::LiveArgs),
     /// List, attach and detach the disks of targets
     #[command(subcommand)]
     Disk(disk::DiskCommands),
@@ -245,6 +252,8 @@ async fn answer(session: &Session, command: Command) -> Result<(), Failure> {
         Command::Cluster(command) => cluster::run(session, &command).await,
         Command::Node(command) => nodes::run(session, &command).await,
         Command::Disk(command) => disk::run(session, &command).await,
+        Command::Top(args) => top::run(session, &args).await,
+        Command::Trace(args) => trace_live::run(session, &args).await,
         Command::Tls(command) => tls::run(session, &command).await,
         Command::Auth(command) => auth::run(session, &command).await,
         Command::Doctor(args) => doctor::run(session, &args).await,

@@ -1,7 +1,9 @@
 //! Standard output: rows as a table, JSON, lines of JSON, or bare names.
 
 use std::io::{self, BufWriter, Stdout, Write};
+use std::sync::Mutex;
 
+use forebay_core::locks::MutexExt;
 use serde_json::Value;
 
 use crate::failure::Failure;
@@ -50,12 +52,24 @@ pub(crate) struct Rows<W: Write = BufWriter<Stdout>> {
     out: W,
 }
 
+/// The text before the next rows.
+static HEADING: Mutex<String> = Mutex::new(String::new());
+
+/// Writes a text before the next rows, and together with them.
+pub(crate) fn begin_with(heading: String) {
+    *HEADING.locked() = heading;
+}
+
 /// Number of rows that decide the widths of a long table's columns.
 const HOLD: usize = 1000;
 
 impl Rows {
     pub(crate) fn new(format: Format, columns: &[Column]) -> Self {
-        Self::to(BufWriter::new(io::stdout()), format, columns)
+        let mut out = BufWriter::new(io::stdout());
+        let heading = std::mem::take(&mut *HEADING.locked());
+        // It fits the buffer; a failure of standard output shows at the first row.
+        let _ = out.write_all(heading.as_bytes());
+        Self::to(out, format, columns)
     }
 }
 
