@@ -15,6 +15,8 @@ lanes=(
     "python::tests/python
      sdk::sdk/tests
      aistore 2:aistore_2:tests/python/test_aistore_2.py
+     console:browser:tests/python/test_console.py
+     console with users:browser:tests/python/test_console_users.py
      lhotse:lhotse:tests/python/test_lhotse.py
      lightning:lightning:tests/python/test_lightning.py
      safetensors:lightning:pytorch/tests/test_safetensors.py

@@ -59,6 +59,7 @@ pub mod name;
 pub mod native;
 mod node_id;
 pub mod object;
+pub mod object_page;
 pub mod origin;
 pub mod overview;
 pub mod placement;

@@ -37,8 +37,8 @@ use crate::http::object_jobs::ObjectJobs;
 use crate::http::removal::GatewayRemoval;
 use crate::http::{
     accounts as account_routes, admin, api, authn, backend_access, batch, bill, buckets, cluster,
-    daemon, disks, download, dsort, easy_url, etl, feeds, internal, jobs, objects, openapi,
-    overview, requests_live, warmth,
+    console, content, daemon, disks, download, dsort, easy_url, etl, feeds, internal, jobs,
+    objects, objects_page, openapi, overview, requests_live, warmth,
 };
 use crate::job_control::JobControl;
 use crate::meta;
@@ -254,13 +254,14 @@ impl Parts {
             },
             lifecycle: lifecycle.clone(),
         };
+        let relay = Relay::new(identity, targets.peer());
         let s3 = S3 {
             door: S3Door::new(&config.s3).with_users(users.clone(), maps),
             route: route.clone(),
             targets: targets.clone(),
             changes: changes.clone(),
             buckets: buckets.clone(),
-            relay: Relay::new(identity, targets.peer()),
+            relay: relay.clone(),
         };
         let router = GuardedRouter::default()
             .merge(objects::router(objects::Objects {
@@ -273,6 +274,15 @@ impl Parts {
                 },
                 identity: identity.clone(),
                 lifecycle: lifecycle.clone(),
+            }))
+            .merge(objects_page::router(objects_page::ObjectPages {
+                route: route.clone(),
+                targets: targets.clone(),
+            }))
+            .merge(content::router(content::Contents {
+                route: route.clone(),
+                identity: identity.clone(),
+                relay,
             }))
             .merge(buckets::router(buckets))
             .merge(batch::router(batch::Batches {
@@ -340,6 +350,7 @@ impl Parts {
             .merge(openapi::router())
             .merge(requests_live::router(overview_api.clone()))
             .merge(overview::router(overview_api))
+            .merge(console::router())
             .merge(internal::router(internal::Internal {
                 membership: membership.clone(),
                 changes,

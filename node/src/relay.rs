@@ -94,13 +94,31 @@ impl Relay {
             parts.headers.insert(&USER, user);
         }
         let bodiless = matches!(parts.method, Method::GET | Method::HEAD | Method::DELETE);
-        let answer = self.http.request(Request::from_parts(parts, body));
-        let answer = if bodiless {
-            tokio::time::timeout(BEGIN_WITHIN, answer)
-                .await
-                .map_err(|_| away(url, "it is silent"))?
-        } else {
-            answer.await
+        let within = bodiless.then_some(BEGIN_WITHIN);
+        self.send(url, Request::from_parts(parts, body), within).await
+    }
+
+    /// Reads what a redirect names from the node at `url`, in place of the client. `target` is the path and
+    /// query of the redirect, with the proof that [`redirect_location`](crate::auth::redirect_location)
+    /// makes.
+    pub async fn read(&self, url: &str, target: &str, headers: HeaderMap) -> Result<Response> {
+        let target = format!("{}{target}", self.peer.reached_at(url));
+        let request = Self::request(Method::GET, &target, headers, Body::empty())?;
+        self.send(url, request, Some(BEGIN_WITHIN)).await
+    }
+
+    async fn send(
+        &self,
+        url: &str,
+        request: Request,
+        within: Option<Duration>,
+    ) -> Result<Response> {
+        let answer = self.http.request(request);
+        let answer = match within {
+            Some(within) => {
+                tokio::time::timeout(within, answer).await.map_err(|_| away(url, "it is silent"))?
+            }
+            None => answer.await,
         };
         let mut answer = answer.map_err(|e| away(url, &e.to_string()))?.map(Body::new);
         clean(answer.headers_mut());

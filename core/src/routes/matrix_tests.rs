@@ -111,10 +111,10 @@ fn every_row_accepts_its_senders_and_no_others() {
 }
 
 #[test]
-fn only_health_logins_public_keys_and_preflights_need_no_user() {
+fn only_health_logins_public_keys_preflights_and_the_console_need_no_user() {
     let open = table().flat_map(Rule::rows).filter(|row| row.who() == Who::Anyone);
     let names: std::collections::BTreeSet<_> = open.map(|row| row.operation()).collect();
-    let expected = "healthz readyz health Preflight authn_login authn_revoke authn_public_key authn_discovery authn_keys auth_login";
+    let expected = "healthz readyz health console Preflight authn_login authn_revoke authn_public_key authn_discovery authn_keys auth_login";
     assert_eq!(names, expected.split(' ').collect());
 }
 

@@ -25,6 +25,9 @@ pub static TABLE: &[&Rule] = &[
     &DISKS,
     &ETLS,
     &ETL_INIT,
+    &OBJECTS,
+    &CONTENT,
+    &MEMBERS,
 ];
 
 pub static MAP: Rule =
@@ -169,3 +172,30 @@ pub static ETLS: Rule = Rule::new(Verb::Get, &["/api/v1/etl"], "etl_list", "The 
 pub static ETL_INIT: Rule = Rule::new(Verb::Post, &["/api/v1/etl"], "etl", "Registers a transform")
     .who(Who::Operator)
     .types("EtlSpec", "EtlId");
+
+pub static OBJECTS: Rule = Rule::new(
+    Verb::Get,
+    &["/api/v1/objects/{bucket}"],
+    "objects",
+    "A page of the objects of a bucket, and which of them are cached",
+)
+.needs(&[need(&[Right::ListObjects], On::Selected)])
+.types("", "ObjectsPage");
+
+pub static CONTENT: Rule = Rule::new(
+    Verb::Get,
+    &["/api/v1/content/{*name}"],
+    "content",
+    "Reads an object, or a part of it, through the gateway",
+)
+.needs(&[need(&[Right::GetObject], On::Object)])
+.types("", "Bytes");
+
+pub static MEMBERS: Rule = Rule::new(
+    Verb::Get,
+    &["/api/v1/members/{*name}"],
+    "members",
+    "The index of a shard, through the gateway",
+)
+.needs(&[need(&[Right::GetObject], On::Object)])
+.types("", "ShardIndexReply");

@@ -88,6 +88,7 @@ fn media(name: &str) -> &'static str {
         "Bytes" | "BatchStream" | "Archive" => "application/octet-stream",
         "EventStream" => "text/event-stream",
         "Xml" => "application/xml",
+        "Html" => "text/html",
         "Form" => "multipart/form-data",
         "Text" | "JobId" | "UploadId" => "text/plain",
         _ => "application/json",

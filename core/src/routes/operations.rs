@@ -1,9 +1,9 @@
-//! Health, metrics, and the description of the API.
+//! Health, metrics, the description of the API, and the web console.
 
 use super::{On, Rule, ServedBy, Verb, Who, need};
 use crate::access::Right;
 
-pub static TABLE: &[&Rule] = &[&HEALTHZ, &READYZ, &HEALTH, &METRICS, &OPENAPI];
+pub static TABLE: &[&Rule] = &[&HEALTHZ, &READYZ, &HEALTH, &METRICS, &OPENAPI, &CONSOLE];
 
 pub static HEALTHZ: Rule =
     Rule::new(Verb::Get, &["/healthz"], "healthz", "Whether the process answers")
@@ -28,3 +28,9 @@ pub static METRICS: Rule =
 pub static OPENAPI: Rule =
     Rule::new(Verb::Get, &["/api/openapi.json"], "openapi", "This description of the API")
         .types("", "OpenApi");
+
+/// The files of the console have no data: they request it with the user's token.
+pub static CONSOLE: Rule =
+    Rule::new(Verb::Get, &["/ui/", "/ui", "/ui/{*file}"], "console", "The web console")
+        .who(Who::Anyone)
+        .types("", "Html");

@@ -11,6 +11,8 @@ mod bucket_call;
 pub(crate) mod bucket_jobs;
 pub(crate) mod buckets;
 pub(crate) mod cluster;
+pub(crate) mod console;
+pub(crate) mod content;
 pub(crate) mod daemon;
 pub(crate) mod disks;
 pub(crate) mod download;
@@ -25,6 +27,7 @@ mod list_stream;
 pub(crate) mod node_status;
 pub(crate) mod object_jobs;
 pub(crate) mod objects;
+pub(crate) mod objects_page;
 pub(crate) mod openapi;
 pub(crate) mod overview;
 pub(crate) mod removal;
@@ -124,6 +127,9 @@ mod tests {
     fn served() -> Vec<&'static Rule> {
         [
             objects::routes().rules(),
+            objects_page::routes().rules(),
+            content::routes().rules(),
+            console::routes().rules(),
             buckets::routes().rules(),
             batch::routes().rules(),
             jobs::routes().rules(),
