@@ -33,11 +33,11 @@ export function jobs(root, context) {
   const all = table("Jobs", [
     { title: "Job", draw: (cell, { job }) => {
       const box = once(cell, () => {
-        const [kind, id] = [el("strong"), el("span", { class: "under" })];
-        return Object.assign(el("div", null, kind, id), { kind, id });
+        const [kind, name] = [el("strong"), el("span", { class: "under" })];
+        return Object.assign(el("div", null, kind, name), { kind, name });
       });
       setText(box.kind, job.kind);
-      setText(box.id, job.id);
+      setText(box.name, job.id);
     } },
     { title: "Bucket", text: ({ job }) => {
       const from = job.bucket ? bucketUri(job.bucket) : "the cluster";

@@ -66,7 +66,7 @@ export class Live {
           tries = 0;
           this.take(JSON.parse(data));
         }, signal);
-        this.become("cut off", "the gateway ended the stream");
+        // A gateway ends each stream after some minutes, and the next one begins at once.
       } catch (error) {
         if (signal.aborted) return;
         if (error.status === 401) return;

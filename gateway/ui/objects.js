@@ -140,7 +140,7 @@ export function objects(root, context) {
     const pairs = [
       ["Objects here", count(warmth.objects)], ["Bytes here", bytes(warmth.bytes)], ["Warm", text],
       ["Hits, last hour", percent(hitShare(warmth.hour))], ["Hits, last day", percent(hitShare(warmth.day))],
-      ["Egress saved, last day", bytes(warmth.egress_saved_day_bytes)],
+      ["Egress saved, last day", warmth.egress_saved_day_bytes ? bytes(warmth.egress_saved_day_bytes) : "–"],
     ];
     facts.replaceChildren(...pairs.map(([name, value]) =>
       el("div", { class: "tile" }, el("dt", { text: name }), el("dd", { text: value }))));

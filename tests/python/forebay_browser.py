@@ -82,7 +82,7 @@ class Console:
                 self.foreign.append(url)
 
         page.on("request", lambda request: check(request.url))
-        page.expose_function("noteViolation", self.violations.append)
+        page.expose_function("noteViolation", lambda text: self.violations.append(text))
         page.add_init_script(
             "addEventListener('securitypolicyviolation',"
             " (event) => noteViolation(`${event.violatedDirective} ${event.blockedURI}`))"

@@ -78,7 +78,8 @@ def filled(start_cluster: Callable[..., Cluster], tmp_path_factory: pytest.TempP
     folder = tmp_path_factory.mktemp("sources")
     cluster = start_cluster(options=["--folder-root", str(folder)])
     fill(cluster.endpoint, folder)
-    forebay.Client(cluster.endpoint).bucket("slow").create(folder=folder / "slow")
+    slow = forebay.Client(cluster.endpoint).bucket("slow").create(folder=folder / "slow")
+    slow.prefetch(prefix="000").wait()
     words = ["bucket", "set", "ais://slow", "cloud.requests_per_second=10"]
     subprocess.run([binary(), *words, "--endpoint", cluster.endpoint], check=True, timeout=60)
     return cluster
@@ -248,8 +249,9 @@ def test_a_prefetch_is_started_and_cancelled_from_the_page(console: Console, fil
     page.get_by_role("dialog").get_by_role("button", name="Cancel the job").click()
     expect(row).to_contain_text("Stopped")
     expect(row.get_by_role("button")).to_be_hidden()
-    job = forebay.Client(filled.endpoint).jobs()[0]
-    assert job.state == "stopped"
+    job = json.loads(fetched(f"{filled.endpoint}/api/v1/jobs/{row.locator('.under').inner_text()}")[0])
+    assert job["state"] == "stopped"
+    assert job["objects"] < SLOW_OBJECTS
 
 
 def report_feeds(endpoint: str) -> None:
