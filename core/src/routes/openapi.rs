@@ -181,7 +181,9 @@ mod tests {
             for (verb, operation) in item.as_object().unwrap() {
                 assert!(ids.insert(operation["operationId"].as_str().unwrap()), "{verb} {path}");
                 let names = path.matches('{').count();
-                assert_eq!(operation["parameters"].as_array().unwrap().len(), names, "{path}");
+                let parameters = operation["parameters"].as_array().unwrap();
+                let of_path = parameters.iter().filter(|parameter| parameter["in"] == "path");
+                assert_eq!(of_path.count(), names, "{path}");
                 operations.insert(operation["x-forebay-operation"].as_str().unwrap());
                 let cases = operation.get("x-forebay-cases").and_then(Value::as_array);
                 for case in cases.into_iter().flatten() {
