@@ -10,7 +10,7 @@ use crate::state::{Command, Role};
 
 const TARGETS: usize = 4;
 
-/// What happens to a target.
+/// A change of a target.
 #[derive(Clone, Copy, Debug)]
 enum Event {
     Joins,

@@ -17,7 +17,7 @@ const PAGE: usize = 1000;
 /// Time between two looks at the owners.
 const LOOK_INTERVAL: Duration = Duration::from_secs(10);
 
-/// What decides the owners of backends' objects.
+/// The targets that own backends' objects, with their weights.
 fn owners(state: &ClusterState) -> Vec<(NodeId, u32)> {
     let owning = state.owning_targets().filter(|node| node.alive);
     owning.map(|node| (node.id.clone(), node.weight)).collect()
