@@ -180,6 +180,7 @@ pub static OBJECTS: Rule = Rule::new(
     "A page of the objects of a bucket, and which of them are cached",
 )
 .needs(&[need(&[Right::ListObjects], On::Selected)])
+.query(&["provider", "namespace", "prefix", "after", "limit", "folders", "cached"])
 .types("", "ObjectsPage");
 
 pub static CONTENT: Rule = Rule::new(
@@ -189,6 +190,7 @@ pub static CONTENT: Rule = Rule::new(
     "Reads an object, or a part of it, through the gateway",
 )
 .needs(&[need(&[Right::GetObject], On::Object)])
+.query(&["provider", "namespace", "archpath", "archmime"])
 .types("", "Bytes");
 
 pub static MEMBERS: Rule = Rule::new(
@@ -198,4 +200,5 @@ pub static MEMBERS: Rule = Rule::new(
     "The index of a shard, through the gateway",
 )
 .needs(&[need(&[Right::GetObject], On::Object)])
+.query(&["provider", "namespace"])
 .types("", "ShardIndexReply");
