@@ -258,7 +258,10 @@ async fn a_write_to_a_backend_whose_object_gets_another_owner_while_it_comes_is_
     client.create_bucket(&bucket, Some(folder_backend(root.path()))).await.unwrap();
     let (name, bytes) = ("o", content("sent on", 400_000));
     let owner = cluster.owner(&bucket, name);
-    let put = http::request("PUT", &format!("{}/v1/objects/through/{name}", owner.url));
+    let sent_away = http::request("PUT", &cluster.object_url("through", name)).send();
+    let there = sent_away.header("location").unwrap();
+    assert!(there.starts_with(&owner.url), "{there}");
+    let put = http::request("PUT", there);
     let read = || http::get(&cluster.object_url("through", name));
     let answer = put.body(bytes.clone()).send_in_halves(|| {
         node(&cluster, &["drain", &owner.id]);

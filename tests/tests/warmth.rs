@@ -1,7 +1,7 @@
 //! The warmth of buckets equals a scan of what is cached, after all that changes it.
 
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use forebay_core::Bucket;
 use forebay_core::job::{JobKind, Selection};
@@ -191,11 +191,15 @@ async fn warmth_counts_each_cached_object_once_after_targets_came_and_went() {
     let counted_once = |when: &'static str| {
         let (cluster, bucket) = (&cluster, &bucket);
         async move {
-            let is_once = || async {
+            let deadline = Instant::now() + TIMEOUT;
+            loop {
                 let warmth = warmth(cluster, bucket).await;
-                (warmth.objects, warmth.partial_objects) == (100, 1)
-            };
-            wait::until_async(when, TIMEOUT, is_once).await;
+                if (warmth.objects, warmth.partial_objects) == (100, 1) {
+                    break;
+                }
+                assert!(Instant::now() < deadline, "{when}: {warmth:?}");
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
             compare(cluster, bucket, when).await;
         }
     };
