@@ -38,11 +38,11 @@ fn collected() -> Collected {
     let state = state();
     let ids: Vec<u64> = state.buckets.values().map(|info| info.id).collect();
     let infos = [
-        node("g1", Role::Gateway, true),
-        node("t1", Role::Target, true),
-        node("t2", Role::Target, true),
-        node("t3", Role::Target, false),
-        node("t4", Role::Target, true),
+        node("gateway1", Role::Gateway, true),
+        node("target01", Role::Target, true),
+        node("target02", Role::Target, true),
+        node("target03", Role::Target, false),
+        node("target04", Role::Target, true),
     ];
     let part = |requests, bytes, client: &str| NodeTraffic {
         seconds: 5.0,
@@ -57,10 +57,13 @@ fn collected() -> Collected {
         other_clients: counts(5, 5),
     };
     let gateway = NodeTraffic { buckets: Vec::new(), ..part(10, 1_000, "eva") };
-    let traffic =
-        [("g1", gateway), ("t1", part(20, 500, "eva")), ("t2", part(30, 500, "10.0.0.9"))];
+    let traffic = [
+        ("gateway1", gateway),
+        ("target01", part(20, 500, "eva")),
+        ("target02", part(30, 500, "10.0.0.9")),
+    ];
     let traffic = traffic.map(|(id, part)| (NodeId::new(id).unwrap(), part)).into();
-    let leader = NodeId::new("g1").unwrap();
+    let leader = NodeId::new("gateway1").unwrap();
     summed(&state, &infos, (true, Some(&leader)), &traffic, Vec::new())
 }
 
@@ -72,8 +75,8 @@ fn requests_add_up_over_all_nodes_and_bytes_over_targets() {
     assert!(overview.cluster.p99_s.unwrap() <= 50e-6);
     let answered: Vec<_> =
         overview.nodes.iter().map(|n| (n.id.as_str(), n.answered, n.state.as_str())).collect();
-    assert_eq!(answered[..2], [("g1", true, "alive"), ("t1", true, "alive")]);
-    assert_eq!(answered[3..], [("t3", false, "down"), ("t4", false, "alive")]);
+    assert_eq!(answered[..2], [("gateway1", true, "alive"), ("target01", true, "alive")]);
+    assert_eq!(answered[3..], [("target03", false, "down"), ("target04", false, "alive")]);
     assert!(overview.nodes[0].leads && !overview.nodes[1].leads);
     assert_eq!(overview.nodes[0].rates.read_bytes_per_s, 200.0);
     let alerts: Vec<_> = overview.alerts.iter().map(|alert| alert.name.as_str()).collect();

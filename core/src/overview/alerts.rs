@@ -160,7 +160,7 @@ mod tests {
 
     fn node(role: Role, usage: NodeUsage) -> NodeInfo {
         NodeInfo {
-            id: NodeId::new("n1").unwrap(),
+            id: NodeId::new("target01").unwrap(),
             role,
             url: "http://127.0.0.1:1".into(),
             alive: true,

@@ -93,6 +93,7 @@ const NOTES: [(&str, ReadBy, &str, &str); 83] = [
     ("cache.low", Target, RESTART, ""),
     ("cache.out_of_space", Target, RESTART, ""),
     ("cache.policy", Target, RESTART, ""),
+    ("cache.unowned_s", Target, RESTART, ""),
     ("scrub.enabled", Target, RESTART, ""),
     ("scrub.bytes_per_second", Target, RESTART, ""),
     ("scrub.pause_hours", Target, RESTART, ""),
