@@ -21,13 +21,13 @@ pub struct CacheConfig {
     pub policy: CachePolicy,
     /// Seconds after the owners of objects changed until a target drops its cached copies of objects that
     /// another target owns now; 0: they stay until the cache needs their space.
-    pub unowned_s: u64,
+    pub unowned_s: u32,
 }
 
 impl CacheConfig {
     /// Time until copies of objects of other targets are dropped, if they are.
     pub fn unowned_after(&self) -> Option<Duration> {
-        (self.unowned_s > 0).then(|| Duration::from_secs(self.unowned_s))
+        (self.unowned_s > 0).then(|| Duration::from_secs(self.unowned_s.into()))
     }
 }
 
