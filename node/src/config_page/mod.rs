@@ -64,7 +64,7 @@ const RESTART: &str = "restart";
 const TLS_FILE: &str = "restart; none for new content of the file";
 
 /// For each key: the nodes that read it, how a change takes effect, and the flags that set it.
-const NOTES: [(&str, ReadBy, &str, &str); 83] = [
+const NOTES: [(&str, ReadBy, &str, &str); 84] = [
     ("cluster.name", Both, RESTART, ""),
     ("cluster.gateways", Both, RESTART, ""),
     ("cluster.secret_file", Both, RESTART, ""),
