@@ -92,12 +92,12 @@ impl Contents {
         let name = ObjectName::new(name)?;
         let found = self.route.bucket(&bucket).await?;
         let target = target(&bucket, &name, &query);
-        let answer = self.from_owner(&found, &name, parts, &target).await?;
+        let answer = self.owner_answer(&found, &name, parts, &target).await?;
         Ok(shown(answer, media_type))
     }
 
     /// The answer of the owner to a GET of `target`, with the rights of the sender.
-    async fn from_owner(
+    async fn owner_answer(
         &self,
         found: &Found,
         name: &ObjectName,
