@@ -182,16 +182,31 @@ pub fn owner_by_digest<'a>(
     }
 }
 
+/// Whether a target other than those that are alive or dead in `after` may have owned objects between two
+/// states that a node had one after the other: a target was removed, or went into or out of maintenance.
+/// If the node did not get all states between them, any change of placement counts.
+pub fn owners_may_have_left(before: &ClusterState, after: &ClusterState) -> bool {
+    // Before its first state a node served nothing.
+    if before.version == 0 || after.targets_changed <= before.version {
+        return false;
+    }
+    let has_changed =
+        |node: &Node| after.node(&node.id).is_none_or(|now| now.maintenance != node.maintenance);
+    after.version > before.version + 1 || before.targets().any(has_changed)
+}
+
 /// Whether another target may have owned an object of a bucket with a backend after the version
 /// `validated` of the state, although `me` owns it now. That target may have written the object, so a
-/// copy that `me` compared with the backend at that version may be stale.
+/// copy that `me` compared with the backend at that version may be stale. `owners_left` is the version
+/// for which [`owners_may_have_left`] was last true on this node.
 pub fn may_be_superseded(
     state: &ClusterState,
     me: &Node,
+    owners_left: u64,
     validated: u64,
     object_digest: impl FnOnce() -> u64,
 ) -> bool {
-    if validated < me.alive_since.max(state.owners_left) {
+    if validated < me.alive_since.max(owners_left) {
         return true;
     }
     // A target that is down now has owned its objects from its return until its end.

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 use forebay_core::lease::{LEASE_BACK_WITHIN_MS, LEASE_MS};
+use forebay_core::placement::owners_may_have_left;
 use forebay_core::sign::Signer;
 use forebay_core::state::ClusterState;
 use forebay_core::{Error, NodeId, Result};
@@ -27,6 +28,8 @@ struct Inner {
     state: ArcSwap<ClusterState>,
     primary: ArcSwapOption<NodeId>,
     version: watch::Sender<u64>,
+    /// Version of the last state for which [`owners_may_have_left`] was true.
+    owners_left: AtomicU64,
     /// Milliseconds of `clock` until which this node's lease lasts; 0: it never had a lease.
     lease: AtomicU64,
     leased: Notify,
@@ -45,6 +48,7 @@ impl Default for Maps {
             state: ArcSwap::default(),
             primary: ArcSwapOption::empty(),
             version: watch::channel(0).0,
+            owners_left: AtomicU64::new(0),
             lease: AtomicU64::new(0),
             leased: Notify::new(),
             clock: SystemClock::default(),
@@ -65,6 +69,12 @@ impl Maps {
         *self.0.version.borrow()
     }
 
+    /// Version up to which a target that is no longer an owner may have written objects of backends. A
+    /// state that is loaded before this call is not newer than the result.
+    pub fn owners_left(&self) -> u64 {
+        self.0.owners_left.load(Ordering::Acquire)
+    }
+
     /// Stores a state if it is newer than the current one; returns whether it was.
     pub fn offer(&self, state: ClusterState) -> bool {
         let version = state.version;
@@ -75,6 +85,9 @@ impl Maps {
             if newer && let Some(state) = state.take() {
                 if let Some(signer) = self.0.signer.get() {
                     signer.follow(&state);
+                }
+                if owners_may_have_left(&self.0.state.load(), &state) {
+                    self.0.owners_left.store(version, Ordering::Release);
                 }
                 self.0.state.store(state);
                 *current = version;

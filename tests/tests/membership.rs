@@ -186,7 +186,7 @@ async fn a_copy_of_a_stand_in_is_not_served_when_it_stands_in_again_after_a_writ
     let range = Some(RangeSpec::From(5, Some(99)));
     for name in ["x", "large"] {
         let victim = cluster.owner(&bucket, name).id;
-        let read = || client.get_bytes(&bucket, name, range.clone().filter(|_| name == "large"));
+        let read = || client.get_bytes(&bucket, name, range.filter(|_| name == "large"));
         cluster.kill9(&victim);
         wait::until("the map has it dead", TIMEOUT, || !cluster.is_alive(&victim));
         let stand_in = cluster.owner(&bucket, name).id;

@@ -75,11 +75,8 @@ impl ClusterState {
                 if self.node_keys.get(id.as_str()).is_some() {
                     Arc::make_mut(&mut self.node_keys).keys.remove(&id);
                 }
-                if node.role == Role::Target {
-                    self.owners_left = index;
-                    if !node.maintenance {
-                        self.places_changed(index);
-                    }
+                if node.role == Role::Target && !node.maintenance {
+                    self.places_changed(index);
                 }
             }
             Command::CreateBucket { mut info, now_ns } => {
@@ -214,7 +211,6 @@ impl ClusterState {
         }
         if changed && is_target {
             self.places_changed(index);
-            self.owners_left = index;
         }
         Ok(())
     }

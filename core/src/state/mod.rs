@@ -57,10 +57,6 @@ pub struct ClusterState {
     /// Version at which the placement of native objects last changed: older objects may still be on
     /// a former owner.
     pub targets_changed: u64,
-    /// Version at which a target last went into or out of maintenance, or was removed. It may have
-    /// written objects of backends of which the present owners have older copies.
-    #[serde(default, skip_serializing_if = "is_zero")]
-    pub owners_left: u64,
     /// The version of the placement for which all objects are known to be in place.
     #[serde(default, rename = "settled")]
     pub rebalanced_version: u64,

@@ -54,11 +54,12 @@ impl Local {
     /// Whether another target may have written an object of a bucket with a backend since the copy here
     /// was compared with the backend at the version `validated` of the state.
     pub(super) fn may_be_superseded(&self, info: &BucketInfo, name: &str, validated: u64) -> bool {
-        let state = self.state();
+        // The state first: `owners_left` is never older than it.
+        let (state, left) = (self.state(), self.maps.owners_left());
         let digest = || placement::digest_in(&info.bucket, name);
         state
             .node(&self.id)
-            .is_none_or(|me| placement::may_be_superseded(&state, me, validated, digest))
+            .is_none_or(|me| placement::may_be_superseded(&state, me, left, validated, digest))
     }
 
     /// The disk of this number, while it is in use.
