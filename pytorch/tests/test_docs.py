@@ -20,12 +20,14 @@ WITHOUT_CODE = ("README.md", "frameworks.md", "rows.md")
 @pytest.mark.filterwarnings("ignore:This DataLoader will create")
 @pytest.mark.parametrize("page", [DOCS / "training.md", *CLASSES], ids=lambda page: page.stem)
 def test_the_examples_of_a_page_run(
-    page: Path, cluster: Any, monkeypatch: pytest.MonkeyPatch
+    page: Path, cluster: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     if page.name in WITHOUT_CODE:
         pytest.skip("a page without examples")
     if page.name == "nodes.md":
         pytest.importorskip("torchdata")
+    # Examples write files where they run.
+    monkeypatch.chdir(tmp_path)
     text = page.read_text()
     # Workers that were forked find the page's classes by the name of their module.
     module = type(sys)(f"page_{page.stem}")
