@@ -297,7 +297,7 @@ pub(crate) fn summary(overview: &Overview) -> Vec<String> {
 /// A number of things per second.
 fn count(n: f64) -> String {
     match n {
-        n if n == 0.0 => "0".to_owned(),
+        0.0 => "0".to_owned(),
         n if n < 10.0 => format!("{n:.1}"),
         n if n < 10_000.0 => format!("{n:.0}"),
         n if n < 10_000_000.0 => format!("{:.1}k", n / 1e3),
