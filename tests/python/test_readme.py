@@ -115,6 +115,8 @@ def test_make_commands_exist(block: Block) -> None:
         assert "cargo" in done.stdout, f"`{command}` would build nothing"
 
 
+# A build of all crates from nothing takes minutes where other tests run beside it.
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("block", PIP, ids=by_line)
 def test_packages_install_as_shown(block: Block, forebay_bin: Path, tmp_path: Path) -> None:
     for command in block.commands:
