@@ -69,15 +69,7 @@ impl ClusterView {
             if node.id == self.identity.id {
                 usage.uptime_s = self.identity.started.elapsed().as_secs();
             }
-            NodeInfo {
-                id: node.id.clone(),
-                role: node.role,
-                url: node.url.clone(),
-                alive: node.alive,
-                maintenance: node.maintenance,
-                emptied: node.emptied,
-                usage,
-            }
+            NodeInfo::of(node, usage)
         });
         Ok(ClusterInfo {
             cluster_id: state.cluster_id.clone(),

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use forebay_client::PeerClient;
 use forebay_core::access::{Access, Right, Scope};
 use forebay_core::date::format_rfc3339;
-use forebay_core::intra::{ClusterInfo, NodeInfo, NodeUsage};
+use forebay_core::intra::{NodeInfo, NodeUsage};
 use forebay_core::job::JobStatus;
 use forebay_core::overview::{
     Alert, MAX_OVERVIEW_JOBS, MAX_OVERVIEW_ROWS, NodeView, Overview, OverviewBucket,
@@ -146,7 +146,7 @@ impl Overviews {
         let info = info.ok();
         let led = info.as_ref().is_some_and(|info| info.led.unwrap_or(true));
         let leader = info.as_ref().filter(|_| led).map(|info| info.primary.clone());
-        let infos = info.map_or_else(|| without_reports(&state), nodes_of);
+        let infos = info.map_or_else(|| without_reports(&state), |info| info.nodes);
         let mut jobs = jobs.clone();
         jobs.retain(|job| is_shown_job(job, unix_ns()));
         summed(&state, &infos, (led, leader.as_ref()), &traffic, jobs)
@@ -172,22 +172,9 @@ impl Overviews {
     }
 }
 
-fn nodes_of(info: ClusterInfo) -> Vec<NodeInfo> {
-    info.nodes
-}
-
 /// The nodes of the map, whose reports are not known.
 fn without_reports(state: &ClusterState) -> Vec<NodeInfo> {
-    let info = |node: &forebay_core::state::Node| NodeInfo {
-        id: node.id.clone(),
-        role: node.role,
-        url: node.url.clone(),
-        alive: node.alive,
-        maintenance: node.maintenance,
-        emptied: node.emptied,
-        usage: NodeUsage::default(),
-    };
-    state.nodes.values().map(info).collect()
+    state.nodes.values().map(|node| NodeInfo::of(node, NodeUsage::default())).collect()
 }
 
 /// Puts the parts together.

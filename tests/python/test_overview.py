@@ -279,7 +279,7 @@ def test_top_fills_a_terminal_until_q(cluster: Cluster, forebay_bin: Path) -> No
     assert "\x1b[?1049h" in seen and "\x1b[?1049l" in seen
 
 
-def test_a_killed_target_is_silent_at_once_and_then_dead(
+def test_a_killed_target_is_silent_immediately_and_then_dead(
     start_cluster: Callable[..., Cluster],
 ) -> None:
     running = start_cluster(targets=3)

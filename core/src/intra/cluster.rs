@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::NodeUsage;
 use crate::name::NodeId;
-use crate::state::{ClusterState, Role};
+use crate::state::{ClusterState, Node, Role};
 
 /// `GET /api/v1/map`: everything that a client needs to send requests directly to owners.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -43,6 +43,21 @@ pub struct NodeInfo {
     #[serde(default)]
     pub emptied: bool,
     pub usage: NodeUsage,
+}
+
+impl NodeInfo {
+    /// A member of the cluster with its reported usage.
+    pub fn of(node: &Node, usage: NodeUsage) -> Self {
+        Self {
+            id: node.id.clone(),
+            role: node.role,
+            url: node.url.clone(),
+            alive: node.alive,
+            maintenance: node.maintenance,
+            emptied: node.emptied,
+            usage,
+        }
+    }
 }
 
 /// `GET /api/v1/cluster`.

@@ -81,7 +81,7 @@ def wait_causes(start: float, end: float, record: BatchRecord) -> list[float]:
     """Divides the wait of a loop for a batch: seconds by cause, in the order of ``CAUSES``.
 
     The loop waited for the part of the batch's making that lies within the wait. In the rest of the wait
-    no worker was at this batch: the making had not begun, or the batch was handed over.
+    no worker was at this batch: the making had not started, or the batch was handed over.
     """
     # As `segments` does, without making them: this runs once for each step.
     _, begin, collated, made, base, waits_, _, _ = record

@@ -90,9 +90,11 @@ impl ObjectService {
         let state = self.state();
         let is_of_other =
             placement::owner(&state, info, name).is_ok_and(|node| node.id != *self.me());
+        if !is_of_other {
+            return Ok(None);
+        }
         // The backend does not have a copy that is still to be written back.
-        let record = self.store().find(info.id, name)?;
-        if !is_of_other || record.is_some_and(|record| !record.evictable()) {
+        if self.store().find(info.id, name)?.is_some_and(|record| !record.evictable()) {
             return Ok(None);
         }
         self.cold_cache().drop_copy(info, name, "unowned").await
