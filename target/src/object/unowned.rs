@@ -17,10 +17,11 @@ const PAGE: usize = 1000;
 /// Time between two looks at the owners.
 const LOOK_INTERVAL: Duration = Duration::from_secs(10);
 
-/// The targets that own backends' objects, with their weights.
-fn owners(state: &ClusterState) -> Vec<(NodeId, u32)> {
+/// The targets that own backends' objects: each with its weight and the version since which it is alive,
+/// which shows that a target was away even if it is back before the next look.
+fn owners(state: &ClusterState) -> Vec<(NodeId, u32, u64)> {
     let owning = state.owning_targets().filter(|node| node.alive);
-    owning.map(|node| (node.id.clone(), node.weight)).collect()
+    owning.map(|node| (node.id.clone(), node.weight, node.alive_since)).collect()
 }
 
 impl ObjectService {
@@ -28,7 +29,9 @@ impl ObjectService {
     /// Ends with the target.
     pub(crate) async fn watch_unowned(self, after: Duration) {
         let token = self.local().lifecycle.token();
-        let mut known = owners(&self.state());
+        // Ownership that moved and moved back between two looks changes `owners_left` or `alive_since`.
+        let ownership = || (owners(&self.state()), self.local().maps.owners_left());
+        let mut known = ownership();
         // The owners may have changed while this target was down.
         let mut due = Some(Instant::now() + after);
         let mut ticks = tokio::time::interval(LOOK_INTERVAL.min(after));
@@ -37,7 +40,7 @@ impl ObjectService {
                 _ = ticks.tick() => {}
                 () = token.cancelled() => return,
             }
-            let current = owners(&self.state());
+            let current = ownership();
             if current != known {
                 (known, due) = (current, Some(Instant::now() + after));
             }
@@ -98,5 +101,36 @@ impl ObjectService {
             return Ok(None);
         }
         self.cold_cache().drop_copy(info, name, "unowned").await
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use forebay_core::state::{Command, Role};
+
+    use super::*;
+
+    #[test]
+    fn a_target_that_was_away_between_two_looks_changes_the_owners() {
+        let mut state = ClusterState::default();
+        let id = NodeId::new("target01").unwrap();
+        let join = Command::Join {
+            id: id.clone(),
+            role: Role::Target,
+            url: String::new(),
+            weight: 1,
+            zone: String::new(),
+            instance: 0,
+            https: String::new(),
+        };
+        state.apply(1, join).unwrap();
+        let before = owners(&state);
+        for (index, alive) in [(2, false), (3, true)] {
+            let command = Command::SetAlive { id: id.clone(), alive, yields: false };
+            state.apply(index, command).unwrap();
+        }
+        assert_eq!(before.len(), 1);
+        assert_ne!(owners(&state), before);
     }
 }
