@@ -343,3 +343,34 @@ async fn the_last_target_cannot_be_drained_and_a_dead_one_is_given_up_only_on_re
     let left = client.list_all(&native("given-up"), "").await.unwrap();
     assert!(!left.is_empty() && left.len() < names.len(), "{}", left.len());
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_rebalance_has_no_errors_when_buckets_are_renamed_or_destroyed_meanwhile() {
+    let cluster = Cluster::start(Options { targets: 2, ..Options::default() });
+    let client = cluster.client();
+    let names = names(200);
+    filled(&client, "name-0", &names, 100 << 10).await;
+    let doomed = filled(&client, "doomed", &names, 100 << 10).await;
+    cluster.add_target("target-03");
+    for n in 0..8 {
+        let to = serde_json::json!({"action": "move-bck", "value": null});
+        let path = format!("/v1/buckets/name-{n}?bck_to=ais/@%23/name-{}/", n + 1);
+        let url = format!("{}{path}", cluster.endpoint);
+        let renamed = http::request("POST", &url).json(&to).send();
+        assert_eq!(renamed.status, 200, "{}", renamed.text());
+        tokio::time::sleep(Duration::from_millis(150)).await;
+        if n == 4 {
+            client.destroy_bucket(&doomed).await.unwrap();
+        }
+    }
+    wait_rebalanced(&cluster);
+    for job in client.jobs().await.unwrap().iter().filter(|job| job.kind.as_str() == "rebalance") {
+        assert_eq!(job.errors, 0, "{}: {:?}", job.id, job.messages);
+    }
+    let renamed = native("name-8");
+    assert_eq!(client.list_all(&renamed, "").await.unwrap().len(), names.len());
+    for name in &names {
+        let bytes = client.get_bytes(&renamed, name, None).await.unwrap();
+        assert_same(name, &bytes, &content(name, 100 << 10));
+    }
+}

@@ -50,7 +50,8 @@ impl Job for Rebalance {
         let buckets = state.buckets.values().map(|info| &**info);
         for info in buckets.filter(|info| chosen.is_none_or(|chosen| chosen.id == info.id)) {
             if !info.has_backend() {
-                moving.tombstones(info).await?;
+                // First: owners must have them before older copies arrive.
+                moving.all(info, Part::Tombstones).await?;
                 moving.all(info, Part::Objects).await?;
                 moving.all(info, Part::Versions).await?;
                 moving.slices(info).await?;
@@ -67,23 +68,11 @@ struct Moving<'a> {
 }
 
 impl Moving<'_> {
-    /// Sends tombstones first: owners must have them before older copies arrive.
-    async fn tombstones(&self, info: &BucketInfo) -> Result<()> {
-        let objects = self.objects;
-        let (id, mut after) = (history::tombstones(info.id), String::new());
-        loop {
-            let (page, more) = objects.listing().names_here(id, &after, PAGE).await?;
-            let Some(last) = page.last() else { return Ok(()) };
-            after.clone_from(last);
-            for name in &page {
-                if let Err(e) = objects.replication().relocate_tombstone(info, name).await {
-                    self.job.failed(&e);
-                }
-            }
-            if !more {
-                return Ok(());
-            }
-        }
+    /// The bucket as it is now, perhaps under another name; `None` if it was destroyed.
+    fn current(&self, known: &BucketInfo) -> Option<Arc<BucketInfo>> {
+        let state = self.objects.state();
+        let same = state.bucket(&known.bucket).ok().filter(|info| info.id == known.id);
+        same.or_else(|| state.buckets.values().find(|info| info.id == known.id)).cloned()
     }
 
     /// Processes all slices of a bucket's objects on this target.
@@ -98,6 +87,7 @@ impl Moving<'_> {
     async fn all(&self, info: &BucketInfo, part: Part) -> Result<()> {
         let objects = self.objects;
         let id = match part {
+            Part::Tombstones => history::tombstones(info.id),
             Part::Objects => info.id,
             Part::Versions => history::id(info.id),
             Part::Slices(id) => id,
@@ -109,7 +99,7 @@ impl Moving<'_> {
             after.clone_from(last);
             let page = match part {
                 Part::Objects => objects.replication().objects_to_relocate(info, page).await,
-                Part::Versions => page,
+                Part::Tombstones | Part::Versions => page,
                 Part::Slices(_) => objects.replication().slices_to_relocate(info, id, page).await,
             };
             futures::stream::iter(page)
@@ -128,18 +118,16 @@ impl Moving<'_> {
     }
 
     async fn one(&self, info: &BucketInfo, part: Part, name: &str) -> Result<Option<u64>> {
-        let objects = self.objects;
+        let replication = self.objects.replication();
         let mut tries = 0;
         loop {
             tries += 1;
+            let Some(info) = &self.current(info) else { return Ok(None) };
             let done = match part {
-                Part::Objects => objects.replication().relocate(info, name, &self.pace).await,
-                Part::Versions => {
-                    objects.replication().relocate_version(info, name, &self.pace).await
-                }
-                Part::Slices(_) => {
-                    objects.replication().relocate_slices(info, name, &self.pace).await
-                }
+                Part::Tombstones => replication.relocate_tombstone(info, name).await.map(|()| None),
+                Part::Objects => replication.relocate(info, name, &self.pace).await,
+                Part::Versions => replication.relocate_version(info, name, &self.pace).await,
+                Part::Slices(_) => replication.relocate_slices(info, name, &self.pace).await,
             };
             match done {
                 Err(e) if tries < TRIES && may_pass(&e) => {
@@ -154,6 +142,8 @@ impl Moving<'_> {
 /// A part of a bucket.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Part {
+    /// Tombstones of removed objects.
+    Tombstones,
     /// Its objects.
     Objects,
     /// Older versions of them.
@@ -164,5 +154,7 @@ enum Part {
 
 /// Whether a retry may succeed.
 fn may_pass(error: &Error) -> bool {
-    error.code.is_transient() || error.code == ErrorCode::ObjectNotFound
+    // Another target may know a bucket's new name first.
+    let is_missing = matches!(error.code, ErrorCode::ObjectNotFound | ErrorCode::BucketNotFound);
+    is_missing || error.code.is_transient()
 }
