@@ -230,6 +230,28 @@ def test_a_throttled_link_is_named(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+def test_loops_of_two_threads_have_their_own_causes(bucket: Any) -> None:
+    fill(bucket)
+    slow = observe(DataLoader(MapDataset(bucket, data_format_fn=slow_decoder), BATCH, collate_fn=list))
+    fast = observe(DataLoader(MapDataset(bucket), 1, collate_fn=list))
+    is_over = threading.Event()
+
+    def read_meanwhile() -> None:
+        while not is_over.is_set():
+            run(fast)
+
+    other = threading.Thread(target=read_meanwhile)
+    other.start()
+    try:
+        check("the slow loop", run(slow), "decode", above=0.8)
+    finally:
+        is_over.set()
+        other.join()
+    for stats in (slow.stats(), fast.stats()):
+        # No loop here has workers.
+        assert stats.causes["worker"] <= 0.05 * stats.wait_s, stats.table()
+
+
 def test_batches_of_an_observed_loader_are_those_of_the_loader(bucket: Any) -> None:
     fill(bucket)
     dataset = MapDataset(bucket)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import threading
 import time
 from collections.abc import Callable, Iterator, Sized
 from typing import Any, Generic, TypeVar
@@ -23,8 +24,14 @@ __all__ = ["ObservedLoader", "observe"]
 
 T = TypeVar("T")
 
-# When this process was ready to make its next batch.
-_ready_at = 0.0
+
+class _Ready(threading.local):
+    """When this thread was ready to make its next batch. Loops of several threads make their own."""
+
+    at = 0.0
+
+
+_ready = _Ready()
 
 
 def observe(
@@ -147,8 +154,7 @@ class ObservedLoader(Generic[T]):
 
 
 def _set_ready(now: float) -> None:
-    global _ready_at
-    _ready_at = now
+    _ready.at = now
 
 
 def _seen_from_outside(started: float) -> BatchRecord | None:
@@ -196,7 +202,7 @@ class _MeasuredCollate:
     def __call__(self, samples: Any) -> Any:
         worker = dist.worker()
         number = worker.id if worker.is_process else -1
-        timer = BatchTimer(self._base, number, _ready_at)
+        timer = BatchTimer(self._base, number, _ready.at)
         timer.collate()
         batch = self._collate(samples)
         record = timer.finish(len(samples) if isinstance(samples, list) else 1)
