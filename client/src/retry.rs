@@ -38,15 +38,18 @@ pub(crate) struct Attempts {
 }
 
 /// The grant that a target refused. Another one takes its place once: if that is refused, too, the
-/// refusal is final. Clones share it: the parts of a batch send the same grant.
+/// refusal is final, unless the target asks for another try. It does where gateways and it do not know
+/// of each other's new keys yet, and while several gateways get new keys, one after the other, a client
+/// may have a grant of each. Clones share it: the parts of a batch send the same grant.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct GrantRenewal(Arc<Mutex<Option<String>>>);
 
 impl GrantRenewal {
-    /// Records a refusal. Returns whether another grant is worth a try.
-    pub(crate) fn is_worth_it(&self, refused: &str) -> bool {
+    /// Records that a grant was refused with this error. Returns whether another grant is worth a try.
+    pub(crate) fn is_worth_it(&self, refused: &str, error: &CoreError) -> bool {
         let mut first = self.0.locked();
         match first.as_deref() {
+            _ if error.retry_after_s.is_some() => true,
             None => {
                 *first = Some(refused.to_owned());
                 true
@@ -181,11 +184,22 @@ mod tests {
     fn a_refused_grant_is_replaced_once_also_where_parts_of_a_batch_sent_it() {
         let renewal = GrantRenewal::default();
         let of_another_part = renewal.clone();
-        assert!(renewal.is_worth_it("first"));
-        assert!(of_another_part.is_worth_it("first"));
-        assert!(!renewal.is_worth_it("second") && !of_another_part.is_worth_it("second"));
+        let refusal = CoreError::new(ErrorCode::AccessDenied, "no");
+        assert!(renewal.is_worth_it("first", &refusal));
+        assert!(of_another_part.is_worth_it("first", &refusal));
+        assert!(!renewal.is_worth_it("second", &refusal));
+        assert!(!of_another_part.is_worth_it("second", &refusal));
         let without = GrantRenewal::default();
-        assert!(without.is_worth_it("") && !without.is_worth_it(""));
+        assert!(without.is_worth_it("", &refusal) && !without.is_worth_it("", &refusal));
+    }
+
+    #[test]
+    fn a_refusal_that_asks_for_another_try_is_never_final() {
+        let renewal = GrantRenewal::default();
+        let passing = CoreError::new(ErrorCode::AccessDenied, "no such key").retry_after(1);
+        for grant in ["first", "second", "second", ""] {
+            assert!(renewal.is_worth_it(grant, &passing), "{grant}");
+        }
     }
 
     #[test]

@@ -125,11 +125,11 @@ impl Client {
                 let _ = self.maps().replace(Some(map)).await;
                 error
             }
-            code if code.is_refusal() && renewal.is_worth_it(&map.grant) => {
+            code if code.is_refusal() && renewal.is_worth_it(&map.grant, e) => {
                 match self.maps().replace(Some(map)).await {
                     // The gateways refuse this client, too.
                     Err(Error::Api(e)) if e.code.is_refusal() => return error,
-                    Ok(new) if new.grant == map.grant => return error,
+                    Ok(new) if new.grant == map.grant && e.retry_after_s.is_none() => return error,
                     _ => {}
                 }
                 let message = format!("target {} refused the grant: {}", node.id, e.message);

@@ -106,7 +106,9 @@ impl Edge {
         }
         let text =
             format!("the cluster has no such key of {sender}, which made the grant or redirect");
-        let refusal = Error::new(ErrorCode::AccessDenied, text).hint("fetch the map again");
+        // Clients try again with the grant of another map until this node and the gateway agree.
+        let refusal =
+            Error::new(ErrorCode::AccessDenied, text).hint("fetch the map again").retry_after(1);
         (!is_read && !is_of_node).then_some(refusal)
     }
 }
