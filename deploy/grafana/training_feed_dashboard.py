@@ -103,8 +103,8 @@ BATCHES = Row(
         Panel("Time of a batch", quantiles(REQUEST_SECONDS, BATCHES_OK)),
         Panel("Time of a batch, spread", heatmap(REQUEST_SECONDS, BATCHES_OK), kind="heatmap"),
         Panel("Batches in progress by target", one("forebay_batches{NODES}", "{{instance}} {{state}}")),
-        Panel("Wait of a batch for memory", quantiles("forebay_batch_queue_seconds")),
-        Panel("Wait of a batch for memory, spread", heatmap("forebay_batch_queue_seconds"), kind="heatmap"),
+        Panel("Wait of a batch for a place", quantiles("forebay_batch_queue_seconds")),
+        Panel("Wait of a batch for a place, spread", heatmap("forebay_batch_queue_seconds"), kind="heatmap"),
         Panel(
             "Bytes that batches hold by target",
             one("forebay_batch_held_bytes{NODES}", "{{instance}} {{state}}"),
