@@ -171,7 +171,7 @@ CACHE = Row(
             "Use of the budget by target",
             one("forebay_store_bytes{NODES} / forebay_store_budget_bytes{NODES}", "{{instance}}"),
             unit=RATIO,
-            thresholds=((None, GREEN), (0.97, RED)),
+            thresholds=((None, GREEN), (0.93, RED)),
         ),
         Panel(
             "Stored bytes",

@@ -166,7 +166,7 @@ VOLUMES = Row(
             "Use of the budget by target",
             one("forebay_store_bytes{NODES} / forebay_store_budget_bytes{NODES}", "{{instance}}"),
             unit=RATIO,
-            thresholds=((None, GREEN), (0.97, RED)),
+            thresholds=((None, GREEN), (0.93, RED)),
         ),
     ),
 )

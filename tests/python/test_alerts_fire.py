@@ -214,6 +214,24 @@ def test_alerts_fire_for_a_budget_and_a_file_system_that_are_full(
 
 
 @long
+def test_an_alert_fires_when_pinned_copies_leave_no_space_for_others(
+    minio: Minio, start: Start
+) -> None:
+    pinned, own = minio.new_bucket()
+    # A quarter of an hour becomes 5 s.
+    cluster, prometheus = start(seconds_per_minute=1 / 3, options=("--size", "32MiB"), env=minio.env)
+
+    def read(number: int) -> int:
+        own.put_object(Bucket=pinned, Key=f"o{number}", Body=bytes(MIB // 4))
+        return status_of(f"{cluster.endpoint}/v1/objects/{pinned}/o{number}?provider=aws")
+
+    assert read(0) == 200
+    run_command(cluster, "bucket", "set", f"s3://{pinned}", "pin=true")
+    assert {read(number) for number in range(1, 140)} == {200}
+    prometheus.wait_for("ForebayDiskFull")
+
+
+@long
 def test_alerts_fire_when_a_cloud_is_slow_and_when_it_is_away(minio: Minio, start: Start) -> None:
     link, env = slow_link(minio)
     bucket, own = minio.new_bucket()

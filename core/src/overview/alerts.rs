@@ -11,7 +11,7 @@ use crate::state::{NodeStatus, Role};
 /// Free share of a file system below which it counts as nearly full.
 const NEARLY_FULL_SHARE: f64 = 0.05;
 /// Used share of a target's budget above which eviction does not keep up.
-const BUDGET_SHARE: f64 = 0.97;
+const BUDGET_SHARE: f64 = 0.93;
 /// Share of failed requests that raises an alert, from this many failures per second.
 const FAILED_SHARE: f64 = 0.05;
 const MIN_ERRORS_PER_S: f64 = 0.2;
