@@ -124,7 +124,7 @@ def test_a_healthy_cluster_raises_no_alert_and_lost_data_disks_targets_and_major
     cluster, prometheus = start(gateways=3, targets=2)
     objects = f"{cluster.endpoint}/v1/objects"
     create_bucket(cluster, "own")
-    payloads = {f"o{n}": f"payload {n} ".encode() * 2000 for n in range(40)}
+    payloads = {f"o{n}": f"payload {n} ".encode() * 2000 for n in range(30)}
     for name, payload in payloads.items():
         assert status_of(f"{objects}/own/{name}?provider=ais", "PUT", payload) == 200
         assert status_of(f"{objects}/own/{name}?provider=ais") == 200
