@@ -121,6 +121,9 @@ async fn a_target_whose_clock_is_an_hour_off_is_kept_out_and_doctor_says_why() {
     let check = format!("target {}", skewed.id);
     let (result, found) = fixture.finding(&check).unwrap();
     assert!(result == "fail" && found.contains("its clock says"), "{result}: {found}");
+    let metrics = http::get(&format!("{}/metrics", cluster.endpoint)).text();
+    let offset = format!("forebay_cluster_clock_offset_seconds{{node=\"{}\"}}", skewed.id);
+    assert!(!metrics.contains(&offset), "the offset from before is none any more: {metrics}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

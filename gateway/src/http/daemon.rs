@@ -7,6 +7,7 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use forebay_client::PeerClient;
+use forebay_core::NodeId;
 use forebay_core::locks::MutexExt;
 use forebay_core::routes::operations;
 use forebay_core::state::{ClusterState, Node, NodeStatus, Role};
@@ -114,7 +115,7 @@ fn seen(state: &ClusterState, leadership: &Leadership) -> String {
     metric_sums::gauge(ClusterGauge::Leading, &is(leads))
         + &metric_sums::gauge(ClusterGauge::HasLeader, &is(led))
         + &metric_sums::gauge(ClusterGauge::Nodes, &nodes)
-        + &clocks(leadership)
+        + &clocks(state, leadership)
 }
 
 /// Metrics of the group of gateways that decides about metadata.
@@ -132,12 +133,15 @@ fn votes(state: &ClusterState, leadership: &Leadership, group: &Group) -> String
         + &metric_sums::gauge(ClusterGauge::Term, &is(group.term()))
 }
 
-/// Clock offsets of nodes, which report to the leading gateway; other gateways have no such series.
-fn clocks(leadership: &Leadership) -> String {
+/// Clock offsets of the nodes that are alive, which report to the leading gateway; other gateways have no
+/// such series. What a dead node reported last may be wrong by now.
+fn clocks(state: &ClusterState, leadership: &Leadership) -> String {
     let Leadership::Leading(lead) = leadership else { return String::new() };
     let usage = lead.members.usage();
+    let is_alive = |id: &NodeId| state.node(id).is_some_and(|node| node.alive);
     let samples: Vec<_> = usage
         .iter()
+        .filter(|(id, _)| is_alive(id))
         .filter_map(|(id, usage)| Some((format!("{{node=\"{id}\"}}"), usage.clock?.seconds())))
         .collect();
     match samples.is_empty() {
