@@ -7,6 +7,7 @@ use std::task::{Context, Poll};
 use futures::{Stream, ready};
 
 use forebay_core::batch_stream::{Decoder, Rooms, Row};
+use forebay_core::request::RequestId;
 
 use crate::error::{Error, Result};
 use crate::timing;
@@ -20,12 +21,25 @@ pub struct RowStream {
     /// Decoded rows that were not returned yet.
     ready: VecDeque<Row>,
     over: bool,
+    /// The id of the batch's request, for the errors of its entries.
+    request_id: Option<RequestId>,
 }
 
 impl RowStream {
     /// Decodes the rows in `body`; large entries come in pieces.
     pub(crate) fn new(body: Download) -> Self {
-        Self { body, decoder: Decoder::new(), ready: VecDeque::new(), over: false }
+        let (decoder, ready) = (Decoder::new(), VecDeque::new());
+        Self { body, decoder, ready, over: false, request_id: None }
+    }
+
+    /// The same, as the answer to the request of this id.
+    pub(crate) fn of_request(self, request_id: Option<RequestId>) -> Self {
+        Self { request_id, ..self }
+    }
+
+    /// The id of the batch's request.
+    pub(crate) fn request_id(&self) -> Option<RequestId> {
+        self.request_id
     }
 
     /// Decodes rows that are complete entries; `rooms`, if given, supplies the memory for large

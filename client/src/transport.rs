@@ -243,6 +243,11 @@ pub(crate) fn map_version(headers: &HeaderMap) -> Option<u64> {
     headers.get(MAP_HEADER)?.to_str().ok()?.parse().ok()
 }
 
+/// The id of the request that is answered.
+pub(crate) fn request_id(headers: &HeaderMap) -> Option<RequestId> {
+    RequestId::parse(headers.get(REQUEST_ID_HEADER)?.to_str().ok()?)
+}
+
 fn stalled(endpoint: &str, idle: Duration) -> Error {
     Error::broken(endpoint, format!("no bytes for {} s", idle.as_secs_f32()))
 }
@@ -253,8 +258,7 @@ async fn failure(answer: Response<Download>, head: bool) -> CoreError {
     let status = parts.status.as_u16();
     let retry_after = parts.headers.get(RETRY_AFTER);
     let retry_after = retry_after.and_then(|v| v.to_str().ok()?.trim().parse::<u32>().ok());
-    let request_id = parts.headers.get(REQUEST_ID_HEADER);
-    let request_id = request_id.and_then(|id| RequestId::parse(id.to_str().ok()?));
+    let request_id = request_id(&parts.headers);
     let mut error = if parts.status.is_redirection() {
         let to = parts.headers.get(LOCATION).and_then(|v| v.to_str().ok()).unwrap_or("elsewhere");
         CoreError::new(ErrorCode::WrongOwner, format!("the node redirects to {to}"))

@@ -3,6 +3,8 @@
 
 use std::time::Duration;
 
+use forebay_core::ObjectName;
+use forebay_core::batch::{BatchEntry, BatchRequest};
 use forebay_core::request::{REQUEST_ID_HEADER, RequestId};
 use forebay_tests::cluster::native;
 use forebay_tests::request_ids::id_of;
@@ -65,6 +67,20 @@ async fn the_errors_of_our_clients_name_the_request() {
     assert_eq!(code, 4, "{text}");
     let shown = text.lines().find_map(|line| line.strip_prefix("request: ")).unwrap();
     assert_eq!(lines(&cluster, target, &["request failed", shown]).len(), 1, "{text}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_error_of_a_batchs_entry_names_the_request_of_the_batch() {
+    let settings = "[log]\naccess_share = 1.0\n";
+    let cluster = Cluster::start(Options { targets: 1, settings, ..Options::default() });
+    let (client, bucket) = (cluster.client(), native("b"));
+    client.create_bucket(&bucket, None).await.unwrap();
+    let entries = vec![BatchEntry::whole(0, ObjectName::new("missing").unwrap())];
+    let request = BatchRequest { buckets: vec![bucket], entries, ordered: true };
+    let missing = client.batch_all(&request).await.unwrap().remove(0).unwrap_err();
+    let id = missing.request_id.unwrap().to_string();
+    let (target, words) = (&cluster.targets[0].id, ["forebay::access", &id, "op=\"batch\""]);
+    wait::until("an access line", TIMEOUT, || lines(&cluster, target, &words).len() == 1);
 }
 
 #[test]

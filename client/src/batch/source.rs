@@ -95,7 +95,11 @@ impl Source {
                 None => return Poll::Ready(Ok(self.last.take())),
             };
             let lags = rows.map_version().is_some_and(|v| v < self.map_version);
-            let answer = self.answer(row, lags)?;
+            let request_id = rows.request_id();
+            let mut answer = self.answer(row, lags)?;
+            if let Err(e) = &mut answer.result {
+                e.request_id = request_id;
+            }
             match self.missing {
                 0 => {
                     let text = "the batch stream has more entries than were asked for";
@@ -173,7 +177,8 @@ async fn open(
             if let Some(version) = transport::map_version(answer.headers()) {
                 client.maps().saw(version);
             }
-            Ok(RowStream::of_entries(answer.into_body(), rooms))
+            let id = transport::request_id(answer.headers());
+            Ok(RowStream::of_entries(answer.into_body(), rooms).of_request(id))
         }
         Err((e, version)) => {
             if let Some(timed) = &mut timed {
