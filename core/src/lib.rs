@@ -78,6 +78,7 @@ pub mod size;
 pub mod state;
 pub mod template;
 pub mod timing;
+pub mod trace;
 pub mod traffic;
 pub mod upload;
 pub mod url;
