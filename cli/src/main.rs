@@ -38,7 +38,9 @@ mod session;
 mod standard;
 mod tls;
 mod top;
+mod trace;
 mod trace_live;
+mod trace_tree;
 mod uri;
 mod version;
 mod watch;
@@ -127,7 +129,7 @@ enum Command {
     /// Show what the cluster does now: nodes, buckets, clients, disks, jobs
     Top(top::TopArgs),
     /// Show the requests of all nodes as they finish
-    Trace(trace_live::LiveArgs),
+    Trace(trace::TraceArgs),
     /// List, attach and detach the disks of targets
     #[command(subcommand)]
     Disk(disk::DiskCommands),
@@ -253,7 +255,7 @@ async fn answer(session: &Session, command: Command) -> Result<(), Failure> {
         Command::Node(command) => nodes::run(session, &command).await,
         Command::Disk(command) => disk::run(session, &command).await,
         Command::Top(args) => top::run(session, &args).await,
-        Command::Trace(args) => trace_live::run(session, &args).await,
+        Command::Trace(args) => trace::run(session, &args).await,
         Command::Tls(command) => tls::run(session, &command).await,
         Command::Auth(command) => auth::run(session, &command).await,
         Command::Doctor(args) => doctor::run(session, &args).await,

@@ -16,17 +16,6 @@ use crate::top::{bytes, duration};
 const PAUSE: Duration = Duration::from_millis(500);
 
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Each line: time, node, status, duration, time to the first byte, bytes of the
-answer, API and operation, object, user or address of the client, request id.
-Nodes describe requests only while somebody watches. Requests between nodes are
-shown with --api internal. Watching needs the right of an admin.
-
-Examples:
-  forebay trace                          all requests of clients
-  forebay trace --bucket s3://data --min-ms 100
-  forebay trace --failed --json | jq .request_id"
-)]
 pub(crate) struct LiveArgs {
     /// Only requests for this bucket, such as s3://data or data
     #[arg(long, value_name = "BUCKET")]

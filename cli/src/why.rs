@@ -5,6 +5,7 @@ use std::io::Write;
 use clap::Args;
 use forebay_core::feed::advice::{Finding, NEGLIGIBLE_WAIT_SHARE, findings};
 use forebay_core::feed::{Cause, Feed};
+use forebay_core::trace::causes;
 use forebay_core::warmth::BucketWarmth;
 use forebay_core::{Bucket, Error, ErrorCode};
 use serde_json::{Value, json};
@@ -12,6 +13,8 @@ use serde_json::{Value, json};
 use crate::failure::Failure;
 use crate::output::{Column, Format, Row, Rows};
 use crate::session::Session;
+use crate::top::duration;
+use crate::trace;
 
 const COLUMNS: [Column; 7] = [
     Column("ID", false),
@@ -29,11 +32,12 @@ const COLUMNS: [Column; 7] = [
   forebay why resnet             all ranks of the job together
   forebay why node7-4211-1       one loader of one process
   forebay why resnet -o json
+  forebay why 0123456789ABCDEF   a request, or a trace of `forebay trace ls`
 
 Loops report every few seconds while they run: ThreadLoader, and a DataLoader
 in forebay_torch.observe(). A loop that ended is shown for three minutes.")]
 pub(crate) struct WhyArgs {
-    /// Name of a job, or id of a feed; all feeds if absent
+    /// Name of a job, or id of a feed, a trace or a request; all feeds if absent
     job: Option<String>,
     /// As `-o json`
     #[arg(long)]
@@ -50,6 +54,18 @@ pub(crate) async fn run(session: &Session, args: &WhyArgs) -> Result<(), Failure
     let Some(job) = &args.job else { return list(format, &reply.feeds) };
     let found: Vec<Feed> =
         reply.feeds.into_iter().filter(|feed| feed.id == *job || feed.name == *job).collect();
+    if found.is_empty()
+        && let Some(spans) = trace::spans_of(session, job).await?
+    {
+        let feed = causes(&spans);
+        let found = findings(&feed, &warmth(session, &feed).await);
+        return match format {
+            Format::Table => print(&trace_text(job, spans.len(), &feed, &found)),
+            Format::Name => print(&format!("{job}\n")),
+            Format::Json => print(&format!("{:#}\n", as_json(&feed, 1, &found))),
+            Format::Jsonl => print(&format!("{}\n", as_json(&feed, 1, &found))),
+        };
+    }
     let Some(feed) = Feed::merged(&found) else {
         let text = format!("no training loop \"{job}\" reported in the last minutes");
         return Err(Error::new(ErrorCode::JobNotFound, text)
@@ -123,6 +139,18 @@ fn text(job: &str, feed: &Feed, loaders: usize, found: &[Finding]) -> String {
     if feed.wait_share() < NEGLIGIBLE_WAIT_SHARE {
         text.push_str("The loop hardly waits: nothing needs to be done.\n");
     }
+    push_findings(&mut text, found);
+    text
+}
+
+/// The causes of the time of one trace.
+fn trace_text(id: &str, spans: usize, feed: &Feed, found: &[Finding]) -> String {
+    let mut text = format!("{id}: {spans} spans in {}\n", duration(feed.wait_s));
+    push_findings(&mut text, found);
+    text
+}
+
+fn push_findings(text: &mut String, found: &[Finding]) {
     for finding in found {
         let (share, cause) = (percent(finding.share), finding.cause.name());
         text.push_str(&format!(
@@ -133,7 +161,6 @@ fn text(job: &str, feed: &Feed, loaders: usize, found: &[Finding]) -> String {
             text.push_str(&format!("        - {remedy}\n"));
         }
     }
-    text
 }
 
 fn percent(share: f64) -> String {

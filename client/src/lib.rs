@@ -52,6 +52,7 @@ mod timeouts;
 mod timing;
 pub mod tls;
 mod token;
+mod traces;
 mod transport;
 mod upload;
 

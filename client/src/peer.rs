@@ -22,6 +22,7 @@ use forebay_core::sign::{
     NO_BODY, NODE_AUTH_HEADER, PROOF_FORMAT_PATH, Signer, UNSIGNED_BODY, body_hash,
 };
 use forebay_core::size::RangeSpec;
+use forebay_core::trace::{TRACEPARENT_HEADER, TraceContext};
 use forebay_core::v1::query::object_uri;
 use forebay_core::{Bucket, Error as CoreError, ErrorCode};
 
@@ -48,6 +49,7 @@ pub struct PeerClient {
     transport: Transport,
     acts_by: Arc<dyn Fn() -> u64 + Send + Sync>,
     works_for: Arc<dyn Fn() -> Option<RequestId> + Send + Sync>,
+    traced_by: Arc<dyn Fn() -> Option<TraceContext> + Send + Sync>,
     tls: TlsClient,
     https: Option<Arc<HttpsOf>>,
 }
@@ -61,7 +63,8 @@ impl PeerClient {
         let tls = TlsClient::default();
         let transport = Transport::over(tls.clone(), CONNECT_TIMEOUT, IDLE_TIMEOUT);
         let (acts_by, works_for) = (Arc::new(|| 0), Arc::new(|| None));
-        Self { signer, transport, acts_by, works_for, tls, https: None }
+        let traced_by = Arc::new(|| None);
+        Self { signer, transport, acts_by, works_for, traced_by, tls, https: None }
     }
 
     /// Reaches nodes over TLS where `https` returns a URL for theirs. Signatures still name the
@@ -119,6 +122,15 @@ impl PeerClient {
         request: impl Fn() -> Option<RequestId> + Send + Sync + 'static,
     ) -> Self {
         Self { works_for: Arc::new(request), ..self }
+    }
+
+    /// Sends with each request the span that causes it.
+    #[must_use]
+    pub fn traced_by(
+        self,
+        span: impl Fn() -> Option<TraceContext> + Send + Sync + 'static,
+    ) -> Self {
+        Self { traced_by: Arc::new(span), ..self }
     }
 
     /// Asks the node at `url` which format of proofs it reads, unless that is known: in a rolling
@@ -330,6 +342,9 @@ impl PeerClient {
             if let Some(Ok(id)) = (self.works_for)().map(|id| HeaderValue::from_bytes(&id.digits()))
             {
                 all.insert(REQUEST_ID_HEADER, id);
+            }
+            if let Some(Ok(span)) = (self.traced_by)().map(|span| span.to_header().parse()) {
+                all.insert(TRACEPARENT_HEADER, span);
             }
         }
         builder

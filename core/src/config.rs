@@ -7,6 +7,7 @@ mod cache;
 mod destinations;
 mod nearest;
 mod tls;
+mod trace;
 mod validate;
 
 use serde::{Deserialize, Serialize};
@@ -16,6 +17,7 @@ pub use self::cache::{CacheConfig, CachePolicy, RETIRED_VALUES, ScrubConfig};
 pub use self::destinations::{DisksConfig, EgressConfig};
 pub use self::nearest::nearest;
 pub use self::tls::TlsConfig;
+pub use self::trace::TraceConfig;
 use crate::size::ByteSize;
 
 /// Settings of one node, as in its TOML file.
@@ -39,6 +41,7 @@ pub struct NodeConfig {
     pub egress: EgressConfig,
     pub limits: LimitsConfig,
     pub log: LogConfig,
+    pub trace: TraceConfig,
     pub audit: AuditConfig,
     pub auth: AuthConfig,
 }

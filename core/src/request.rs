@@ -14,6 +14,7 @@ use crate::access::Access;
 use crate::error::{Error, Result};
 use crate::name::NodeId;
 use crate::sign::{self, GrantUser};
+use crate::trace::TraceContext;
 
 /// First segments of paths that a node answers itself. New buckets cannot have these names: at the
 /// root of the S3 API their objects would be under these paths.
@@ -223,6 +224,8 @@ pub struct RequestContext {
     pub protocol: Protocol,
     pub route: Route,
     pub principal: Principal,
+    /// The span of the sender, if the request has one.
+    pub trace: Option<TraceContext>,
 }
 
 impl RequestContext {

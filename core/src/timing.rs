@@ -24,6 +24,14 @@ impl ReadStage {
     pub fn of_result(result: &str) -> Self {
         if result == "hit" { Self::Disk } else { Self::Cold }
     }
+
+    /// The name in traces.
+    pub fn span_name(self) -> &'static str {
+        match self {
+            Self::Cold => "cold read",
+            Self::Disk => "disk read",
+        }
+    }
 }
 
 /// The time that a request spent in each stage of a target. The time in which the client had to take

@@ -32,7 +32,8 @@ pub(crate) type Answer<T> = (NodeId, Result<T>);
 
 impl Targets {
     pub(crate) fn new(identity: &Identity, maps: Maps) -> Self {
-        Self { peer: PeerClient::new(identity.signer.clone()).working_for(exchange::id), maps }
+        let peer = PeerClient::new(identity.signer.clone()).working_for(exchange::id);
+        Self { peer: peer.traced_by(exchange::trace_context), maps }
     }
 
     /// The same client, over TLS where the node uses TLS.

@@ -23,6 +23,7 @@ use forebay_node::relay::Relay;
 use forebay_node::routing::GuardedRouter;
 use forebay_node::s3::S3Door;
 use forebay_node::tls::NodeTls;
+use forebay_node::trace::Tracer;
 use forebay_node::traffic::StreamLimit;
 use forebay_node::{listener, membership};
 
@@ -38,7 +39,7 @@ use crate::http::removal::GatewayRemoval;
 use crate::http::{
     accounts as account_routes, admin, api, authn, backend_access, batch, bill, buckets, cluster,
     console, content, daemon, disks, download, dsort, easy_url, etl, feeds, internal, jobs,
-    objects, objects_page, openapi, overview, requests_live, warmth,
+    objects, objects_page, openapi, overview, requests_live, traces, warmth,
 };
 use crate::job_control::JobControl;
 use crate::meta;
@@ -70,6 +71,8 @@ pub async fn run(
     let maps = Maps::default();
     let targets = Targets::new(&identity, maps.clone()).secured_by(tls.as_ref());
     let peer = targets.peer().clone();
+    let tracer =
+        Tracer::start(&config.trace, &identity, &maps, &peer, &lifecycle, metrics.traces())?;
     let (path, gateways) = (meta_path(&config)?, &config.cluster.gateways);
     let (group, closing) =
         Group::open(&path, &identity.url, gateways, peer.clone(), maps.clone(), &lifecycle).await?;
@@ -99,6 +102,7 @@ pub async fn run(
         leadership: leadership.clone(),
         lifecycle: lifecycle.clone(),
         metrics: metrics.clone(),
+        tracer: tracer.clone(),
     };
     if let Some(tls) = &tls {
         tls.count_in(metrics.tls());
@@ -131,7 +135,7 @@ pub async fn run(
     ready(&identity.url);
     let edge = Edge::new(&config.s3, &identity, &maps).named_by(&config);
     let observer = Observer::new(metrics.requests().clone(), &config.log);
-    let observer = observer.counting(metrics.traffic().clone());
+    let observer = observer.counting(metrics.traffic().clone()).traced_by(tracer);
     let edge = edge.audited_by(audit).observed_by(observer).with_tls(tls).with_users(users);
     let life = lifecycle.clone();
     let limits = config.limits.clone();
@@ -189,6 +193,7 @@ struct Parts {
     membership: MembershipService,
     lifecycle: Lifecycle,
     metrics: Metrics,
+    tracer: Tracer,
 }
 
 impl Parts {
@@ -312,6 +317,12 @@ impl Parts {
             }))
             .merge(feeds::router(feeds::FeedsApi {
                 board: Arc::default(),
+                maps: maps.clone(),
+                peer: targets.peer().clone(),
+                identity: identity.clone(),
+            }))
+            .merge(traces::router(traces::TracesApi {
+                tracer: self.tracer.clone(),
                 maps: maps.clone(),
                 peer: targets.peer().clone(),
                 identity: identity.clone(),

@@ -30,6 +30,7 @@ use forebay_core::sign::{
     UNSIGNED_BODY, not_a_node, relay_subject,
 };
 use forebay_core::timing::TIMING_HEADER;
+use forebay_core::trace::{TRACEPARENT_HEADER, TraceContext};
 use forebay_core::{Error, ErrorCode, NodeId, Result};
 
 use self::body::Verified;
@@ -60,6 +61,7 @@ const RELAY_HEADERS: &str = "forebay-s3-";
 const BATCH_PATH: &str = "/api/v1/batch";
 
 static NODE_AUTH: HeaderName = HeaderName::from_static(NODE_AUTH_HEADER);
+static TRACEPARENT: HeaderName = HeaderName::from_static(TRACEPARENT_HEADER);
 static GRANT: HeaderName = HeaderName::from_static(GRANT_HEADER);
 
 /// Makes the context of every request of one node.
@@ -213,7 +215,8 @@ impl Edge {
             let proofs = SentProofs { grant, authorization };
             self.keep(uri.query(), proofs, version, &principal, last);
         }
-        Ok(context(id, protocol, uri.path(), principal))
+        let trace = request.headers().get(&TRACEPARENT).and_then(|v| trace_of(v.as_bytes()));
+        Ok(context(id, protocol, uri.path(), principal, trace))
     }
 
     /// Refuses an admitted request that came under a foreign name, or from a page of another site.
@@ -239,7 +242,7 @@ impl Edge {
             Some((path, query)) => (path, Some(query)),
             None => (asked.target, None),
         };
-        let (mut host, mut grant, mut authorization) = (None, None, None);
+        let (mut host, mut grant, mut authorization, mut trace) = (None, None, None, None);
         for (name, value) in asked.headers() {
             if name.eq_ignore_ascii_case("host") {
                 if host.replace(value).is_some() {
@@ -251,6 +254,8 @@ impl Edge {
                 if authorization.replace(value).is_some() {
                     return None;
                 }
+            } else if name.eq_ignore_ascii_case(TRACEPARENT_HEADER) {
+                trace = trace_of(value);
             } else if name.eq_ignore_ascii_case(NODE_AUTH_HEADER) || is_of_a_page(name) {
                 return None;
             }
@@ -264,7 +269,7 @@ impl Edge {
         }
         let proofs = SentProofs { grant, authorization };
         let principal = self.quick_sender(method, path, query, proofs, last)?;
-        Some(context(self.new_id(), protocol, path, principal))
+        Some(context(self.new_id(), protocol, path, principal, trace))
     }
 
     fn protocol(&self, path: &str, host: Option<&[u8]>, is_s3_relay: bool) -> Protocol {
@@ -380,8 +385,19 @@ impl Edge {
     }
 }
 
-fn context(id: RequestId, protocol: Protocol, path: &str, principal: Principal) -> RequestContext {
-    RequestContext { id, protocol, route: protocol.route(path), principal }
+fn context(
+    id: RequestId,
+    protocol: Protocol,
+    path: &str,
+    principal: Principal,
+    trace: Option<TraceContext>,
+) -> RequestContext {
+    RequestContext { id, protocol, route: protocol.route(path), principal, trace }
+}
+
+/// The span of the sender, in the header of this value.
+pub(crate) fn trace_of(header: &[u8]) -> Option<TraceContext> {
+    std::str::from_utf8(header).ok().and_then(TraceContext::parse)
 }
 
 /// Whether only browsers send this header.

@@ -7,13 +7,19 @@
 use std::cell::Cell;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
 use prometheus::core::{Collector, Desc};
 use prometheus::proto::{Bucket, Histogram as Sample, LabelPair, Metric, MetricFamily, MetricType};
 
+use forebay_core::locks::MutexExt;
+use forebay_core::trace::TraceId;
 pub(crate) use forebay_core::traffic::LATENCY_BOUNDS_US as BOUNDS_US;
+
+use crate::clock::unix_ns;
+use crate::open_metrics::{Exemplar, Exemplars};
+
 /// Sets of counters; threads take them in turn.
 pub(crate) const SHARDS: usize = 8;
 
@@ -21,6 +27,8 @@ pub(crate) const SHARDS: usize = 8;
 #[derive(Debug, Default)]
 pub struct Histogram {
     shards: [Shard; SHARDS],
+    /// The last chosen trace of each bucket, once there is one.
+    exemplars: OnceLock<Mutex<[Option<Exemplar>; BOUNDS_US.len() + 1]>>,
 }
 
 /// The counters of some threads, on cache lines of their own.
@@ -50,11 +58,29 @@ pub(crate) fn shard() -> usize {
 impl Histogram {
     pub fn observe(&self, duration: Duration) {
         let ns = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
-        // Most durations are short, so a linear search ends early.
-        let bucket = BOUNDS_US.iter().position(|bound| ns <= bound * 1_000);
         let shard = &self.shards[shard()];
-        shard.counts[bucket.unwrap_or(BOUNDS_US.len())].fetch_add(1, Ordering::Relaxed);
+        shard.counts[bucket_of(ns)].fetch_add(1, Ordering::Relaxed);
         shard.sum_ns.fetch_add(ns, Ordering::Relaxed);
+    }
+
+    /// Makes a trace the example of the bucket of an observation.
+    pub(crate) fn exemplify(&self, duration: Duration, trace: TraceId) {
+        let ns = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
+        let (seconds, unix_s) = (duration.as_secs_f64(), unix_ns() as f64 / 1e9);
+        let mut exemplars = self.exemplars.get_or_init(Mutex::default).locked();
+        exemplars[bucket_of(ns)] = Some(Exemplar { trace, seconds, unix_s });
+    }
+
+    /// The examples, with the upper bounds of their buckets as the text has them.
+    fn exemplars(&self) -> Vec<(String, Exemplar)> {
+        let Some(exemplars) = self.exemplars.get() else { return Vec::new() };
+        let bound = |place: usize| match BOUNDS_US.get(place) {
+            Some(bound) => (*bound as f64 / 1e6).to_string(),
+            None => "+Inf".to_owned(),
+        };
+        let all = exemplars.locked();
+        let known = all.iter().enumerate().filter_map(|(place, one)| Some((bound(place), (*one)?)));
+        known.collect()
     }
 
     /// Number of observations.
@@ -92,6 +118,11 @@ impl Histogram {
     }
 }
 
+/// The bucket of a duration. Most are short, so a linear search ends early.
+fn bucket_of(ns: u64) -> usize {
+    BOUNDS_US.iter().position(|bound| ns <= bound * 1_000).unwrap_or(BOUNDS_US.len())
+}
+
 /// A family of histograms, by the values of its labels. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct HistogramVec(Arc<Inner>);
@@ -120,6 +151,22 @@ impl HistogramVec {
         drop(series);
         let mut series = self.0.series.write().unwrap_or_else(PoisonError::into_inner);
         series.entry(key).or_default().clone()
+    }
+
+    /// The examples of all histograms, by the series of their buckets.
+    pub(crate) fn exemplars(&self) -> Exemplars {
+        let desc = &self.0.desc;
+        let series = self.0.series.read().unwrap_or_else(PoisonError::into_inner);
+        let mut all = Exemplars::new();
+        for (values, histogram) in series.iter() {
+            let labels = desc.variable_labels.iter().zip(values);
+            let mut labels: Vec<_> = labels.map(|(name, v)| format!("{name}=\"{v}\",")).collect();
+            labels.sort();
+            let start = format!("{}_bucket{{{}le=\"", desc.fq_name, labels.concat());
+            let found = histogram.exemplars().into_iter();
+            all.extend(found.map(|(bound, one)| (format!("{start}{bound}\"}}"), one)));
+        }
+        all
     }
 }
 

@@ -36,6 +36,7 @@ pub mod metric_families;
 pub mod metrics;
 pub mod node_key;
 mod off_worker;
+pub mod open_metrics;
 pub mod pace;
 pub mod relay;
 pub mod reply;
@@ -46,6 +47,7 @@ pub mod stall;
 pub mod telemetry;
 pub mod tls;
 mod token_join;
+pub mod trace;
 pub mod traffic;
 
 pub use histogram::{Histogram, HistogramVec};

@@ -15,11 +15,14 @@ use crate::bucket_reads::BucketReads;
 use crate::exchange::metrics::{self as requests, RequestMetrics};
 use crate::histogram::{Histogram, HistogramVec};
 use crate::metric_families::{Families, Family};
+use crate::open_metrics::Exemplars;
 use crate::tls::{self, TlsMetrics};
+use crate::trace::{self, TraceMetrics};
 use crate::traffic::Traffic;
 
 /// Families that a gateway exports, by prefix.
-const OF_GATEWAY: [&str; 4] = [requests::PREFIX, tls::PREFIX, audit::PREFIX, BUILD_INFO];
+const OF_GATEWAY: [&str; 5] =
+    [requests::PREFIX, tls::PREFIX, audit::PREFIX, trace::PREFIX, BUILD_INFO];
 /// The version of the program, as labels.
 const BUILD_INFO: &str = "forebay_build_info";
 
@@ -52,6 +55,7 @@ struct Inner {
     traffic: Traffic,
     audit: AuditMetrics,
     tls: TlsMetrics,
+    traces: TraceMetrics,
     // Counters of every warm read, resolved once without a lookup by labels.
     hit_bytes: IntCounter,
     hit_objects: IntCounter,
@@ -228,6 +232,7 @@ impl Metrics {
             bucket_reads,
             audit: AuditMetrics::new(families_of(audit::PREFIX)),
             tls: TlsMetrics::new(families_of(tls::PREFIX)),
+            traces: TraceMetrics::new(families_of(trace::PREFIX)),
             families,
         }))
     }
@@ -295,6 +300,16 @@ impl Metrics {
     /// The counters of TLS.
     pub fn tls(&self) -> &TlsMetrics {
         &self.0.tls
+    }
+
+    /// The counters of traces.
+    pub fn traces(&self) -> &TraceMetrics {
+        &self.0.traces
+    }
+
+    /// The examples of the times of requests.
+    pub(crate) fn exemplars(&self) -> Exemplars {
+        self.0.requests.exemplars()
     }
 
     /// Counts an entry of a batch: `ok`, `missing` or `error`.

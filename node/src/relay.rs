@@ -13,6 +13,7 @@ use forebay_client::tls::PooledConnector;
 use forebay_core::intra::MAP_HEADER;
 use forebay_core::request::REQUEST_ID_HEADER;
 use forebay_core::sign::{NODE_AUTH_HEADER, relay_subject};
+use forebay_core::trace::TRACEPARENT_HEADER;
 use forebay_core::{Error, Result};
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
@@ -83,6 +84,9 @@ impl Relay {
         if let Some(Ok(id)) = exchange::id().map(|id| HeaderValue::from_bytes(&id.digits())) {
             parts.headers.insert(REQUEST_ID_HEADER, id);
         }
+        if let Some(Ok(trace)) = exchange::trace_context().map(|t| t.to_header().parse()) {
+            parts.headers.insert(TRACEPARENT_HEADER, trace);
+        }
         // The scheme of the client, not that of this connection.
         parts.headers.entry(&FORWARDED_PROTO).or_insert(HeaderValue::from_static("http"));
         // Header by which nodes of the first version recognize a forwarded request.
@@ -103,7 +107,10 @@ impl Relay {
     /// makes.
     pub async fn read(&self, url: &str, target: &str, headers: HeaderMap) -> Result<Response> {
         let target = format!("{}{target}", self.peer.reached_at(url));
-        let request = Self::request(Method::GET, &target, headers, Body::empty())?;
+        let mut request = Self::request(Method::GET, &target, headers, Body::empty())?;
+        if let Some(Ok(trace)) = exchange::trace_context().map(|t| t.to_header().parse()) {
+            request.headers_mut().insert(TRACEPARENT_HEADER, trace);
+        }
         self.send(url, request, Some(BEGIN_WITHIN)).await
     }
 

@@ -167,6 +167,7 @@ mod tests {
             protocol: Protocol::V1,
             route: Route::Other,
             principal: Principal { access, ..Principal::new(Caller::Anonymous) },
+            trace: None,
         });
         router.answer(request).await.status().as_u16()
     }

@@ -94,6 +94,7 @@ mod tests {
             protocol: Protocol::S3Root,
             route: Route::Other,
             principal: Principal::new(Caller::Anonymous),
+            trace: None,
         };
         let sender = Sender::new(&about, Peer(IpAddr::from([10, 0, 0, 7])), &Audit::default());
         let seen = sender.scope(async {

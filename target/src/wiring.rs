@@ -26,6 +26,7 @@ use forebay_node::metrics::Metrics;
 use forebay_node::relay::Relay;
 use forebay_node::s3::S3Door;
 use forebay_node::tls::NodeTls;
+use forebay_node::trace::Tracer;
 use forebay_node::{listener, membership};
 use forebay_store::{MeasuredDisk, RealDisk, Store};
 
@@ -79,6 +80,7 @@ pub async fn run(
     let maps = Maps::default();
     let versions = maps.clone();
     let peer = PeerClient::new(identity.signer.clone()).working_for(exchange::id);
+    let peer = peer.traced_by(exchange::trace_context);
     let mut peer = peer.acting_by(move || versions.version());
     if let Some(tls) = &tls {
         peer = tls.secure(peer, &maps);
@@ -86,6 +88,8 @@ pub async fn run(
         tls.watch(&lifecycle);
     }
 
+    let tracer =
+        Tracer::start(&config.trace, &identity, &maps, &peer, &lifecycle, metrics.traces())?;
     let folder_roots = config.folder.roots.iter().map(Into::into).collect();
     let counted = metrics.clone();
     let policy = EgressPolicy::of(&config)?;
@@ -193,6 +197,7 @@ pub async fn run(
         sync: StateSync { maps: maps.clone(), refresher },
         peer,
         metrics: metrics.clone(),
+        tracer: tracer.clone(),
         lifecycle: lifecycle.clone(),
     };
     lifecycle.spawn(metrics.traffic().clone().run(lifecycle.token()));
@@ -202,7 +207,7 @@ pub async fn run(
     ready(&identity.url);
     let edge = Edge::new(&config.s3, &identity, &maps).named_by(&names);
     let observer = Observer::new(metrics.requests().clone(), &config.log);
-    let observer = observer.counting(metrics.traffic().clone());
+    let observer = observer.counting(metrics.traffic().clone()).traced_by(tracer);
     let edge = edge.audited_by(audit).observed_by(observer).with_tls(tls).with_users(users);
     let life = lifecycle.clone();
     let limits = config.limits.clone();

@@ -55,6 +55,7 @@ impl NodeConfig {
         if !(0.0..=1.0).contains(&self.log.access_share) {
             return Err(Error::invalid("log.access_share must be from 0 (no request) to 1 (all)"));
         }
+        self.trace.validate()?;
         self.disks.validate()?;
         self.egress.entries()?;
         self.tls.validate()?;

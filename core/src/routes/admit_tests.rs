@@ -13,6 +13,7 @@ fn context(access: Access) -> RequestContext {
         protocol: Protocol::V1,
         route: Route::Other,
         principal: Principal { access, ..Principal::new(Caller::Anonymous) },
+        trace: None,
     }
 }
 

@@ -50,6 +50,7 @@ fn context(caller: Caller, access: Access) -> RequestContext {
         protocol: Protocol::V1,
         route: Route::Other,
         principal: Principal { access, ..Principal::new(caller) },
+        trace: None,
     }
 }
 

@@ -20,6 +20,8 @@ pub static TABLE: &[&Rule] = &[
     &OVERVIEW,
     &OVERVIEW_LIVE,
     &REQUESTS_LIVE,
+    &TRACES,
+    &TRACE,
     &FEEDS,
     &FEED_PUT,
     &DISKS,
@@ -159,6 +161,24 @@ pub static REQUESTS_LIVE: Rule = Rule::new(
 .who(Who::Operator)
 .query(&["bucket", "operation", "api", "min_ms", "failed", "node", "max_s"])
 .types("", "EventStream");
+
+pub static TRACES: Rule = Rule::new(
+    Verb::Get,
+    &["/api/v1/traces"],
+    "traces",
+    "The slow, failed and sampled traces of the last hour",
+)
+.who(Who::Operator)
+.types("", "TracesReply");
+
+pub static TRACE: Rule = Rule::new(
+    Verb::Get,
+    &["/api/v1/traces/{id}"],
+    "trace",
+    "The spans of a trace, by its id or by the id of a request",
+)
+.who(Who::Operator)
+.types("", "TraceReply");
 
 pub static DISKS: Rule =
     Rule::new(Verb::Post, &["/api/v1/disks"], "disks", "Shows or changes the disks of a target")

@@ -1,7 +1,21 @@
 //! Traces: the ids of a trace and of its spans, and the header that carries them between processes.
 //! Format: W3C Trace Context, version 00 (<https://www.w3.org/TR/trace-context/#traceparent-header>).
 
+mod causes;
+mod report;
+mod span;
+
 use std::fmt;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+pub use self::causes::causes;
+pub use self::report::{
+    ChoiceReason, INTERNAL_TRACES_PATH, MARKS_PATH, TraceKey, TraceMark, TraceMarks, TraceReply,
+    TraceSummary, TracesReply, merged, summaries,
+};
+pub use self::span::{Span, SpanKind};
+use crate::request::RequestId;
 
 /// The header of a request with the span that caused it.
 pub const TRACEPARENT_HEADER: &str = "traceparent";
@@ -25,6 +39,17 @@ impl TraceId {
         (number != 0).then_some(Self(number))
     }
 
+    /// The id of the trace of a request that came without one. All nodes derive the same.
+    pub fn of_request(id: RequestId) -> Self {
+        // The finalizer of SplitMix64 spreads the id over the other half.
+        let mut high = id.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        high = (high ^ (high >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        high = (high ^ (high >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        high ^= high >> 31;
+        // An id is not zero.
+        Self(u128::from(high | 1) << 64 | u128::from(id.0))
+    }
+
     /// Parses the printed form; `None` if it is not one.
     pub fn parse(text: &str) -> Option<Self> {
         let is_id = text.len() == 32 && is_hex(text);
@@ -38,6 +63,9 @@ impl TraceId {
 }
 
 impl SpanId {
+    /// The largest id.
+    pub const MAX: Self = Self(u64::MAX);
+
     /// The id of this number; `None` for zero.
     pub fn new(number: u64) -> Option<Self> {
         (number != 0).then_some(Self(number))
@@ -66,6 +94,28 @@ impl fmt::Display for SpanId {
         write!(f, "{:016x}", self.0)
     }
 }
+
+/// Both ids in JSON are their printed form.
+macro_rules! as_text {
+    ($id:ident) => {
+        impl Serialize for $id {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.collect_str(self)
+            }
+        }
+
+        impl<'de> Deserialize<'de> for $id {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                let text = String::deserialize(deserializer)?;
+                let no_id = || serde::de::Error::custom("not the id of a trace or a span");
+                Self::parse(&text).ok_or_else(no_id)
+            }
+        }
+    };
+}
+
+as_text!(TraceId);
+as_text!(SpanId);
 
 /// The span that causes a request, as the header carries it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -149,6 +199,14 @@ mod tests {
         ] {
             assert_eq!(TraceContext::parse(bad), None, "{bad}");
         }
+    }
+
+    #[test]
+    fn requests_without_a_trace_have_different_ones_that_end_with_their_id() {
+        let ids = [0, 1, 2, u64::MAX].map(|id| TraceId::of_request(RequestId(id)));
+        assert!(ids.windows(2).all(|pair| pair[0] != pair[1]));
+        assert!(ids[1].to_string().ends_with("0000000000000001"));
+        assert_eq!(ids[1], TraceId::of_request(RequestId(1)));
     }
 
     proptest! {

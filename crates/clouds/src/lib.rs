@@ -382,6 +382,19 @@ pub enum Op {
 }
 
 impl Op {
+    /// The name in traces.
+    pub(crate) fn span_name(self) -> &'static str {
+        match self {
+            Self::HeadBucket => "backend head_bucket",
+            Self::Stat => "backend stat",
+            Self::Get => "backend get",
+            Self::Put => "backend put",
+            Self::Delete => "backend delete",
+            Self::List => "backend list",
+            Self::Compose => "backend compose",
+        }
+    }
+
     pub fn as_str(self) -> &'static str {
         match self {
             Self::HeadBucket => "head_bucket",

@@ -1,5 +1,5 @@
-//! Calls a hook for every call that really goes to a backend, retries included, and adds the bytes
-//! to the bucket's bill. Each kind of backend bills its requests itself, because a call may be
+//! Calls a hook for every call that really goes to a backend, retries included, makes a span of it in
+//! the trace of the current request, and adds the bytes to the bucket's bill. Each kind of backend bills its requests itself, because a call may be
 //! several.
 
 use std::sync::Arc;
@@ -9,6 +9,7 @@ use async_trait::async_trait;
 use forebay_core::error::{ErrorCode, Result};
 use forebay_core::size::ByteRange;
 use forebay_node::bill::Bill;
+use forebay_node::trace::{self, ChildSpan};
 use futures::{StreamExt, TryStreamExt};
 
 use super::{After, Backend, Described, Op, PutBody, RemoteMeta, RemoteObject, RemotePage};
@@ -28,11 +29,20 @@ pub struct Metered {
     hook: Hook,
     bytes: BytesHook,
     bill: Option<Arc<Bill>>,
+    /// The URI of the bucket, for spans.
+    bucket: Arc<str>,
 }
 
 impl Metered {
     pub fn new(inner: Arc<dyn Backend>, provider: &'static str, hook: Hook) -> Self {
-        Self { inner, provider, hook, bytes: Arc::new(|_, _| {}), bill: None }
+        let bucket = Arc::from("");
+        Self { inner, provider, hook, bytes: Arc::new(|_, _| {}), bill: None, bucket }
+    }
+
+    /// Names the bucket in spans.
+    #[must_use]
+    pub fn of_bucket(self, bucket: Arc<str>) -> Self {
+        Self { bucket, ..self }
     }
 
     /// Reports the bytes of bodies to `bytes`.
@@ -47,8 +57,14 @@ impl Metered {
         Self { bill, ..self }
     }
 
-    async fn count<T>(&self, op: Op, call: impl Future<Output = Result<T>>) -> Result<T> {
+    /// Counts a call about `name`. Returns its span, too, which the caller may keep longer.
+    async fn spanned<T>(
+        &self,
+        (op, name): (Op, &str),
+        call: impl Future<Output = Result<T>>,
+    ) -> (Result<T>, Option<ChildSpan>) {
         let started = Instant::now();
+        let mut span = trace::child(op.span_name(), self.provider, &self.bucket, name);
         let result = call.await;
         let word = match result.as_ref().map_err(|e| e.code) {
             Ok(_) => "ok",
@@ -59,18 +75,25 @@ impl Metered {
             Err(_) => "error",
         };
         (self.hook)(self.provider, op.as_str(), word, started.elapsed());
-        result
+        if let Some(span) = &mut span {
+            span.set_result(word, !matches!(word, "ok" | "not_found" | "changed"));
+        }
+        (result, span)
+    }
+
+    async fn count<T>(&self, call: (Op, &str), work: impl Future<Output = Result<T>>) -> Result<T> {
+        self.spanned(call, work).await.0
     }
 }
 
 #[async_trait]
 impl Backend for Metered {
     async fn head_bucket(&self) -> Result<()> {
-        self.count(Op::HeadBucket, self.inner.head_bucket()).await
+        self.count((Op::HeadBucket, ""), self.inner.head_bucket()).await
     }
 
     async fn stat(&self, name: &str) -> Result<RemoteMeta> {
-        self.count(Op::Stat, self.inner.stat(name)).await
+        self.count((Op::Stat, name), self.inner.stat(name)).await
     }
 
     async fn get(
@@ -79,11 +102,17 @@ impl Backend for Metered {
         range: Option<ByteRange>,
         if_version: Option<&str>,
     ) -> Result<RemoteObject> {
-        let mut object = self.count(Op::Get, self.inner.get(name, range, if_version)).await?;
+        let call = self.inner.get(name, range, if_version);
+        let (object, mut span) = self.spanned((Op::Get, name), call).await;
+        let mut object = object?;
         let (provider, bytes, bill) = (self.provider, self.bytes.clone(), self.bill.clone());
+        // The span ends with the body.
         let counted = object.stream.inspect_ok(move |chunk| {
             let n = chunk.len() as u64;
             bytes(provider, n);
+            if let Some(span) = &mut span {
+                span.add_bytes(n);
+            }
             if let Some(bill) = &bill {
                 bill.fetched(n);
             }
@@ -94,7 +123,11 @@ impl Backend for Metered {
 
     async fn put(&self, name: &str, body: PutBody) -> Result<RemoteMeta> {
         let size = body.size;
-        let done = self.count(Op::Put, self.inner.put(name, body)).await?;
+        let (done, mut span) = self.spanned((Op::Put, name), self.inner.put(name, body)).await;
+        let done = done?;
+        if let Some(span) = &mut span {
+            span.add_bytes(size);
+        }
         if let Some(bill) = &self.bill {
             bill.sent(size);
         }
@@ -102,22 +135,22 @@ impl Backend for Metered {
     }
 
     async fn delete(&self, name: &str) -> Result<()> {
-        self.count(Op::Delete, self.inner.delete(name)).await
+        self.count((Op::Delete, name), self.inner.delete(name)).await
     }
 
     async fn list(&self, prefix: &str, after: After<'_>, limit: usize) -> Result<RemotePage> {
-        self.count(Op::List, self.inner.list(prefix, after, limit)).await
+        self.count((Op::List, prefix), self.inner.list(prefix, after, limit)).await
     }
 
     async fn describe(&self, from: &str, limit: usize) -> Result<Vec<Described>> {
-        self.count(Op::List, self.inner.describe(from, limit)).await
+        self.count((Op::List, from), self.inner.describe(from, limit)).await
     }
 
     async fn compose(&self, into: &str, parts: &[&Described]) -> Result<RemoteMeta> {
-        self.count(Op::Compose, self.inner.compose(into, parts)).await
+        self.count((Op::Compose, into), self.inner.compose(into, parts)).await
     }
 
     async fn check_composing(&self) -> Result<()> {
-        self.count(Op::HeadBucket, self.inner.check_composing()).await
+        self.count((Op::HeadBucket, ""), self.inner.check_composing()).await
     }
 }

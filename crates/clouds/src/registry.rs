@@ -105,6 +105,8 @@ struct Raw {
     bill: Option<Arc<Bill>>,
     provider: &'static str,
     endpoint: String,
+    /// URI of the bucket.
+    bucket: Arc<str>,
 }
 
 /// The capacity of a cloud that callers share.
@@ -272,7 +274,7 @@ impl Backends {
         let policy = self.settings.retry.by(rules);
         let timed = Arc::new(Timed::new(Arc::clone(&raw.backend), policy.answer));
         let metered = Metered::new(timed, raw.provider, Arc::clone(&self.hook));
-        let metered = metered.billing(raw.bill.clone());
+        let metered = metered.billing(raw.bill.clone()).of_bucket(Arc::clone(&raw.bucket));
         let metered = Arc::new(metered.telling_bytes(Arc::clone(&self.bytes)));
         let queue_wait = rules.time(CloudRule::DeadlineMs).unwrap_or(self.settings.queue_wait);
         let wait = queue_wait.min(self.settings.queue_wait);
@@ -358,7 +360,7 @@ impl Backends {
                 (Arc::new(folder), "folder", String::new())
             }
         };
-        Ok(Raw { backend, bill, provider, endpoint })
+        Ok(Raw { backend, bill, provider, endpoint, bucket: bucket.to_string().into() })
     }
 
     fn permits_for(&self, endpoint: &str) -> Arc<Semaphore> {

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use axum::extract::State;
-use axum::http::StatusCode;
+use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use forebay_client::PeerClient;
 use forebay_core::NodeId;
@@ -16,7 +16,7 @@ use forebay_node::clock::unix_ns;
 use forebay_node::identity::Identity;
 use forebay_node::maps::Maps;
 use forebay_node::metrics::Metrics;
-use forebay_node::reply::with_type;
+use forebay_node::open_metrics;
 use forebay_node::routing::{GuardedRouter, RouteSet};
 
 use crate::cluster::leadership::{LeaderWatch, Leadership};
@@ -73,7 +73,7 @@ async fn health(State(state): State<Daemon>) -> Response {
 
 /// The gateway's own metrics, the sums over the targets that reply, and the gateway's view of the
 /// cluster.
-async fn metrics(State(state): State<Daemon>) -> Response {
+async fn metrics(State(state): State<Daemon>, headers: HeaderMap) -> Response {
     let snapshot = state.maps.load();
     let asked = snapshot.alive_targets().map(|node| {
         let page = state.peer.get_bytes(&node.url, "/metrics");
@@ -92,7 +92,7 @@ async fn metrics(State(state): State<Daemon>) -> Response {
         + &sums
         + &seen(&snapshot, &leadership)
         + &votes(&snapshot, &leadership, &state.group);
-    with_type("text/plain; version=0.0.4", text)
+    open_metrics::answer(&headers, &state.metrics, text)
 }
 
 /// Metrics of this gateway's view of the cluster.

@@ -33,6 +33,7 @@ pub(crate) mod overview;
 pub(crate) mod removal;
 pub(crate) mod requests_live;
 pub(crate) mod summary;
+pub(crate) mod traces;
 pub(crate) mod warmth;
 
 use axum::body::Body;
@@ -138,6 +139,8 @@ mod tests {
             download::routes().rules(),
             backend_access::routes().rules(),
             bill::routes().rules(),
+            traces::routes().rules(),
+            forebay_node::trace::routes().rules(),
             warmth::routes().rules(),
             feeds::routes().rules(),
             disks::routes().rules(),

@@ -69,6 +69,7 @@ fn status(boundary: &Boundary, method: &str, target: &str, headers: &[(&str, &st
         protocol,
         route: protocol.route(path),
         principal: Principal::new(Caller::Anonymous),
+        trace: None,
     };
     match boundary.check(&about, &mut request, &state()) {
         Ok(()) => 200,
@@ -234,6 +235,7 @@ fn proven_senders_are_not_checked() {
             protocol: Protocol::V1,
             route: Protocol::V1.route("/"),
             principal: Principal::new(caller),
+            trace: None,
         };
         boundary.check(&about, &mut request, &state()).unwrap();
     }

@@ -6,6 +6,9 @@ use std::sync::{Arc, OnceLock};
 
 use forebay_core::bucket::BucketInfo;
 use forebay_core::request::RequestId;
+use forebay_core::trace::TraceContext;
+
+use crate::trace::RequestTrace;
 
 tokio::task_local! {
     static CURRENT: Arc<CurrentRequest>;
@@ -24,13 +27,24 @@ pub(crate) struct CurrentRequest {
     bucket: OnceLock<Arc<BucketInfo>>,
     /// Bytes that it wrote.
     written: AtomicU64,
+    /// Its span, if it has one.
+    trace: Option<RequestTrace>,
 }
 
 impl CurrentRequest {
     pub(crate) fn new(id: RequestId) -> Arc<Self> {
+        Self::traced(id, None)
+    }
+
+    /// A request with its trace.
+    pub(crate) fn traced(id: RequestId, trace: Option<RequestTrace>) -> Arc<Self> {
         let (route, operation, user) = (OnceLock::new(), OnceLock::new(), OnceLock::new());
         let (bucket, written) = Default::default();
-        Arc::new(Self { id, route, operation, user, bucket, written })
+        Arc::new(Self { id, route, operation, user, bucket, written, trace })
+    }
+
+    pub(crate) fn trace(&self) -> Option<&RequestTrace> {
+        self.trace.as_ref()
     }
 
     pub(crate) fn id(&self) -> RequestId {
@@ -76,6 +90,16 @@ impl CurrentRequest {
 /// The id of the request that the current task works for.
 pub fn id() -> Option<RequestId> {
     CURRENT.try_with(|request| request.id).ok()
+}
+
+/// The span of the current request, for requests to other nodes that work for it.
+pub fn trace_context() -> Option<TraceContext> {
+    CURRENT.try_with(|request| request.trace().map(RequestTrace::context)).ok()?
+}
+
+/// The request that the current task works for.
+pub(crate) fn current() -> Option<Arc<CurrentRequest>> {
+    CURRENT.try_with(Arc::clone).ok()
 }
 
 /// Names the operation of the current request, if its route does not say it or says it less exactly.

@@ -5,10 +5,12 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use forebay_core::request::Protocol;
+use forebay_core::trace::TraceId;
 use prometheus::{IntCounter, IntCounterVec, IntGauge, IntGaugeVec};
 
 use crate::histogram::{Histogram, HistogramVec};
 use crate::metric_families::Families;
+use crate::open_metrics::Exemplars;
 
 /// Prefix of the names of these metrics.
 pub(crate) const PREFIX: &str = "forebay_http_";
@@ -98,6 +100,14 @@ impl Series {
         }
         self.whole.observe(whole);
     }
+
+    /// Makes a chosen trace the example of the buckets that count its request.
+    pub(crate) fn exemplify(&self, trace: TraceId, first_byte: Option<Duration>, whole: Duration) {
+        if let Some(first_byte) = first_byte {
+            self.first_byte.exemplify(first_byte, trace);
+        }
+        self.whole.exemplify(whole, trace);
+    }
 }
 
 impl RequestMetrics {
@@ -131,6 +141,13 @@ impl RequestMetrics {
     /// The numbers of requests.
     pub(crate) fn counts(&self) -> &IntCounterVec {
         &self.0.requests
+    }
+
+    /// The examples of the times, by the series of their buckets.
+    pub(crate) fn exemplars(&self) -> Exemplars {
+        let mut all = self.0.first_byte.exemplars();
+        all.extend(self.0.whole.exemplars());
+        all
     }
 
     /// The metrics of successful reads of objects over v1.

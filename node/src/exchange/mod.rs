@@ -3,7 +3,7 @@
 //!
 //! The listener makes an [`Exchange`] for each request and passes it along: to the answer's head, and
 //! with the body to the answer's end. Small reads below `hyper` are counted by
-//! [`Observer::small_get`] alone. Handlers only name the operation, with [`set_operation`], where the
+//! [`Observer::small_get`] alone; they have a span only where its trace is chosen. Handlers only name the operation, with [`set_operation`], where the
 //! route does not say it.
 
 mod current;
@@ -20,20 +20,25 @@ use axum::response::Response;
 use forebay_core::Error;
 use forebay_core::config::LogConfig;
 use forebay_core::request::{Protocol, REQUEST_ID_HEADER, RequestContext, RequestId};
+use forebay_core::trace::{ChoiceReason, TraceId};
 
-pub(crate) use self::current::{CurrentRequest, set_route, set_user};
-pub use self::current::{add_written, carried, id, set_bucket, set_operation};
+pub(crate) use self::current::{CurrentRequest, current, set_route, set_user};
+pub use self::current::{add_written, carried, id, set_bucket, set_operation, trace_context};
 use self::failures::FailureLog;
 pub use self::metrics::RequestMetrics;
 use self::metrics::{InFlight, Outcome, api_name};
 use crate::listener::Peer;
 use crate::metric_families::Families;
+use crate::trace::Tracer;
 use crate::traffic::{Finished, FinishedRequest, Traffic, is_of_client};
 
 /// The header of the id in answers of v1 and of the native API.
 static OWN_ID: HeaderName = HeaderName::from_static(REQUEST_ID_HEADER);
 /// The header of the id in answers of S3.
 static S3_ID: HeaderName = HeaderName::from_static("x-amz-request-id");
+
+/// Operations whose answers last as long as their reader wants.
+const ENDLESS: [&str; 2] = ["requests_live", "overview_live"];
 
 /// The text of a failed answer's error, for the log, where the answer has no [`Error`].
 #[derive(Clone, Debug)]
@@ -45,6 +50,7 @@ pub struct Observer {
     metrics: RequestMetrics,
     failures: Arc<FailureLog>,
     traffic: Traffic,
+    tracer: Tracer,
     /// Requests with ids up to this have an access line.
     logged_up_to: Option<u64>,
 }
@@ -62,7 +68,14 @@ impl Observer {
         // A float of `u64::MAX` rounds up to 2^64, and the conversion saturates.
         let logged_up_to = (share > 0.0).then_some((share * u64::MAX as f64) as u64);
         let failures = Arc::new(FailureLog::new(config.failures_per_s));
-        Self { metrics, failures, traffic: Traffic::default(), logged_up_to }
+        let (traffic, tracer) = (Traffic::default(), Tracer::default());
+        Self { metrics, failures, traffic, tracer, logged_up_to }
+    }
+
+    /// Makes spans of the requests.
+    #[must_use]
+    pub fn traced_by(self, tracer: Tracer) -> Self {
+        Self { tracer, ..self }
     }
 
     /// Counts the requests of clients in `traffic`, too.
@@ -101,7 +114,7 @@ impl Observer {
                 time,
             });
         }
-        self.traffic.live().publish(|| {
+        let described = || {
             let (path, query) = match target.split_once('?') {
                 Some((path, query)) => (path, Some(query)),
                 None => (target, None),
@@ -122,7 +135,12 @@ impl Observer {
                 first_byte: Some(time),
                 bytes: bytes as u64,
             }
-        });
+        };
+        self.traffic.live().publish(described);
+        if self.tracer.has_small(about, time) {
+            let trace = self.tracer.finish_small(about, time, |span| described().describe(span));
+            self.metrics.gets().exemplify(trace, Some(time), time);
+        }
         if self.is_logged(id) {
             let line = AccessLine {
                 id,
@@ -201,8 +219,9 @@ impl Exchange {
 
     /// Records the properties of the request, which include the id that another node gave it.
     pub(crate) fn admitted(&mut self, about: &RequestContext) -> Arc<CurrentRequest> {
-        if about.id != self.request.id() {
-            self.request = CurrentRequest::new(about.id);
+        let trace = self.observer.tracer.begin(about);
+        if about.id != self.request.id() || trace.is_some() {
+            self.request = CurrentRequest::traced(about.id, trace);
         }
         if let Some(user) = about.user() {
             self.request.set_user(user);
@@ -296,6 +315,9 @@ impl Exchange {
         let series = self.observer.metrics.of(api_name(self.protocol), operation, outcome);
         series.observe(self.first_byte, whole);
         self.count(operation, outcome, whole);
+        if let Some(trace) = self.trace(operation, outcome, whole) {
+            series.exemplify(trace, self.first_byte, whole);
+        }
         if self.observer.is_logged(self.id()) {
             let line = AccessLine {
                 id: self.id(),
@@ -333,7 +355,16 @@ impl Exchange {
                 time: whole,
             });
         }
-        traffic.live().publish(|| FinishedRequest {
+        traffic.live().publish(|| self.described(operation, outcome, whole));
+    }
+
+    fn described(
+        &self,
+        operation: &'static str,
+        outcome: Outcome,
+        whole: Duration,
+    ) -> FinishedRequest<'_> {
+        FinishedRequest {
             id: self.id(),
             protocol: self.protocol,
             api: api_name(self.protocol),
@@ -348,7 +379,22 @@ impl Exchange {
             whole,
             first_byte: self.first_byte,
             bytes: self.sent,
-        });
+        }
+    }
+
+    /// Ends the span of the request. Returns the id of its trace if that is chosen.
+    fn trace(&self, operation: &'static str, outcome: Outcome, whole: Duration) -> Option<TraceId> {
+        let trace = self.request.trace()?;
+        let mut span = trace.server_span(self.id(), operation, whole);
+        self.described(operation, outcome, whole).describe(&mut span);
+        let is_slow =
+            self.is_of_client && !ENDLESS.contains(&operation) && trace.tracer().is_slow(whole);
+        if outcome == Outcome::Error {
+            trace.mark(ChoiceReason::Failed);
+        } else if is_slow {
+            trace.mark(ChoiceReason::Slow);
+        }
+        trace.finish(span).then_some(trace.context().trace)
     }
 
     /// Logs a failed request.

@@ -20,6 +20,7 @@ fn begin(observer: &Arc<Observer>, method: Method) -> Exchange {
         protocol: Protocol::V1,
         route: Route::Objects,
         principal: Principal::new(Caller::Anonymous),
+        trace: None,
     });
     exchange.current().set_route("get");
     exchange

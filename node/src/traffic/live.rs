@@ -1,11 +1,13 @@
 //! The stream of finished requests. Nothing is made for it while nobody listens.
 
+use std::borrow::Cow;
 use std::net::IpAddr;
 use std::time::Duration;
 
 use forebay_core::Bucket;
 use forebay_core::date::format_rfc3339;
 use forebay_core::request::{Protocol, RequestId};
+use forebay_core::trace::Span;
 use forebay_core::traffic::{LiveEvent, LiveFilter, LiveRequest};
 use forebay_core::url::decode_path;
 use forebay_core::v1::query::Query;
@@ -13,6 +15,7 @@ use tokio::sync::broadcast;
 use tokio::sync::broadcast::error::RecvError;
 
 use crate::clock::unix_ns;
+use crate::exchange::metrics::Outcome;
 
 /// Requests that wait for a slow listener; the oldest are dropped, and counted.
 const WAITING: usize = 4_096;
@@ -116,6 +119,17 @@ impl FinishedRequest<'_> {
             ttfb_s: self.first_byte.map(|time| time.as_secs_f64()),
             bytes: self.bytes,
         }
+    }
+
+    /// Describes the request in its span.
+    pub(crate) fn describe(&self, span: &mut Span) {
+        let (bucket, object) = self.subject();
+        span.bucket = bucket.unwrap_or_default();
+        span.object = object.unwrap_or_default();
+        span.api = Cow::Borrowed(self.api);
+        span.result = Cow::Borrowed(self.result);
+        (span.status, span.bytes) = (self.status, self.bytes);
+        span.is_error = self.result == Outcome::Error.name();
     }
 
     /// The bucket and the object that the path names. Of the query, only the parameters that name the

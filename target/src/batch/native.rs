@@ -10,6 +10,7 @@ use forebay_core::batch_stream::{Encoder, MAX_PIECE, Row};
 use forebay_core::timing::{ReadStage, StageTimes};
 use forebay_core::{Error, Result};
 use forebay_node::lifecycle::Lifecycle;
+use forebay_node::trace;
 use futures::stream::BoxStream;
 use futures::{FutureExt, Stream, StreamExt};
 use tokio::sync::mpsc;
@@ -100,7 +101,7 @@ async fn next_or_flush(
             return Some(next);
         }
         frames.send().await?;
-        let started = frames.times.as_ref().map(|_| Instant::now());
+        let started = Instant::now();
         (next.await, started)
     };
     let (next, started) = next;
@@ -170,7 +171,7 @@ impl Frames {
     ) -> Option<()> {
         let mut sent = 0;
         loop {
-            let started = self.times.as_ref().map(|_| Instant::now());
+            let started = Instant::now();
             let Some(chunk) = stream.next().await else { break };
             self.waited(stage, started);
             let mut chunk = match chunk {
@@ -214,8 +215,9 @@ impl Frames {
     }
 
     /// Counts a wait that began at `started`.
-    fn waited(&mut self, stage: ReadStage, started: Option<Instant>) {
-        if let (Some(timer), Some(started)) = (&mut self.times, started) {
+    fn waited(&mut self, stage: ReadStage, started: Instant) {
+        trace::stage(stage.span_name(), started);
+        if let Some(timer) = &mut self.times {
             timer.times.add(stage, started.elapsed());
         }
     }

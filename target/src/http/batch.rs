@@ -1,6 +1,7 @@
 //! Batches: the native stream, and GetBatch of v1 (`/v1/ml/moss`).
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use axum::body::Body;
 use axum::extract::{Request, State};
@@ -29,6 +30,7 @@ use forebay_node::maps::Maps;
 use forebay_node::off_worker;
 use forebay_node::reply::Failure;
 use forebay_node::routing::RouteSet;
+use forebay_node::trace;
 use futures::stream::{self, BoxStream};
 use futures::{Stream, StreamExt};
 
@@ -81,7 +83,10 @@ async fn answer_native(api: &BatchApi, request: Request) -> Result<Response> {
     let is_timed = request.headers().contains_key(TIMING_HEADER);
     let (body, memory) = api.whole_body(request, "batch").await?;
     let mut times = is_timed.then(StageTimer::start);
-    let share = api.budget.admit(sender, memory, hangup).await?;
+    let arrived = Instant::now();
+    let share = api.budget.admit(sender, memory, hangup).await;
+    trace::stage("queue", arrived);
+    let share = share?;
     if let Some(times) = &mut times {
         times.admitted();
     }

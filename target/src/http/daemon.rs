@@ -20,7 +20,8 @@ use forebay_node::listener::is_https;
 use forebay_node::logs;
 use forebay_node::maps::Maps;
 use forebay_node::metrics::Metrics;
-use forebay_node::reply::{Failure, json, text, with_type};
+use forebay_node::open_metrics;
+use forebay_node::reply::{Failure, json, text};
 use forebay_node::routing::RouteSet;
 use forebay_node::traffic::{StreamLimit, requests_stream};
 
@@ -138,7 +139,7 @@ fn readiness(api: &DaemonApi) -> Response {
     if joined { "ok\n".into_response() } else { StatusCode::SERVICE_UNAVAILABLE.into_response() }
 }
 
-async fn metrics(State(api): State<DaemonApi>) -> Response {
+async fn metrics(State(api): State<DaemonApi>, headers: HeaderMap) -> Response {
     let usage = api.objects.usage();
     api.metrics.store(usage.objects, usage.bytes, usage.budget);
     let disks = api.disks.show();
@@ -148,7 +149,7 @@ async fn metrics(State(api): State<DaemonApi>) -> Response {
         let count = disks.iter().filter(|disk| disk.state == state).count();
         api.metrics.disks(state.as_str(), count as u64);
     }
-    with_type("text/plain; version=0.0.4", api.metrics.render())
+    open_metrics::answer(&headers, &api.metrics, api.metrics.render())
 }
 
 /// A command about the disks of this target.

@@ -112,6 +112,7 @@ mod tests {
             copies::routes().rules(),
             daemon::commands().rules(),
             daemon::routes().rules(),
+            forebay_node::trace::routes().rules(),
             download::routes().rules(),
             etl::pull_routes().rules(),
             etl::routes().rules(),

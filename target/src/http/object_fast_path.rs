@@ -8,6 +8,7 @@ use forebay_core::intra::MAP_HEADER;
 use forebay_core::request::RequestContext;
 use forebay_core::sign::GRANT_HEADER;
 use forebay_core::timing::TIMING_HEADER;
+use forebay_core::trace::TRACEPARENT_HEADER;
 use forebay_core::v1::headers as v1;
 use forebay_node::auth;
 use forebay_node::fast_http::{FastAnswer, RequestHead};
@@ -19,7 +20,7 @@ use super::objects::{DecodedRequest, ObjectsApi};
 
 /// Headers that do not affect the response, and those that the fast connection or the edge handles.
 /// A request with any other header takes the slow path.
-const IGNORED_HEADERS: [&str; 8] = [
+const IGNORED_HEADERS: [&str; 9] = [
     "host",
     "authorization",
     "user-agent",
@@ -28,6 +29,7 @@ const IGNORED_HEADERS: [&str; 8] = [
     "connection",
     "content-length",
     "content-type",
+    TRACEPARENT_HEADER,
 ];
 static RECOGNIZED: [HeaderName; 6] = [
     HeaderName::from_static(MAP_HEADER),

@@ -13,6 +13,7 @@ use forebay_core::size::{ByteRange, RangeSpec};
 use forebay_core::timing::{ReadStage, StageTimes, TIMING_HEADER};
 use forebay_core::{ErrorCode, Result};
 use forebay_node::fast_http::StreamedAnswer;
+use forebay_node::trace;
 use forebay_store::Record;
 
 use super::blobs::BlobsApi;
@@ -175,7 +176,9 @@ impl ObjectReads {
             let answer = (&*request.info, result, bytes.len());
             Body::from_stream(objects.counting(answer, stream, |piece| piece.len() as u64))
         };
-        times.add(ReadStage::of_result(result), started.elapsed());
+        let read = ReadStage::of_result(result);
+        trace::stage(read.span_name(), started);
+        times.add(read, started.elapsed());
         Ok(response)
     }
 }

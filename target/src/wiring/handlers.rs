@@ -10,6 +10,7 @@ use forebay_node::metrics::Metrics;
 use forebay_node::relay::Relay;
 use forebay_node::routing::GuardedRouter;
 use forebay_node::s3::S3Door;
+use forebay_node::trace::{self, Tracer};
 use forebay_node::traffic::StreamLimit;
 
 use crate::batch::Loader;
@@ -60,6 +61,7 @@ pub(super) struct Services {
     pub(super) sync: StateSync,
     pub(super) peer: PeerClient,
     pub(super) metrics: Metrics,
+    pub(super) tracer: Tracer,
     pub(super) lifecycle: Lifecycle,
 }
 
@@ -156,6 +158,7 @@ impl Services {
             .merge(shard::routes().with_state(self.synced(shards.clone())))
             .merge(etl::pull_routes().with_state(transforms.clone()))
             .merge(daemon::routes().with_state(daemon.clone()))
+            .merge(trace::routes().with_state(self.tracer.clone()))
             .merge(daemon::commands().with_state(self.synced(daemon)))
     }
 

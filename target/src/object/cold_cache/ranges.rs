@@ -11,6 +11,7 @@ use forebay_core::cloud_rules::CloudRule;
 use forebay_core::size::ByteRange;
 use forebay_core::v1::object::BlobArgs;
 use forebay_core::{Error, ErrorCode, Result};
+use forebay_node::exchange::carried;
 use futures::{StreamExt, TryStreamExt};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::task::AbortOnDropHandle;
@@ -192,7 +193,7 @@ impl Ahead {
             let Some(room) = self.memory.room(len) else { return };
             let (from, range) = (self.from.clone(), self.take_range());
             let read = async move { Ok(Piece { bytes: from.read(range).await?, room }) };
-            self.queue.push_back(AbortOnDropHandle::new(tokio::spawn(read)));
+            self.queue.push_back(AbortOnDropHandle::new(tokio::spawn(carried(read))));
         }
     }
 }
