@@ -300,7 +300,7 @@ INTEGRITY = Row(
 )
 
 SECURITY = Row(
-    "TLS and audit log",
+    "TLS, audit log and traces",
     (
         Panel(
             "TLS handshakes", one(rate("forebay_tls_handshakes_total", "result"), "{{result}}"), stacked=True
@@ -315,6 +315,11 @@ SECURITY = Row(
         Panel(
             "Lost records of the audit log",
             one(rate("forebay_audit_lost_total", f"{NODE}, sink"), "{{instance}} {{sink}}"),
+        ),
+        Panel("Spans for the collector", one(rate("forebay_trace_spans_total", "result"), "{{result}}")),
+        Panel(
+            "Choices of traces not sent to other nodes",
+            one(rate("forebay_trace_dropped_marks_total", NODE), "{{instance}}"),
         ),
     ),
     closed=True,

@@ -68,6 +68,7 @@ mod s3_forms;
 mod s3_payloads;
 mod shards;
 mod tls;
+mod traces;
 mod uploads;
 mod user_redirects;
 mod v1;

@@ -1,6 +1,7 @@
 //! Secrets that are planted in every setting, URL and token of a cluster, and searched for in all that
-//! comes out of nodes and commands: answers, logs, metrics, errors, backups and files.
+//! comes out of nodes and commands: answers, logs, metrics, errors, spans, backups and files.
 
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use forebay_core::routes::{Rule, Verb, table};
@@ -29,7 +30,12 @@ fn web_server() -> Web {
 }
 
 /// A cluster with users and a secret in each of its settings. Returns it with its environment.
-fn planted_cluster(hunt: &mut Hunt, cloud: &Web) -> (Users, Vec<(String, String)>) {
+fn planted_cluster(hunt: &mut Hunt, cloud: &Web, traces: &Web) -> (Users, Vec<(String, String)>) {
+    let traces = traces.url.replace("http://", "");
+    let (trace_user, trace_query) =
+        (hunt.plant("password of the collector of traces"), hunt.plant("token for traces"));
+    let trace_headers =
+        hunt.plant_file("header for traces", |token| format!("authorization: Bearer {token}\n"));
     let collector = Web::start(|_| Reply::new(503, "not now"));
     let collector = collector.url.replace("http://", "");
     let (password, user, query) = (
@@ -52,6 +58,8 @@ fn planted_cluster(hunt: &mut Hunt, cloud: &Web) -> (Users, Vec<(String, String)
          algorithms = [\"RS256\"]\ntoken_file = {sent:?}\n\
          [[s3.keys]]\naccess = \"someone\"\nsecret = \"{s3}\"\n\
          [egress]\nallow = [\"127.0.0.1\"]\n[download]\nallow_private = true\n\
+         [trace]\nendpoint = \"http://otlp:{trace_user}@{traces}/in?token={trace_query}\"\n\
+         headers_file = {trace_headers:?}\nsample = 1.0\nslow_ms = 100\n\
          [log]\nlevel = \"trace\"\n"
     );
     let (proxy, session) = (hunt.plant("password of a proxy"), hunt.plant("session of AWS"));
@@ -325,11 +333,44 @@ fn run_commands(hunt: &mut Hunt, users: &Users) {
     hunt.search("the backup", &bytes);
 }
 
+/// Searches all spans that a collector received, those that nodes keep, and exemplars.
+fn search_traces(hunt: &mut Hunt, users: &Users, received: &Mutex<Vec<Vec<u8>>>) {
+    let (endpoint, bearer) = (&users.cluster.endpoint, format!("Bearer {}", users.root));
+    let get = |url: &str, accept: &str| {
+        let request = http::request("GET", url).header("authorization", &bearer);
+        request.header("accept", accept).send()
+    };
+    wait::until("the collector has spans", TIMEOUT, || !received.lock().unwrap().is_empty());
+    let list = get(&format!("{endpoint}/api/v1/traces"), "*/*");
+    hunt.search_answer("the list of traces", &list);
+    let traces = list.json()["traces"].as_array().cloned().unwrap_or_default();
+    assert!(traces.len() > 100, "{} traces", traces.len());
+    for trace in traces.iter().map(|trace| trace["trace"].as_str().unwrap()) {
+        let answer = get(&format!("{endpoint}/api/v1/traces/{trace}"), "*/*");
+        hunt.search_answer("a trace", &answer);
+    }
+    for node in users.cluster.gateways.iter().chain(&users.cluster.targets) {
+        let page = get(&format!("{}/metrics", node.url), "application/openmetrics-text");
+        assert!(page.text().contains(" # {trace_id="), "no exemplar at {}", node.id);
+        hunt.search_answer("metrics with exemplars", &page);
+    }
+    for spans in received.lock().unwrap().iter() {
+        hunt.search("spans at the collector", spans);
+    }
+}
+
 #[test]
 fn planted_secrets_are_in_no_answer_log_file_error_or_backup() {
     let (began, mut hunt) = (Instant::now(), Hunt::default());
     let (cloud, web) = (echoing_cloud(), web_server());
-    let (users, env) = planted_cluster(&mut hunt, &cloud);
+    let received = Arc::new(Mutex::new(Vec::new()));
+    let kept = received.clone();
+    let traces = Web::start(move |request| {
+        assert!(request.target.starts_with("/in/v1/traces?token="), "{}", request.target);
+        kept.lock().unwrap().push(request.body.clone());
+        Reply::new(200, "")
+    });
+    let (users, env) = planted_cluster(&mut hunt, &cloud, &traces);
     let jobs = send_failing(&mut hunt, &users, &web);
     send_s3(&mut hunt, &users);
     println!("requests sent after {:.1?}", began.elapsed());
@@ -338,6 +379,7 @@ fn planted_secrets_are_in_no_answer_log_file_error_or_backup() {
     search_results(&mut hunt, &users, &jobs);
     let count = walk(&mut hunt, &users);
     println!("{count} requests of the table after {:.1?}", began.elapsed());
+    search_traces(&mut hunt, &users, &received);
     let whoami = format!("{}/api/v1/auth/whoami", users.cluster.endpoint);
     assert_eq!(send("GET", &whoami, Some(&users.root), &Value::Null).status, 200);
     hunt.search_files(&users.cluster, &env);

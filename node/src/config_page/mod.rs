@@ -19,6 +19,7 @@ const SOURCE: &str = concat!(
     include_str!("../../../core/src/config/destinations.rs"),
     include_str!("../../../core/src/config/cache.rs"),
     include_str!("../../../core/src/config/tls.rs"),
+    include_str!("../../../core/src/config/trace.rs"),
     include_str!("../../../core/src/config/auth.rs")
 );
 const GATEWAY: &str = include_str!("gateway.toml");
@@ -64,7 +65,7 @@ const RESTART: &str = "restart";
 const TLS_FILE: &str = "restart; none for new content of the file";
 
 /// For each key: the nodes that read it, how a change takes effect, and the flags that set it.
-const NOTES: [(&str, ReadBy, &str, &str); 84] = [
+const NOTES: [(&str, ReadBy, &str, &str); 89] = [
     ("cluster.name", Both, RESTART, ""),
     ("cluster.gateways", Both, RESTART, ""),
     ("cluster.secret_file", Both, RESTART, ""),
@@ -131,6 +132,11 @@ const NOTES: [(&str, ReadBy, &str, &str); 84] = [
     ("log.failures_per_s", Both, RESTART, ""),
     ("log.level", Both, RESTART, ""),
     ("log.format", Both, RESTART, ""),
+    ("trace.enabled", Both, RESTART, ""),
+    ("trace.endpoint", Both, RESTART, ""),
+    ("trace.headers_file", Both, "none for new content of the file", ""),
+    ("trace.sample", Both, RESTART, ""),
+    ("trace.slow_ms", Both, RESTART, ""),
     ("audit.file", Both, RESTART, ""),
     ("audit.max_size", Both, RESTART, ""),
     ("audit.keep", Both, RESTART, ""),

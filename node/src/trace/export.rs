@@ -19,7 +19,7 @@ use super::encode::{Resource, request};
 use crate::identity::Identity;
 
 /// Path of traces below the endpoint.
-const TRACES_PATH: &str = "v1/traces";
+const TRACES_PATH: &str = "/v1/traces";
 /// Most spans in a request.
 const MAX_BATCH: usize = 512;
 /// Pause in which spans are collected for one request.
@@ -57,12 +57,11 @@ impl Exporter {
     ) -> Result<Self> {
         // Without the URL, which may hold credentials.
         let bad = |e: &dyn std::fmt::Display| Error::invalid(format!("trace.endpoint: {e}"));
-        let endpoint = config.endpoint.trim_end_matches('/');
-        let whole = match endpoint.ends_with(TRACES_PATH) {
-            true => endpoint.to_owned(),
-            false => format!("{endpoint}/{TRACES_PATH}"),
-        };
-        let url = Url::parse(&whole).map_err(|e| bad(&e))?;
+        let mut url = Url::parse(&config.endpoint).map_err(|e| bad(&e))?;
+        let path = url.path().trim_end_matches('/').to_owned();
+        if !path.ends_with(TRACES_PATH) {
+            url.set_path(&format!("{path}{TRACES_PATH}"));
+        }
         crate::tls::choose_provider();
         let client = Client::builder().timeout(SEND_TIMEOUT).build().map_err(|e| bad(&e))?;
         let resource = Resource { node: identity.id.to_string(), role: identity.role.name() };
