@@ -215,7 +215,7 @@ impl Edge {
             let proofs = SentProofs { grant, authorization };
             self.keep(uri.query(), proofs, version, &principal, last);
         }
-        let trace = request.headers().get(&TRACEPARENT).and_then(|v| trace_of(v.as_bytes()));
+        let trace = sender_span(request.headers());
         Ok(context(id, protocol, uri.path(), principal, trace))
     }
 
@@ -395,8 +395,13 @@ fn context(
     RequestContext { id, protocol, route: protocol.route(path), principal, trace }
 }
 
+/// The span of the sender, in the headers of a request.
+fn sender_span(headers: &HeaderMap) -> Option<TraceContext> {
+    headers.get(&TRACEPARENT).and_then(|value| trace_of(value.as_bytes()))
+}
+
 /// The span of the sender, in the header of this value.
-pub(crate) fn trace_of(header: &[u8]) -> Option<TraceContext> {
+fn trace_of(header: &[u8]) -> Option<TraceContext> {
     std::str::from_utf8(header).ok().and_then(TraceContext::parse)
 }
 

@@ -18,7 +18,7 @@ use forebay_core::trace::TraceId;
 pub(crate) use forebay_core::traffic::LATENCY_BOUNDS_US as BOUNDS_US;
 
 use crate::clock::unix_ns;
-use crate::open_metrics::{Exemplar, Exemplars};
+use crate::exemplar::{Exemplar, Exemplars};
 
 /// Sets of counters; threads take them in turn.
 pub(crate) const SHARDS: usize = 8;

@@ -22,6 +22,7 @@ mod connections;
 mod drain;
 pub mod edge;
 pub mod exchange;
+mod exemplar;
 pub mod fast_http;
 pub mod file_modes;
 mod histogram;

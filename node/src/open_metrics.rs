@@ -1,12 +1,12 @@
 //! OpenMetrics from the Prometheus text of the same metrics, with exemplars.
 //! Format: <https://github.com/prometheus/OpenMetrics/blob/main/specification/OpenMetrics.md>.
 
-use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use axum::http::{HeaderMap, header};
 use axum::response::Response;
 
+use crate::exemplar::{Exemplar, Exemplars};
 use crate::metrics::Metrics;
 use crate::reply::with_type;
 
@@ -14,17 +14,6 @@ use crate::reply::with_type;
 const MEDIA_TYPE: &str = "application/openmetrics-text";
 const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 const TEXT_TYPE: &str = "text/plain; version=0.0.4";
-
-/// The trace of a request that a bucket of a histogram counts.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Exemplar {
-    pub(crate) trace: forebay_core::trace::TraceId,
-    pub(crate) seconds: f64,
-    pub(crate) unix_s: f64,
-}
-
-/// Exemplars by the series of their bucket, as the text has it: `name_bucket{labels,le="…"}`.
-pub(crate) type Exemplars = BTreeMap<String, Exemplar>;
 
 /// The answer to a request for this text of metrics, in the format that the request accepts.
 pub fn answer(headers: &HeaderMap, metrics: &Metrics, text: String) -> Response {

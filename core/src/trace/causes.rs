@@ -1,4 +1,4 @@
-//! What the time of a trace was spent on, as causes of waits.
+//! The time of a trace by the causes of waits.
 
 use super::{Span, SpanKind};
 use crate::feed::{Cause, Feed};
@@ -12,7 +12,7 @@ fn cause_of(span: &Span) -> Option<Cause> {
         (SpanKind::Client, _) | (_, "cold read") => Some(Cause::Cold),
         (_, "disk read") => Some(Cause::Disk),
         (_, "queue") => Some(Cause::Queue),
-        // What is left of a request: work of the node, and the way of the bytes to the client.
+        // The rest of a request: work of the node, and the way of the bytes to the client.
         (SpanKind::Server, _) => Some(Cause::Network),
         (SpanKind::Internal, _) => None,
     }

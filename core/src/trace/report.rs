@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::{Span, SpanKind, TraceId};
 use crate::request::RequestId;
 
-/// Path by which nodes tell each other which traces they chose.
+/// Path of the marks of traces that another node chose.
 pub const MARKS_PATH: &str = "/internal/v1/trace/marks";
 /// Path of the chosen traces of a node.
 pub const INTERNAL_TRACES_PATH: &str = "/internal/v1/traces";

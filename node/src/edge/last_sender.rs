@@ -13,7 +13,7 @@ use forebay_core::locks::MutexExt;
 use forebay_core::request::{Principal, RequestContext, RequestId};
 use forebay_core::sign::REDIRECT_PROOF;
 
-use super::{Edge, GRANT, NODE_AUTH, context, drop_client_headers};
+use super::{Edge, GRANT, NODE_AUTH, context, drop_client_headers, sender_span};
 use crate::access::GRANT_KEPT_S;
 use crate::clock::unix_s;
 
@@ -101,7 +101,8 @@ impl Edge {
         let protocol = Some(self.protocol(uri.path(), host, false)).filter(|p| !p.is_s3())?;
         let principal = last.get(proofs, self.maps.version(), unix_s())?;
         drop_client_headers(request.headers_mut());
-        Some(context(id, protocol, uri.path(), principal))
+        let trace = sender_span(request.headers());
+        Some(context(id, protocol, uri.path(), principal, trace))
     }
 
     /// Keeps the verified sender of a request that did not take the fast path.

@@ -8,9 +8,9 @@ use forebay_core::request::Protocol;
 use forebay_core::trace::TraceId;
 use prometheus::{IntCounter, IntCounterVec, IntGauge, IntGaugeVec};
 
+use crate::exemplar::Exemplars;
 use crate::histogram::{Histogram, HistogramVec};
 use crate::metric_families::Families;
-use crate::open_metrics::Exemplars;
 
 /// Prefix of the names of these metrics.
 pub(crate) const PREFIX: &str = "forebay_http_";

@@ -5,6 +5,7 @@
 //! ends a slow or failed request of it: that node sends a mark to all others, and each of them
 //! keeps and exports its spans of the trace, those that end within the next 10 s too.
 
+mod child;
 mod choice;
 mod encode;
 mod export;
@@ -13,14 +14,13 @@ mod kept;
 mod marks;
 mod metrics;
 mod request;
+mod start;
 mod waiting;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use forebay_client::PeerClient;
-use forebay_core::Result;
 use forebay_core::config::TraceConfig;
 use forebay_core::locks::MutexExt;
 use forebay_core::request::{Protocol, RequestContext};
@@ -29,23 +29,16 @@ use forebay_core::trace::{
 };
 use tokio::sync::mpsc;
 
+pub use self::child::{ChildSpan, child, stage};
 use self::choice::Choice;
-use self::export::Exporter;
 pub use self::http::{key_of, routes};
 use self::kept::KeptTraces;
 use self::marks::Marks;
 pub(crate) use self::metrics::PREFIX;
 pub use self::metrics::TraceMetrics;
 pub(crate) use self::request::RequestTrace;
-pub use self::request::{ChildSpan, child, stage};
 use self::waiting::Waiting;
 use crate::clock::unix_ns;
-use crate::identity::Identity;
-use crate::lifecycle::Lifecycle;
-use crate::maps::Maps;
-
-/// Spans that wait for the collector. More are dropped.
-const MAX_QUEUED_SPANS: usize = 8_192;
 
 /// Makes and chooses the spans of a node; cheap to clone. The default one makes none.
 #[derive(Clone, Debug, Default)]
@@ -65,35 +58,6 @@ struct Inner {
 }
 
 impl Tracer {
-    /// Starts the tasks that send spans to the collector, and marks to the other nodes.
-    pub fn start(
-        config: &TraceConfig,
-        identity: &Identity,
-        maps: &Maps,
-        peer: &PeerClient,
-        lifecycle: &Lifecycle,
-        metrics: &TraceMetrics,
-    ) -> Result<Self> {
-        if !config.enabled {
-            return Ok(Self::default());
-        }
-        let mut queue = None;
-        if !config.endpoint.is_empty() {
-            let exporter = Exporter::new(config, identity, metrics.clone())?;
-            let (sender, spans) = mpsc::channel(MAX_QUEUED_SPANS);
-            lifecycle.spawn(exporter.run(spans, lifecycle.token()));
-            queue = Some(sender);
-        }
-        let tracer = Self::of(config, identity.id.as_str(), queue, metrics);
-        let (sender, maps, peer) = (tracer.clone(), maps.clone(), peer.clone());
-        let (me, stop) = (identity.id.clone(), lifecycle.token());
-        lifecycle.spawn(async move {
-            let Some(inner) = &sender.0 else { return };
-            inner.marks.send(&me, &maps, &peer, &stop).await;
-        });
-        Ok(tracer)
-    }
-
     fn of(
         config: &TraceConfig,
         node: &str,

@@ -64,7 +64,7 @@ async fn a_request_that_nobody_samples_is_listed_only_after_a_mark() {
     tracer.marked(&[TraceMark { trace, reason: ChoiceReason::Failed }]);
     let summary = tracer.summaries().remove(0);
     assert_eq!((summary.trace, summary.spans, summary.reason), (trace, 2, ChoiceReason::Failed));
-    // What ends after the mark belongs to it.
+    // Spans that end after the mark belong to the trace.
     assert!(end(&tracer, &about(9, None)).await);
     assert_eq!(tracer.summaries()[0].spans, 4);
 }
