@@ -388,13 +388,12 @@ impl Exchange {
         let mut span = trace.server_span(self.id(), operation, whole);
         self.described(operation, outcome, whole).describe(&mut span);
         let is_slow =
-            self.is_of_client && !ENDLESS.contains(&operation) && trace.tracer().is_slow(whole);
-        if outcome == Outcome::Error {
-            trace.mark(ChoiceReason::Failed);
-        } else if is_slow {
-            trace.mark(ChoiceReason::Slow);
-        }
-        trace.finish(span).then_some(trace.context().trace)
+            || self.is_of_client && !ENDLESS.contains(&operation) && trace.tracer().is_slow(whole);
+        let reason = match outcome {
+            Outcome::Error => Some(ChoiceReason::Failed),
+            _ => is_slow().then_some(ChoiceReason::Slow),
+        };
+        trace.end(span, reason).then_some(trace.context().trace)
     }
 
     /// Logs a failed request.

@@ -117,12 +117,13 @@ impl Tracer {
         next().or_else(next).unwrap_or(SpanId::MAX)
     }
 
-    /// Takes a finished span. Returns whether its trace is chosen.
-    pub(crate) fn finish(&self, span: Span, is_sampled: bool) -> bool {
+    /// Takes a finished span; `sampled` is set if its trace is chosen from the start. Returns whether its
+    /// trace is chosen.
+    fn finish(&self, span: Span, sampled: Option<ChoiceReason>) -> bool {
         let Some(inner) = &self.0 else { return false };
         let span = Arc::new(span);
-        if is_sampled {
-            inner.keep([span], ChoiceReason::Sampled);
+        if let Some(reason) = sampled {
+            inner.keep([span], reason);
             return true;
         }
         match inner.waiting.add(&span, unix_ns()) {
@@ -135,7 +136,7 @@ impl Tracer {
     }
 
     /// Chooses the trace of a slow or failed request, here and on all other nodes.
-    pub(crate) fn mark(&self, trace: TraceId, reason: ChoiceReason) {
+    fn mark(&self, trace: TraceId, reason: ChoiceReason) {
         let Some(inner) = &self.0 else { return };
         let mark = TraceMark { trace, reason };
         if inner.choose(mark) && !inner.marks.add(mark) {
@@ -184,7 +185,7 @@ impl Tracer {
         if !is_sampled {
             self.mark(trace, ChoiceReason::Slow);
         }
-        self.finish(span, is_sampled);
+        self.finish(span, is_sampled.then_some(ChoiceReason::Sampled));
         trace
     }
 }

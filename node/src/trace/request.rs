@@ -65,13 +65,18 @@ impl RequestTrace {
         }
     }
 
-    /// Takes a finished span of the request or of the work for it. Returns whether its trace is chosen.
-    pub(crate) fn finish(&self, span: Span) -> bool {
-        self.tracer.finish(span, self.is_sampled)
+    /// Takes the finished span of the request, which is slow or failed if there is a reason to choose it.
+    /// Returns whether its trace is chosen.
+    pub(crate) fn end(&self, span: Span, reason: Option<ChoiceReason>) -> bool {
+        if let Some(reason) = reason {
+            self.mark(reason);
+        }
+        let sampled = || reason.unwrap_or(ChoiceReason::Sampled);
+        self.tracer.finish(span, self.is_sampled.then(sampled))
     }
 
     /// Chooses the trace on all nodes.
-    pub(crate) fn mark(&self, reason: ChoiceReason) {
+    fn mark(&self, reason: ChoiceReason) {
         if !self.is_sampled && !self.is_marked.swap(true, Ordering::Relaxed) {
             self.tracer.mark(self.trace, reason);
         }
@@ -93,6 +98,6 @@ impl RequestTrace {
         if self.tracer.is_slow(self.started.elapsed()) {
             self.mark(ChoiceReason::Slow);
         }
-        self.finish(span);
+        self.tracer.finish(span, self.is_sampled.then_some(ChoiceReason::Sampled));
     }
 }

@@ -39,7 +39,7 @@ async fn end(tracer: &Tracer, about: &RequestContext) -> bool {
     };
     request.clone().scope(call).await;
     let trace = request.trace().unwrap();
-    trace.finish(trace.server_span(about.id, "get", Duration::from_millis(2)))
+    trace.end(trace.server_span(about.id, "get", Duration::from_millis(2)), None)
 }
 
 #[tokio::test]
