@@ -6,6 +6,7 @@
 //! [`Observer::small_get`] alone; they have a span only where its trace is chosen. Handlers only name the operation, with [`set_operation`], where the
 //! route does not say it.
 
+mod access_line;
 mod current;
 mod failures;
 pub(crate) mod metrics;
@@ -22,6 +23,7 @@ use forebay_core::config::LogConfig;
 use forebay_core::request::{Protocol, REQUEST_ID_HEADER, RequestContext, RequestId};
 use forebay_core::trace::{ChoiceReason, TraceId};
 
+use self::access_line::AccessLine;
 pub(crate) use self::current::{CurrentRequest, current, set_route, set_user};
 pub use self::current::{add_written, carried, id, set_bucket, set_operation, trace_context};
 use self::failures::FailureLog;
@@ -424,44 +426,6 @@ impl Exchange {
 impl Drop for Exchange {
     fn drop(&mut self) {
         self.end(Outcome::Aborted);
-    }
-}
-
-/// One line of the log for a request. It has no query, which may hold signatures.
-struct AccessLine<'a> {
-    id: RequestId,
-    protocol: Option<Protocol>,
-    operation: &'static str,
-    outcome: Outcome,
-    status: u16,
-    method: &'a Method,
-    path: &'a str,
-    bytes: u64,
-    first_byte: Option<Duration>,
-    whole: Duration,
-    from: IpAddr,
-    user: Option<&'a str>,
-}
-
-impl AccessLine<'_> {
-    fn write(&self) {
-        let ms = |time: Duration| time.as_micros() as f64 / 1e3;
-        tracing::info!(
-            target: "forebay::access",
-            request_id = %self.id,
-            api = api_name(self.protocol),
-            op = self.operation,
-            result = self.outcome.name(),
-            status = self.status,
-            method = %self.method,
-            path = self.path,
-            bytes = self.bytes,
-            first_byte_ms = self.first_byte.map(ms),
-            ms = ms(self.whole),
-            from = %self.from.to_canonical(),
-            user = self.user,
-            "request"
-        );
     }
 }
 
