@@ -105,8 +105,13 @@ fn subcommands(command: &Command) -> impl Iterator<Item = &Command> {
 
 /// The commands that do something themselves.
 fn leaves(command: &Command) -> Vec<&Command> {
-    let below: Vec<_> = subcommands(command).flat_map(leaves).collect();
-    if below.is_empty() { vec![command] } else { below }
+    let below = subcommands(command).flat_map(leaves);
+    does_something(command).then_some(command).into_iter().chain(below).collect()
+}
+
+/// Whether a command works without a subcommand.
+fn does_something(command: &Command) -> bool {
+    subcommands(command).next().is_none() || !command.is_subcommand_required_set()
 }
 
 /// The words of a command: `forebay job ls`.
@@ -126,13 +131,16 @@ fn section(page: &mut String, command: &Command, level: usize) {
         name(command),
         sentence(&about(command))
     );
-    let below: Vec<_> = subcommands(command).collect();
-    for sub in &below {
+    if does_something(command) {
+        describe(page, command);
+    }
+    for sub in subcommands(command) {
         section(page, sub, (level + 1).min(4));
     }
-    if !below.is_empty() {
-        return;
-    }
+}
+
+/// Writes usage, arguments and the text after the help of a command.
+fn describe(page: &mut String, command: &Command) {
     let usage = command.clone().render_usage().to_string();
     let _ = writeln!(page, "```text\n{}\n```\n", usage.trim_start_matches("Usage: ").trim());
     let aliases: Vec<_> = command.get_all_aliases().map(|alias| format!("`{alias}`")).collect();

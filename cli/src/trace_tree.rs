@@ -25,16 +25,15 @@ pub(crate) fn text(spans: &[Span]) -> String {
         let took = duration(end.saturating_sub(start) as f64 / 1e9);
         let _ = writeln!(text, "trace {}, {} spans, {took}", first.trace, spans.len());
     }
-    let mut open: Vec<(&Span, usize)> = Vec::new();
-    let mut next = |parent: Option<SpanId>, depth: usize, open: &mut Vec<(&Span, usize)>| {
-        // Each list is taken once, so that ids in a circle end.
+    // A list of children is taken when it is shown, so that ids in a circle end.
+    let mut take = |parent: Option<SpanId>, depth: usize| {
         let found = children.remove(&parent).unwrap_or_default();
-        open.extend(found.into_iter().rev().map(|span| (span, depth)));
+        found.into_iter().rev().map(move |span| (span, depth)).collect::<Vec<_>>()
     };
-    next(None, 0, &mut open);
+    let mut open = take(None, 0);
     while let Some((span, depth)) = open.pop() {
         line(&mut text, span, depth, (start, end));
-        next(Some(span.span), depth + 1, &mut open);
+        open.extend(take(Some(span.span), depth + 1));
     }
     text
 }

@@ -36,7 +36,7 @@ Prometheus. `make docs` generates this page from the registry of the nodes.
 ";
 
 /// Units of families, by a part of their name.
-const UNITS: [(&str, &str); 22] = [
+const UNITS: [(&str, &str); 24] = [
     ("requests_in_flight", "requests"),
     ("build_info", "always 1"),
     ("_fds", "descriptors"),
@@ -48,6 +48,8 @@ const UNITS: [(&str, &str); 22] = [
     ("_seconds", "seconds"),
     ("_requests_", "requests"),
     ("_records_", "records"),
+    ("_spans_", "spans"),
+    ("_marks_", "marks"),
     ("_objects", "objects"),
     ("_entries_", "entries"),
     ("_blocks_", "blocks"),
@@ -103,7 +105,7 @@ fn page() -> String {
     section(
         &mut page,
         "Gateways",
-        "Every gateway exports the requests that it answered itself, its audit log, its TLS, and its process.",
+        "Every gateway exports the requests that it answered itself, its audit log, its traces, its TLS, and its process.",
         &own,
     );
     let labels_of = |name: &str| {
@@ -241,6 +243,11 @@ fn labels() -> Vec<(&'static str, &'static [&'static str], String)> {
             "result",
             &["forebay_tls_handshakes_total"],
             "`ok`, `failed`, `timeout`, or `plain` (plain HTTP that was refused).".into(),
+        ),
+        (
+            "result",
+            &["forebay_trace_spans_total"],
+            "`exported` (received by the collector) or `dropped` (the queue was full, or the collector failed).".into(),
         ),
         (
             "sink",

@@ -24,7 +24,7 @@ impl TraceMetrics {
         );
         let marks = families.counters(
             "forebay_trace_dropped_marks_total",
-            "Slow or failed requests whose traces the other nodes were not told, because there are too many",
+            "Slow or failed requests of which the other nodes got no mark, because there were too many",
             &[],
         );
         let of = |result: &str| spans.with_label_values(&[result]);
