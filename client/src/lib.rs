@@ -48,6 +48,7 @@ mod rows;
 #[cfg(test)]
 mod scripted_server;
 mod shards;
+mod span_parent;
 mod timeouts;
 mod timing;
 pub mod tls;
@@ -73,6 +74,7 @@ pub use rows::RowStream;
 pub use shards::{
     Naming, Sample, SampleLayout, ShardItem, ShardOptions, ShardStream, sample_layout,
 };
+pub use span_parent::{SpanParent, start_within_span, within_span};
 pub use timing::{Recorder, WaitSplit};
 pub use token::{TokenSource, login_file};
 pub use upload::Upload;

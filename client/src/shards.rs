@@ -17,6 +17,7 @@ use crate::client::{Client, ObjectCall, Route, parse};
 use crate::download::GetReply;
 use crate::download::is_long;
 use crate::error::{Error, Result};
+use crate::span_parent;
 use crate::timing;
 
 mod naming;
@@ -106,7 +107,8 @@ impl Client {
         let (sender, runs) = pipe::channel(options.read_ahead / 2);
         let (client, bucket, name) = (self.clone(), bucket.clone(), name.clone());
         let job = reader::Job { client, bucket, name, options };
-        let task = tokio::spawn(timing::carried(reader::run(job, sender))).abort_handle();
+        let reading = span_parent::carried(reader::run(job, sender));
+        let task = tokio::spawn(timing::carried(reading)).abort_handle();
         ShardStream { runs, run: Vec::new().into_iter(), task }
     }
 }

@@ -29,6 +29,7 @@ use crate::caller_driven::{CallerDrivenPool, Driver, READ};
 use crate::contact::Contact;
 use crate::direct;
 use crate::error::{Error, Reason, Result};
+use crate::span_parent;
 use crate::timeouts::ReadTimeouts;
 use crate::timing::Timed;
 use crate::tls::{Connector, PooledConnector, TlsClient, TlsProblem};
@@ -185,8 +186,9 @@ impl Transport {
         successful(answer.map(|body| self.download(base, body, Some(driver))), head).await
     }
 
-    /// Adds the token, and the rules for retries to clouds, to this request.
+    /// Adds the token, the rules for retries to clouds, and the caller's span, to this request.
     fn mark<B>(&self, request: &mut Request<B>) {
+        span_parent::mark(request.headers_mut());
         if let Some(token) = self.token.header() {
             request.headers_mut().insert(AUTHORIZATION, token);
         }

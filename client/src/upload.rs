@@ -13,6 +13,7 @@ use forebay_core::{Bucket, Error as CoreError, ErrorCode};
 use crate::body::Body;
 use crate::client::{Client, ObjectCall, Route};
 use crate::error::{Error, Result};
+use crate::span_parent;
 
 /// An upload in progress. It ends with [`Self::finish`] or [`Self::abort`]; if it is dropped, it
 /// makes no object, and the target removes it after some time.
@@ -62,7 +63,8 @@ impl Upload {
         }
         self.sent += 1;
         let (object, id, number) = (self.object.clone(), self.id.clone(), self.sent);
-        self.under_way.spawn(async move { object.put_part(&id, number, part).await });
+        let sending = async move { object.put_part(&id, number, part).await };
+        self.under_way.spawn(span_parent::carried(sending));
         Ok(())
     }
 
