@@ -1,11 +1,11 @@
 //! Batches: builds requests from flat lists and returns the results as buffers and exceptions.
 //! `_core.BatchStream` returns results one by one, `_core.PendingBatch` all of them later.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Mutex;
 use std::time::Instant;
 
 use bytes::Bytes;
-use forebay_client::{BatchItem, BatchStream as NativeStream, Client, Recorder, Result};
+use forebay_client::{BatchItem, BatchStream as NativeStream, Client, Result};
 use forebay_core::batch::{BatchEntry, BatchRequest};
 use forebay_core::locks::MutexExt;
 use forebay_core::{Error, ObjectName};
@@ -15,6 +15,7 @@ use pyo3::pybacked::PyBackedStr;
 use pyo3::types::{PyBytes, PyList};
 
 use crate::buffer::{Buffer, BytesRooms, GIL_IS_FREE};
+use crate::call_scope::CallScope;
 use crate::client::parse_bucket;
 use crate::error::{exception, raise};
 use crate::runtime::{self, Owned, Pending};
@@ -234,13 +235,12 @@ impl PendingBatch {
 pub(crate) struct BatchStream {
     /// Taken out while waiting for a result, so that the lock is never held without the GIL.
     stream: Mutex<Option<Owned<NativeStream>>>,
-    /// The exchanges of the batch, if waits are observed.
-    recorder: Option<Arc<Recorder>>,
+    scope: CallScope,
 }
 
 impl From<NativeStream> for BatchStream {
     fn from(stream: NativeStream) -> Self {
-        Self { stream: Mutex::new(Some(Owned::new(stream))), recorder: waits::recorder() }
+        Self { stream: Mutex::new(Some(Owned::new(stream))), scope: CallScope::of_thread() }
     }
 }
 
@@ -260,11 +260,9 @@ impl BatchStream {
             *slot() = Some(stream);
             return Err(PyRuntimeError::new_err("this batch was sent by the parent process"));
         };
-        let run = match &self.recorder {
-            Some(recorder) => runtime::block_on_observed(py, recorder, native.next_run()),
-            None => runtime::block_on(py, native.next_run()),
+        let Some(run) = runtime::block_on_in(py, &self.scope, native.next_run())? else {
+            return Ok(None);
         };
-        let Some(run) = run? else { return Ok(None) };
         *slot() = Some(stream);
         let bytes = run.iter().map(|item| item.result.as_ref().map_or(0, Bytes::len)).sum();
         waits::worked(waits::work(), bytes);

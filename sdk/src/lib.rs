@@ -7,6 +7,7 @@
 
 mod batch;
 mod buffer;
+mod call_scope;
 mod client;
 mod each;
 mod error;
@@ -54,6 +55,7 @@ fn _core(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(shard::archive_format, m)?)?;
     m.add_function(wrap_pyfunction!(shard::sample_layout, m)?)?;
     m.add_function(wrap_pyfunction!(shard::split_member, m)?)?;
+    m.add_function(wrap_pyfunction!(call_scope::swap_span_parent, m)?)?;
     m.add_function(wrap_pyfunction!(waits::observe_waits, m)?)?;
     m.add_function(wrap_pyfunction!(waits::take_waits, m)?)?;
     m.add_function(wrap_pyfunction!(expand_template, m)?)

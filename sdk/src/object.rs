@@ -1,12 +1,11 @@
 //! Single objects: byte ranges, uploads of many, `_core.ObjectStream` (one object in chunks), and
 //! `_core.PendingObject` (a whole object, later).
 
-use std::sync::{Arc, Mutex};
+use std::sync::Mutex;
 
 use bytes::Bytes;
 use forebay_client::{
-    Body, Client, GetReply, ObjectStream as NativeStream, Recorder, Result as ClientResult,
-    no_memory,
+    Body, Client, GetReply, ObjectStream as NativeStream, Result as ClientResult, no_memory,
 };
 use forebay_core::locks::MutexExt;
 use forebay_core::size::RangeSpec;
@@ -18,6 +17,7 @@ use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::PyBytes;
 
 use crate::buffer::{Buffer, Unfilled};
+use crate::call_scope::CallScope;
 use crate::error::raise;
 use crate::runtime::{self, Owned, Pending};
 use crate::waits;
@@ -157,14 +157,13 @@ fn naming(bucket: &Bucket, name: &str, error: forebay_client::Error) -> forebay_
 pub(crate) struct ObjectStream {
     /// Taken out while waiting for a chunk, so that the lock is never held without the GIL.
     stream: Mutex<Option<Owned<NativeStream>>>,
-    /// The exchanges of the stream, if waits are observed.
-    recorder: Option<Arc<Recorder>>,
+    scope: CallScope,
 }
 
 impl ObjectStream {
-    /// The stream of an object that was opened in the scope of this recorder.
-    pub(crate) fn new(stream: NativeStream, recorder: Option<Arc<Recorder>>) -> Self {
-        Self { stream: Mutex::new(Some(Owned::new(stream))), recorder }
+    /// The stream of an object that was opened in this scope.
+    pub(crate) fn new(stream: NativeStream, scope: CallScope) -> Self {
+        Self { stream: Mutex::new(Some(Owned::new(stream))), scope }
     }
 }
 
@@ -181,11 +180,7 @@ impl ObjectStream {
             *slot() = Some(stream);
             return Err(PyRuntimeError::new_err("this stream was opened by the parent process"));
         };
-        let next = match &self.recorder {
-            Some(recorder) => runtime::block_on_observed(py, recorder, native.next()),
-            None => runtime::block_on(py, native.next()),
-        };
-        match next? {
+        match runtime::block_on_in(py, &self.scope, native.next())? {
             None => Ok(None),
             Some(Err(e)) => Err(raise(py, e)),
             Some(Ok(bytes)) => {

@@ -21,6 +21,7 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
+use crate::call_scope::CallScope;
 use crate::waits;
 
 /// Interval at which a waiting call checks for Ctrl-C.
@@ -133,18 +134,24 @@ where
     F: Future + Send,
     F::Output: Send,
 {
-    match waits::recorder() {
-        Some(recorder) => block_on_observed(py, &recorder, future),
+    block_on_in(py, &CallScope::of_thread(), future)
+}
+
+/// [`block_on`] in the scope of a call that may have started before.
+pub(crate) fn block_on_in<F>(py: Python<'_>, scope: &CallScope, future: F) -> PyResult<F::Output>
+where
+    F: Future + Send,
+    F::Output: Send,
+{
+    let future = scope.within_span(future);
+    match &scope.recorder {
+        Some(recorder) => block_on_observed(py, recorder, future),
         None => block_on_unobserved(py, future),
     }
 }
 
-/// [`block_on`], with the waits divided by the exchanges of this recorder.
-pub(crate) fn block_on_observed<F>(
-    py: Python<'_>,
-    recorder: &Arc<Recorder>,
-    future: F,
-) -> PyResult<F::Output>
+/// Runs a future and divides the wait for it by the exchanges of this recorder.
+fn block_on_observed<F>(py: Python<'_>, recorder: &Arc<Recorder>, future: F) -> PyResult<F::Output>
 where
     F: Future + Send,
     F::Output: Send,
@@ -187,8 +194,7 @@ where
 /// work. Only the process that started it can take the result. Dropping it cancels the task.
 pub(crate) struct Pending<T> {
     work: Mutex<Option<Owned<Work<T>>>>,
-    /// The exchanges of the task, if waits are observed.
-    recorder: Option<Arc<Recorder>>,
+    scope: CallScope,
 }
 
 struct Work<T>(JoinHandle<T>);
@@ -205,13 +211,14 @@ impl<T: Send + 'static> Pending<T> {
         py: Python<'_>,
         work: impl Future<Output = T> + Send + 'static,
     ) -> PyResult<Self> {
-        let recorder = waits::recorder();
+        let scope = CallScope::of_thread();
         let runtime = runtime(py)?;
-        let work = match recorder.clone() {
+        let work = scope.within_span(work);
+        let work = match scope.recorder.clone() {
             Some(recorder) => runtime.spawn(recorder.scope(work)),
             None => runtime.spawn(work),
         };
-        Ok(Self { work: Mutex::new(Some(Owned::new(Work(work)))), recorder })
+        Ok(Self { work: Mutex::new(Some(Owned::new(Work(work)))), scope })
     }
 
     /// Whether the result is available, or was taken.
@@ -227,10 +234,7 @@ impl<T: Send + 'static> Pending<T> {
         let Some(mut work) = work.into_inner() else {
             return Err(PyRuntimeError::new_err("this was asked for by the parent process"));
         };
-        let output = match &self.recorder {
-            Some(recorder) => block_on_observed(py, recorder, &mut work.0),
-            None => block_on(py, &mut work.0),
-        };
+        let output = block_on_in(py, &self.scope, &mut work.0);
         output?.map_err(|e| PyRuntimeError::new_err(format!("this ended unexpectedly: {e}")))
     }
 }

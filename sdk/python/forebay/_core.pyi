@@ -28,6 +28,7 @@ __all__ = [
     "observe_waits",
     "sample_layout",
     "split_member",
+    "swap_span_parent",
     "take_waits",
 ]
 
@@ -222,6 +223,7 @@ def sample_layout(
     names: bytes, ends: bytes, keys: str, lowercase: bool
 ) -> tuple[bytes, bytes, list[tuple[int, str]]]: ...
 def split_member(name: str, keys: str, lowercase: bool) -> tuple[str, str] | None: ...
+def swap_span_parent(traceparent: str | None) -> str | None: ...
 def observe_waits() -> None: ...
 def take_waits(now: float) -> tuple[
     list[tuple[float, float, float, float, float, float, float]], int

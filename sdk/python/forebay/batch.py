@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal
 from forebay import _core
 from forebay.errors import ForebayError
 from forebay.object import Object
+from forebay.spans import call_span
 from forebay.types import BatchResult
 
 if TYPE_CHECKING:
@@ -107,8 +108,10 @@ class Batch:
             return
         uris = list(self._buckets)
         native = self._client._native
-        stream = native.batch(uris, self._bucket_of, self._names, self._parts, ordered)
-        for run in stream:
+        span = call_span("forebay.batch", ", ".join(uris), objects=len(self._names))
+        with span.requests():
+            stream = native.batch(uris, self._bucket_of, self._names, self._parts, ordered)
+        for run in span.follow(stream):
             for index, answer in run:
                 yield self._result(uris, index, answer)
 
@@ -118,7 +121,9 @@ class Batch:
             return []
         uris = list(self._buckets)
         native = self._client._native
-        answers = native.batch_all(uris, self._bucket_of, self._names, self._parts)
+        with call_span("forebay.batch", ", ".join(uris), objects=len(self._names)) as span:
+            answers = native.batch_all(uris, self._bucket_of, self._names, self._parts)
+            span.received(answers)
         return [self._result(uris, index, answer) for index, answer in enumerate(answers)]
 
     def __len__(self) -> int:

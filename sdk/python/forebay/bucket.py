@@ -14,6 +14,7 @@ from forebay.listing import Listing
 from forebay.notices import ListingCost
 from forebay.object import Object, as_bytes
 from forebay.shard import ShardIndex
+from forebay.spans import call_span
 from forebay.types import BucketWarmth, ObjectEntry, ObjectRange
 
 if TYPE_CHECKING:
@@ -129,7 +130,9 @@ class Bucket:
         token = ""
         list_page = self.client._native.list_page
         while True:
-            rows, token = list_page(self.uri, prefix, token, page_size, recursive)
+            with call_span("forebay.list", self.uri) as span:
+                rows, token = list_page(self.uri, prefix, token, page_size, recursive)
+                span.count(objects=len(rows))
             for row in rows:
                 yield ObjectEntry(*row)
             if not token:
@@ -142,7 +145,9 @@ class Bucket:
         notices are off.
         """
         cost = ListingCost.begin(self)
-        listing = Listing.from_buffers(*self.client._native.list_all(self.uri, prefix))
+        with call_span("forebay.list", self.uri) as span:
+            listing = Listing.from_buffers(*self.client._native.list_all(self.uri, prefix))
+            span.count(objects=len(listing))
         if cost is not None:
             cost.print(prefix, len(listing))
         return listing
@@ -191,19 +196,23 @@ class Bucket:
         """
         if concurrency < 1:
             raise ValueError(f"concurrency must be at least 1, not {concurrency}")
-        count = 0
+        count = total_bytes = 0
         pending: list[tuple[str, bytes]] = []
         pending_bytes = 0
-        for name, data in items:
-            pending.append((name, as_bytes(data)))
-            pending_bytes += len(pending[-1][1])
-            if pending_bytes >= _PUT_ROUND_BYTES or len(pending) >= _PUT_ROUND_OBJECTS:
+        with call_span("forebay.put_many", self.uri) as span:
+            for name, data in items:
+                pending.append((name, as_bytes(data)))
+                pending_bytes += len(pending[-1][1])
+                if pending_bytes >= _PUT_ROUND_BYTES or len(pending) >= _PUT_ROUND_OBJECTS:
+                    self.client._native.put_many(self.uri, pending, concurrency)
+                    count += len(pending)
+                    total_bytes += pending_bytes
+                    pending, pending_bytes = [], 0
+            if pending:
                 self.client._native.put_many(self.uri, pending, concurrency)
                 count += len(pending)
-                pending, pending_bytes = [], 0
-        if pending:
-            self.client._native.put_many(self.uri, pending, concurrency)
-            count += len(pending)
+                total_bytes += pending_bytes
+            span.count(objects=count, bytes=total_bytes)
         return count
 
     @overload
@@ -225,7 +234,9 @@ class Bucket:
             NotFound: One of them is not there; the message names it.
         """
         wanted = names if isinstance(names, list) else list(names)
-        answers = self.client._native.batch_all([self.uri], None, wanted, None, as_bytes, True)
+        with call_span("forebay.batch", self.uri, objects=len(wanted)) as span:
+            answers = self.client._native.batch_all([self.uri], None, wanted, None, as_bytes, True)
+            span.received(answers)
         return answers if as_bytes else [memoryview(answer) for answer in answers]
 
     def prefetch(

@@ -21,6 +21,7 @@ from forebay.listing import Listing
 from forebay.pending import PendingMany, contents
 from forebay.retry import Retry
 from forebay.shard import ShardIndex
+from forebay.spans import call_span
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -218,7 +219,9 @@ class Client:
         if not names:
             return []
         raises = on_error == "raise"
-        answers = self._native.batch_all(buckets, bucket_of, names, None, as_bytes, raises)
+        with call_span("forebay.batch", ", ".join(buckets), objects=len(names)) as span:
+            answers = self._native.batch_all(buckets, bucket_of, names, None, as_bytes, raises)
+            span.received(answers)
         return contents(answers, as_bytes)
 
     def submit_many(
@@ -234,8 +237,10 @@ class Client:
         buckets, bucket_of, names = self._wanted(objects)
         if not names:
             return PendingMany(None, as_bytes)
-        pending = self._native.begin_batch(buckets, bucket_of, names, as_bytes)
-        return PendingMany(pending, as_bytes)
+        span = call_span("forebay.batch", ", ".join(buckets), objects=len(names))
+        with span.requests():
+            pending = self._native.begin_batch(buckets, bucket_of, names, as_bytes)
+        return PendingMany(pending, as_bytes, span)
 
     def _wanted(
         self, objects: Iterable[tuple[Bucket, str]]
@@ -274,7 +279,8 @@ class Client:
                 raise ValueError(f"{shard!r} is in the cluster at {shard.bucket.client.endpoint}")
             bucket_of.append(buckets.setdefault(shard.bucket.uri, len(buckets)))
         names = [shard.name for shard in wanted]
-        answers = self._native.shard_indexes(list(buckets), bucket_of, names, concurrency)
+        with call_span("forebay.shard_indexes", ", ".join(buckets), objects=len(names)):
+            answers = self._native.shard_indexes(list(buckets), bucket_of, names, concurrency)
         indexes: list[ShardIndex | ForebayError] = []
         for shard, answer in zip(wanted, answers, strict=True):
             if isinstance(answer, ForebayError):

@@ -5,17 +5,19 @@ from __future__ import annotations
 import io
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from forebay.errors import NotFound
 from forebay.pending import PendingObject
 from forebay.reader import Reader
 from forebay.shard import ShardStream
+from forebay.spans import call_span
 from forebay.types import ArchiveConfig, ObjectProps
 from forebay.writer import PART_BYTES, Writer
 
 if TYPE_CHECKING:
+    from forebay import _core
     from forebay.bucket import Bucket
     from forebay.range_reader import RangeReader
     from typing_extensions import Buffer
@@ -92,37 +94,62 @@ class Object:
         if archive_config is not None:
             member, mime = archive_config.archpath, archive_config.mime
             return Reader(
-                lambda: memoryview(native.get_member(uri, name, member, mime, wanted)),
-                lambda: map(memoryview, native.open_member(uri, name, member, mime, wanted)),
+                lambda: self._load(lambda: native.get_member(uri, name, member, mime, wanted)),
+                lambda: self._open(lambda: native.open_member(uri, name, member, mime, wanted)),
             )
 
         def load() -> memoryview:
             if num_workers > 1:
-                ranges = native.get_in_ranges(uri, name, wanted, _RANGE_BYTES, num_workers)
-                return memoryview(ranges)
-            return memoryview(native.get(uri, name, wanted))
+                return self._load(
+                    lambda: native.get_in_ranges(uri, name, wanted, _RANGE_BYTES, num_workers)
+                )
+            return self._load(lambda: native.get(uri, name, wanted))
 
         def receive(buffer: Buffer, offset: int) -> int:
-            return native.get_into(
-                uri, name, wanted, buffer, offset, _RANGE_BYTES, max(1, num_workers)
-            )
+            with call_span("forebay.get", uri, name) as span:
+                received = native.get_into(
+                    uri, name, wanted, buffer, offset, _RANGE_BYTES, max(1, num_workers)
+                )
+                span.count(bytes=received)
+            return received
 
         return Reader(
             load,
-            lambda: map(memoryview, native.open(uri, name, wanted)),
+            lambda: self._open(lambda: native.open(uri, name, wanted)),
             receive,
             self._length if wanted is None else None,
             None if num_workers > 1 else lambda: self._read_whole(wanted),
         )
 
+    def _load(self, get: Callable[[], _core.Buffer]) -> memoryview:
+        """Reads the object by this call of the native core."""
+        with call_span("forebay.get", self.bucket.uri, self.name) as span:
+            content = get()
+            span.count(bytes=len(content))
+        return memoryview(content)
+
+    def _open(self, begin: Callable[[], _core.ObjectStream]) -> Iterator[memoryview]:
+        """The pieces of a stream of the object."""
+        span = call_span("forebay.get", self.bucket.uri, self.name)
+        with span.requests():
+            stream = begin()
+        return map(memoryview, span.follow(stream))
+
     def _read_whole(self, byte_range: str | None = None) -> bytes:
         """The content, or a range of it, received into what is returned."""
-        return self.bucket.client._native.read(self.bucket.uri, self.name, byte_range)
+        uri = self.bucket.uri
+        with call_span("forebay.get", uri, self.name) as span:
+            content = self.bucket.client._native.read(uri, self.name, byte_range)
+            span.count(bytes=len(content))
+        return content
 
     def _begin_whole(self) -> PendingObject:
         """The same of all of it, while the caller goes on: no thread of Python waits for it."""
-        native = self.bucket.client._native
-        return PendingObject(native.begin_read(self.bucket.uri, self.name, self.size or 0))
+        native, uri = self.bucket.client._native, self.bucket.uri
+        span = call_span("forebay.get", uri, self.name)
+        with span.requests():
+            pending = native.begin_read(uri, self.name, self.size or 0)
+        return PendingObject(pending, span)
 
     def get_range_reader(
         self,
@@ -192,13 +219,16 @@ class Object:
             with Writer(self, num_workers) as writer:
                 _copy(data, writer)
             return self.head()
-        if isinstance(data, str | os.PathLike):
-            meta = native.put_file(uri, self.name, os.fspath(data))
-        elif hasattr(data, "read"):
-            meta = native.put(uri, self.name, as_bytes(data.read()))
-        else:
-            meta = native.put(uri, self.name, as_bytes(data))
-        return ObjectProps.from_meta(self.name, json.loads(meta))
+        with call_span("forebay.put", uri, self.name) as span:
+            if isinstance(data, str | os.PathLike):
+                meta = native.put_file(uri, self.name, os.fspath(data))
+            elif hasattr(data, "read"):
+                meta = native.put(uri, self.name, as_bytes(data.read()))
+            else:
+                meta = native.put(uri, self.name, as_bytes(data))
+            props = ObjectProps.from_meta(self.name, json.loads(meta))
+            span.count(bytes=props.size)
+        return props
 
     def get_writer(self, num_workers: int = 4) -> Writer:
         """A file whose content becomes the object when it is closed.
@@ -214,7 +244,8 @@ class Object:
         Raises:
             NotFound: It is not there.
         """
-        meta = self.bucket.client._native.head(self.bucket.uri, self.name)
+        with call_span("forebay.head", self.bucket.uri, self.name):
+            meta = self.bucket.client._native.head(self.bucket.uri, self.name)
         return ObjectProps.from_meta(self.name, json.loads(meta))
 
     def _length(self) -> int:
@@ -231,12 +262,14 @@ class Object:
         if to.bucket.client.endpoint != self.bucket.client.endpoint:
             raise ValueError(f"{to!r} is in the cluster at {to.bucket.client.endpoint}")
         native = self.bucket.client._native
-        native.copy(self.bucket.uri, self.name, to.bucket.uri, to.name)
+        with call_span("forebay.copy", self.bucket.uri, self.name):
+            native.copy(self.bucket.uri, self.name, to.bucket.uri, to.name)
 
     def delete(self, missing_ok: bool = False) -> None:
         """Removes the object, at the backend too where the bucket has one."""
         try:
-            self.bucket.client._native.delete(self.bucket.uri, self.name)
+            with call_span("forebay.delete", self.bucket.uri, self.name):
+                self.bucket.client._native.delete(self.bucket.uri, self.name)
         except NotFound:
             if not missing_ok:
                 raise

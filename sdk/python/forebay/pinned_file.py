@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from forebay.errors import ForebayError, InvalidArgument, ObjectChanged
 from forebay.object import Object
 from forebay.positioned import Positioned
+from forebay.spans import call_span
 from forebay.types import ObjectProps
 
 if TYPE_CHECKING:
@@ -93,10 +94,11 @@ class PinnedFile(Positioned, io.RawIOBase, ABC):
         wanted = f"bytes={self._position}-{self._position + len(target) - 1}"
         workers = self.num_workers
         part = range_bytes(len(target), workers)
-        with _still_so_long(self.item):
-            return native.get_into(
-                uri, self.item.name, wanted, target, 0, part, workers, self._pin()
-            )
+        pin = self._pin()
+        with _still_so_long(self.item), call_span("forebay.get", uri, self.item.name) as span:
+            received = native.get_into(uri, self.item.name, wanted, target, 0, part, workers, pin)
+            span.count(bytes=received)
+        return received
 
     def _pin(self) -> Pin:
         return self.props.size, self.props.version, self.props.checksum
@@ -122,7 +124,8 @@ def get_pinned(
     native: _core.Client = item.bucket.client._native
     wanted = f"bytes={start}-{start + length - 1}"
     part = range_bytes(length, num_workers)
-    with _still_so_long(item):
+    uri = item.bucket.uri
+    with _still_so_long(item), call_span("forebay.get", uri, item.name) as span:
         if memory is not None and len(memory) >= length:
             target = memoryview(memory)[:length]
             native.get_into(

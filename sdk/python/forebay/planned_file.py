@@ -9,6 +9,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 from forebay.object import Object
 from forebay.pinned_file import PinnedFile, get_pinned
+from forebay.spans import carried
 from forebay.types import ObjectProps
 
 __all__ = ["PlannedFile"]
@@ -86,7 +87,7 @@ class PlannedFile(PinnedFile):
                 continue
             is_direct = n == number and self._position == start and wanted >= end - start
             if not is_direct or wanted < _DIRECT_READ_MIN_BYTES:
-                self._fetches[n] = self._threads.submit(self._fetch, start, end)
+                self._fetches[n] = self._threads.submit(carried(self._fetch), start, end)
 
     def _range(self, number: int) -> memoryview:
         """The whole of a range that was asked for."""

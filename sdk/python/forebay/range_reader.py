@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from forebay.object import WINDOW_BYTES, Object
 from forebay.pinned_file import Pin, PinnedFile, get_pinned
 from forebay.planned_file import PlannedFile
+from forebay.spans import carried
 from forebay.types import ObjectProps
 
 if TYPE_CHECKING:
@@ -244,7 +245,7 @@ class _Ahead:
             self._coming.cancel()
         self._start, self._end = start, start + length
         self._coming = self._thread.submit(
-            get_pinned, item, pin, start, length, num_workers, memory
+            carried(get_pinned), item, pin, start, length, num_workers, memory
         )
 
     def covers(self, position: int) -> bool:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, SupportsIndex, overl
 from forebay import _core
 from forebay.errors import InvalidArgument
 from forebay.listing import Listing
+from forebay.spans import call_span
 
 if TYPE_CHECKING:
     from forebay.object import Object
@@ -203,7 +204,7 @@ class ShardStream(Iterator[tuple[str, Any]]):
     is damaged or cut off is an error that names the shard and the byte, and the end.
     """
 
-    __slots__ = ("uri", "_native", "_members")
+    __slots__ = ("uri", "_native", "_members", "_span")
 
     def __init__(
         self, shard: Object, mime: str | None, keys: Keys | None, lowercase: bool, read_ahead: int
@@ -213,15 +214,21 @@ class ShardStream(Iterator[tuple[str, Any]]):
         self.uri = shard.uri
         self._members = keys is None
         bucket = shard.bucket
-        self._native = bucket.client._native.open_shard(
-            bucket.uri, shard.name, mime, keys, lowercase, read_ahead
-        )
+        self._span = call_span("forebay.shard", bucket.uri, shard.name)
+        with self._span.requests():
+            self._native = bucket.client._native.open_shard(
+                bucket.uri, shard.name, mime, keys, lowercase, read_ahead
+            )
 
     def __iter__(self) -> ShardStream:
         return self
 
     def __next__(self) -> tuple[str, Any]:
-        return next(self._native)
+        try:
+            return next(self._native)
+        except BaseException as error:
+            self._span.end(None if isinstance(error, StopIteration) else error)
+            raise
 
     def next_run(self, like: dict[str, Any] | None = None) -> list[tuple[str, dict[str, Any]]]:
         """The next samples that are there already, and at least one: a loop over them is cheaper than
@@ -237,11 +244,19 @@ class ShardStream(Iterator[tuple[str, Any]]):
         """
         if self._members:
             raise TypeError("members come one by one: next_run() is for samples")
-        return self._native.next_run({} if like is None else like)
+        try:
+            run = self._native.next_run({} if like is None else like)
+        except BaseException as error:
+            self._span.end(error)
+            raise
+        if not run:
+            self._span.end()
+        return run
 
     def close(self) -> None:
         """Stops reading; what was read ahead is dropped."""
         self._native.close()
+        self._span.end()
 
     def __repr__(self) -> str:
         return f"<ShardStream of {self.uri}>"

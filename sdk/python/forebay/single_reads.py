@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from forebay import _core
 from forebay.errors import ForebayError
 from forebay.listing import Listing
+from forebay.spans import call_span
 
 if TYPE_CHECKING:
     from forebay.bucket import Bucket
@@ -55,7 +56,8 @@ def get_pinned(
 def list_pinned(bucket: Bucket, prefix: str = "") -> tuple[Listing, Listing]:
     """Names and sizes under ``prefix``, and beside them what pins each object's content."""
     native = bucket.client._native
-    names, ends, sizes, pins, pin_ends = _core.list_pinned(native, bucket.uri, prefix)
+    with call_span("forebay.list", bucket.uri):
+        names, ends, sizes, pins, pin_ends = _core.list_pinned(native, bucket.uri, prefix)
     return Listing.from_buffers(names, ends, sizes), Listing.from_buffers(pins, pin_ends, sizes)
 
 
@@ -80,5 +82,7 @@ def _each(
     bucket_of = [buckets.setdefault(bucket.uri, len(buckets)) for bucket, _ in objects]
     names = [name for _, name in objects]
     native = objects[0][0].client._native
-    answers = _core.get_each(native, list(buckets), bucket_of, names, concurrency, etl, pins)
+    with call_span("forebay.get_each", ", ".join(buckets), objects=len(names)) as span:
+        answers = _core.get_each(native, list(buckets), bucket_of, names, concurrency, etl, pins)
+        span.received(answers)
     return [one if isinstance(one, ForebayError) else memoryview(one) for one in answers]

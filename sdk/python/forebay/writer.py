@@ -7,6 +7,7 @@ import io
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from forebay import _core
+from forebay.spans import NO_SPAN, call_span
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -48,6 +49,8 @@ class Writer(io.BufferedIOBase, BinaryIO):  # BinaryIO is what torch.save declar
         self._position = 0
         self._upload: _core.Upload | None = None
         self._failure: BaseException | None = None
+        # Of the upload, from its first request on.
+        self._span = NO_SPAN
 
     def write(self, data: Buffer, /) -> int:
         """Takes all of ``data``.
@@ -73,8 +76,11 @@ class Writer(io.BufferedIOBase, BinaryIO):  # BinaryIO is what torch.save declar
         native, uri = self._target.bucket.client._native, self._target.bucket.uri
         try:
             if self._upload is None:
-                self._upload = native.upload(uri, self._target.name, self._num_workers)
-            self._upload.push(self._part)
+                self._span = call_span("forebay.put", uri, self._target.name)
+                with self._span.requests():
+                    self._upload = native.upload(uri, self._target.name, self._num_workers)
+            with self._span.requests():
+                self._upload.push(self._part)
         except BaseException as error:
             self._failure = error
             self.abort()
@@ -92,7 +98,9 @@ class Writer(io.BufferedIOBase, BinaryIO):  # BinaryIO is what torch.save declar
         self._part.clear()
         super().close()
         if upload is not None:
-            upload.abort()
+            with self._span.requests():
+                upload.abort()
+            self._span.end()
 
     def close(self) -> None:
         """Stores the object.
@@ -107,11 +115,15 @@ class Writer(io.BufferedIOBase, BinaryIO):  # BinaryIO is what torch.save declar
                 self._send()
             upload, self._upload = self._upload, None
             super().close()
-            upload.finish()
+            with self._span as span:
+                span.count(bytes=self._position)
+                upload.finish()
             return
         super().close()
         native, uri = self._target.bucket.client._native, self._target.bucket.uri
-        native.put_gathered(uri, self._target.name, self._part)
+        with call_span("forebay.put", uri, self._target.name) as span:
+            span.count(bytes=self._position)
+            native.put_gathered(uri, self._target.name, self._part)
 
     def __exit__(self, kind: Any, error: BaseException | None = None, *_: object) -> None:
         if kind is None:

@@ -20,17 +20,17 @@ use std::time::Duration;
 use arc_swap::ArcSwapOption;
 use forebay_client::tls::TlsOptions;
 use forebay_client::{
-    Client as Native, ClientConfig, Contact, Recorder, Result as ClientResult, TokenSource,
+    Client as Native, ClientConfig, Contact, Result as ClientResult, TokenSource,
 };
 use forebay_core::size::RangeSpec;
 use forebay_core::{Bucket, Error};
 use pyo3::prelude::*;
 use serde::Serialize;
 
+use crate::call_scope::CallScope;
 use crate::error::raise;
 use crate::object;
 use crate::runtime::{self, Owned};
-use crate::waits;
 
 /// A client that is created anew in each process that uses it.
 #[pyclass(module = "forebay._core", frozen)]
@@ -54,22 +54,18 @@ impl Client {
         Ok(native)
     }
 
-    /// As [`Self::call`], for a call that opens a stream; also returns the recorder of the stream's
-    /// exchanges.
+    /// As [`Self::call`], for a call that opens a stream; also returns the scope of the stream.
     pub(crate) fn open_stream<T: Send, F>(
         &self,
         py: Python<'_>,
         make: impl FnOnce(Native) -> F,
-    ) -> PyResult<(T, Option<Arc<Recorder>>)>
+    ) -> PyResult<(T, CallScope)>
     where
         F: Future<Output = ClientResult<T>> + Send,
     {
-        let (future, recorder) = (make(self.native(py)?), waits::recorder());
-        let opened = match &recorder {
-            Some(recorder) => runtime::block_on_observed(py, recorder, future),
-            None => runtime::block_on(py, future),
-        };
-        Ok((opened?.map_err(|e| raise(py, e))?, recorder))
+        let (future, scope) = (make(self.native(py)?), CallScope::of_thread());
+        let opened = runtime::block_on_in(py, &scope, future)?.map_err(|e| raise(py, e))?;
+        Ok((opened, scope))
     }
 
     /// Runs one call and waits for its result without the GIL.

@@ -115,8 +115,8 @@ impl Client {
         let bucket = parse_bucket(py, bucket)?;
         let range = object::parse_range(byte_range).map_err(|e| raise(py, e))?;
         let opened = self.open_stream(py, |c| async move { c.get(&bucket, &name, range).await });
-        let (reply, recorder) = opened?;
-        Ok(ObjectStream::new(reply.stream, recorder))
+        let (reply, scope) = opened?;
+        Ok(ObjectStream::new(reply.stream, scope))
     }
 
     fn head(&self, py: Python<'_>, bucket: &str, name: String) -> PyResult<String> {

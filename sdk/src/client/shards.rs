@@ -7,6 +7,7 @@ use pyo3::prelude::*;
 
 use super::{Client, parse_bucket, parse_ranged};
 use crate::buffer::Buffer;
+use crate::call_scope::CallScope;
 use crate::error::raise;
 use crate::object::ObjectStream;
 use crate::runtime;
@@ -48,8 +49,8 @@ impl Client {
         let opened = self.open_stream(py, |c| async move {
             c.get_member(&bucket, &name, &archpath, mime.as_deref(), range).await
         });
-        let (reply, recorder) = opened?;
-        Ok(ObjectStream::new(reply.stream, recorder))
+        let (reply, scope) = opened?;
+        Ok(ObjectStream::new(reply.stream, scope))
     }
 
     /// The samples of a shard, or without `keys` its members.
@@ -78,12 +79,9 @@ impl Client {
         let _context = runtime::runtime(py)?.enter();
         let options = ShardOptions { format, naming, read_ahead };
         let flat = options.naming.is_none();
-        let (recorder, start) = (waits::recorder(), || native.read_shard(&bucket, &name, options));
-        let stream = match &recorder {
-            Some(recorder) => recorder.sync_scope(start),
-            None => start(),
-        };
-        Ok(ShardStream::new(stream, recorder, flat))
+        let scope = CallScope::of_thread();
+        let stream = scope.start(|| native.read_shard(&bucket, &name, options));
+        Ok(ShardStream::new(stream, scope, flat))
     }
 
     /// The index of each shard, or an exception that is not raised.

@@ -4,15 +4,16 @@
 mod index;
 mod parts;
 
-use std::sync::{Arc, Mutex};
+use std::sync::Mutex;
 
-use forebay_client::{Recorder, Sample, ShardItem, ShardStream as NativeStream};
+use forebay_client::{Sample, ShardItem, ShardStream as NativeStream};
 use forebay_core::Error;
 use forebay_core::locks::MutexExt;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyString};
 
+use crate::call_scope::CallScope;
 use crate::error::raise;
 use crate::runtime::{self, Owned};
 use crate::waits;
@@ -39,8 +40,7 @@ type Item<'py> = (Bound<'py, PyString>, Bound<'py, PyAny>);
 
 struct Reading {
     stream: NativeStream,
-    /// The exchanges of the stream, if waits are observed.
-    recorder: Option<Arc<Recorder>>,
+    scope: CallScope,
     /// A failure after the last run, which the next call raises.
     failure: Option<Error>,
 }
@@ -53,10 +53,7 @@ impl Reading {
         }
         match self.stream.try_next() {
             Some(next) => Ok(next),
-            None => match self.recorder.clone() {
-                Some(recorder) => runtime::block_on_observed(py, &recorder, self.stream.next()),
-                None => runtime::block_on(py, self.stream.next()),
-            },
+            None => runtime::block_on_in(py, &self.scope, self.stream.next()),
         }
     }
 
@@ -79,8 +76,8 @@ impl Reading {
 }
 
 impl ShardStream {
-    pub(crate) fn new(stream: NativeStream, recorder: Option<Arc<Recorder>>, flat: bool) -> Self {
-        let reading = Reading { stream, recorder, failure: None };
+    pub(crate) fn new(stream: NativeStream, scope: CallScope, flat: bool) -> Self {
+        let reading = Reading { stream, scope, failure: None };
         Self { reading: Mutex::new(Some(Owned::new(reading))), flat }
     }
 

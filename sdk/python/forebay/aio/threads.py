@@ -11,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from forebay import _core
+from forebay.spans import carried
 
 if TYPE_CHECKING:
     from typing import ParamSpec
@@ -40,7 +41,7 @@ class Threads:
         if self._pool is None or self._pid != os.getpid():
             self._pool, self._pid = ThreadPoolExecutor(self.count, "forebay-aio"), os.getpid()
         cancel = _core.Cancel()
-        work = partial(cancel.run, function, *args, **kwargs)
+        work = partial(cancel.run, carried(function), *args, **kwargs)
         try:
             return await asyncio.get_running_loop().run_in_executor(self._pool, work)
         except asyncio.CancelledError:

@@ -19,6 +19,7 @@ from forebay.client import Client
 from forebay.errors import NotFound
 from forebay.fsspec.tree import Info, below, file_info, folder_info, has_anything, level
 from forebay.object import Object
+from forebay.spans import carried
 
 if TYPE_CHECKING:
     from forebay.bucket import Bucket
@@ -281,5 +282,5 @@ class Names(AsyncFileSystem):  # type: ignore[misc]
                 function(item)
             return
         with ThreadPoolExecutor(min(MAX_CONCURRENT_CALLS, len(known)), "forebay-fsspec") as threads:
-            for _ in threads.map(function, known):
+            for _ in threads.map(carried(function), known):
                 pass

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from forebay.client import Client
 from forebay.errors import ForebayError, InvalidArgument
 from forebay.object import Object
+from forebay.spans import carried
 
 __all__ = ["Slice", "read_slice", "read_slices"]
 
@@ -77,7 +78,7 @@ def _read_batch(client: Client, wanted: Sequence[Slice]) -> list[bytes | Forebay
 
     if alone:
         with ThreadPoolExecutor(min(_THREADS, len(alone)), "forebay-slices") as threads:
-            list(threads.map(read_one, alone))
+            list(threads.map(carried(read_one), alone))
     return answers
 
 
