@@ -13,6 +13,7 @@ from torch.utils.data import DataLoader
 from torch.utils.data._utils.pin_memory import pin_memory as pinned
 
 from forebay import waits
+from forebay.spans import NO_SPAN, batch_span
 from forebay_torch import dist
 from forebay_torch.batch_timing import BatchRecord, BatchTimer, base_cause
 from forebay_torch.feed_report import feed_reporter
@@ -112,6 +113,7 @@ class ObservedLoader(Generic[T]):
     def __iter__(self) -> Iterator[T]:
         waits.observe()
         self._log.begin_epoch()
+        fetches_here = not getattr(self.loader, "num_workers", 0)
         cells = self._active.shared_cells()
         cells[0] += 1
         try:
@@ -120,7 +122,8 @@ class ObservedLoader(Generic[T]):
             batches = self._begin()
             while True:
                 try:
-                    item = next(batches)
+                    with batch_span() if fetches_here else NO_SPAN:
+                        item = next(batches)
                 except StopIteration:
                     break
                 ended = time.perf_counter()

@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any, Protocol, TypeAlias, TypeVar
 
 from forebay import waits
+from forebay.spans import carried
 from forebay.waits import Wait as ObservedWait
 
 __all__ = ["PrefetchSource", "Prefetcher", "Wait"]
@@ -192,7 +193,7 @@ class Prefetcher:
         if wait is None and self._limit is None:
             if self._threads is None:
                 self._threads = ThreadPoolExecutor(min(self._ahead, _MAX_FETCH_THREADS), "forebay-ahead")
-            wait = self._threads.submit(self._dataset.fetch_now, rows, names).result
+            wait = self._threads.submit(carried(self._dataset.fetch_now), rows, names).result
         return None if wait is None else _Shared(wait, names)
 
 

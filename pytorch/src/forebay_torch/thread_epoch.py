@@ -10,6 +10,7 @@ import weakref
 from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
+from forebay.spans import carried
 from forebay_torch import dist
 from forebay_torch.batch_timing import BatchRecord
 from forebay_torch.policy import stopped
@@ -67,9 +68,9 @@ class ThreadEpoch:
             count = len(self._own) or threads
             for number in range(count):
                 worker = dist.Worker(number, count, tag, False)
-                thread = threading.Thread(
-                    target=self._run, args=(worker,), name=f"forebay-loader-{number}", daemon=True
-                )
+                # Batches belong to the span that is current where the pass begins.
+                run, name = carried(self._run), f"forebay-loader-{number}"
+                thread = threading.Thread(target=run, args=(worker,), name=name, daemon=True)
                 self._threads.append(thread)
                 thread.start()
             _live.add(self)

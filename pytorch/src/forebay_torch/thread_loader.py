@@ -16,6 +16,7 @@ from torch.utils.data.graph_settings import apply_sharding
 from torch.utils.data._utils.pin_memory import pin_memory as pinned
 
 from forebay import waits
+from forebay.spans import batch_span
 from forebay_torch import dist, frameworks
 from forebay_torch.aio import AsyncSamples
 from forebay_torch.batch_memory import BatchMemory
@@ -309,7 +310,9 @@ class ThreadLoader(AsyncSamples):
         """The batch of these samples of a map-style dataset."""
         timer = self._timer()
         fetch = getattr(self.dataset, "__getitems__", None)
-        samples = fetch(indices) if fetch else [self.dataset[index] for index in indices]
+        with batch_span() as span:
+            span.count(samples=len(indices))
+            samples = fetch(indices) if fetch else [self.dataset[index] for index in indices]
         return self._finished(timer, samples, len(indices))
 
     def _grouped(self, dataset: Any) -> Iterator[Made]:
@@ -317,17 +320,30 @@ class ThreadLoader(AsyncSamples):
         size = self.batch_size
         timer = self._timer()
         samples = iter(dataset)
-        while group := list(islice(samples, size or 1)):
-            if size is None:
-                item = self._collated(group[0])
+        if size is None:
+            for sample in samples:
+                item = self._collated(sample)
                 if timer.elapsed_s < _QUICK_ITEM_S:
                     # Most items of a run are there already: measuring would take longer.
                     yield item, self._base
                     continue
                 yield item, timer.finish(1)
-            elif len(group) == size or not self._drop_last:
-                yield self._finished(timer, group, len(group))
+                timer = self._timer()
+            return
+        while group := self._group(samples, size):
+            yield self._finished(timer, group, len(group))
             timer = self._timer()
+
+    def _group(self, samples: Iterator[Any], size: int) -> list[Any]:
+        """The samples of the next batch of an iterable dataset; none at its end."""
+        with batch_span() as span:
+            group = list(islice(samples, size))
+            if self._drop_last and len(group) < size:
+                group = []
+            if not group:
+                span.drop()
+            span.count(samples=len(group))
+            return group
 
     def _timer(self) -> BatchTimer:
         """Begins to measure the making of a batch."""
