@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import pytest
-from forebay_secrets import first_secret
+from forebay_secrets import first_secret, outputs_of
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 START_DEADLINE_S = 30.0
@@ -164,8 +164,8 @@ class Cluster:
             if code != 0:
                 pytest.fail(f"`forebay dev` ended with {code} on SIGTERM:\n{self.tail()}")
         self.fail_on_panics()
-        if found := first_secret(self.folder, [self.log, *sorted(self.folder.glob("*/log"))]):
-            pytest.fail(f"a secret is in a log: {found}")
+        if found := first_secret(self.folder, [self.log, *outputs_of(self.folder)]):
+            pytest.fail(f"a secret is in a log, a span or a metric: {found}")
 
     def fail_on_panics(self) -> None:
         """Fails the test run if a node panicked, whatever the tests saw of it."""

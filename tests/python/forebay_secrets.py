@@ -8,6 +8,11 @@ from pathlib import Path
 
 # A shorter text would be found by chance.
 MIN_LETTERS = 12
+# File with the headers for the collector of traces, in the folder of a cluster that exports them.
+COLLECTOR_HEADERS = "collector-headers"
+# Files in the folder of a cluster with what left it beside the answers to clients: logs, spans as the
+# collector got them, metrics with exemplars.
+OUTPUTS = ("*/log", "*.otlp", "*.metrics")
 # Keys of trial clusters, which the documentation has.
 PUBLISHED = frozenset({"forebaysecret", "forebaysecret2"})
 _S3_SECRET = re.compile(r'(?m)^secret = "(.+)"$')
@@ -23,6 +28,9 @@ def secrets_of(folder: Path) -> dict[str, str]:
         found[path.read_text().strip()] = f"key of the node {path.parts[-3]}"
     for path in folder.glob("*/forebay.toml"):
         found |= dict.fromkeys(_S3_SECRET.findall(path.read_text()), "key of the S3 API")
+    if (headers := folder / COLLECTOR_HEADERS).is_file():
+        values = (line.partition(":")[2].split() for line in headers.read_text().splitlines())
+        found |= dict.fromkeys((value[-1] for value in values if value), "header for the collector")
     for path in folder.glob("tls/*-key.pem"):
         lines = (line for line in path.read_text().splitlines() if not line.startswith("-"))
         found |= dict.fromkeys(lines, f"TLS key {path.name}")
@@ -33,8 +41,13 @@ def secrets_of(folder: Path) -> dict[str, str]:
     }
 
 
+def outputs_of(folder: Path) -> list[Path]:
+    """The files of the cluster in `folder` that must have no secret."""
+    return [path for pattern in OUTPUTS for path in sorted(folder.glob(pattern))]
+
+
 def first_secret(folder: Path, logs: Iterable[Path]) -> str | None:
-    """The first log that has a secret of the cluster in `folder`, with the name of the secret."""
+    """The first file that has a secret of the cluster in `folder`, with the name of the secret."""
     secrets = secrets_of(folder)
     for log in logs:
         if log.is_file():
