@@ -9,6 +9,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 # Parts: a name, the scripts in ci/ that print folders for PYTHONPATH, and what pytest gets.
 lanes=(
     "pytorch::pytorch/tests
+     loader spans:opentelemetry:pytorch/tests/test_loader_spans.py
      frameworks:lightning accelerate transformers tables:tests/python/test_frameworks.py
      frameworks on a GPU:lightning accelerate transformers tables:pytorch/tests/test_gpu_frameworks.py
      tables:tables transformers:tests/python/test_tables.py"
@@ -19,6 +20,8 @@ lanes=(
      console with users:browser:tests/python/test_console_users.py
      lhotse:lhotse:tests/python/test_lhotse.py
      lightning:lightning:tests/python/test_lightning.py
+     sdk spans:opentelemetry:sdk/tests/test_spans.py
+     traces:opentelemetry:tests/python/test_traces.py
      safetensors:lightning:pytorch/tests/test_safetensors.py
      seeds:lightning torchvision:tests/seeds"
 )

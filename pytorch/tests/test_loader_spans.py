@@ -1,0 +1,118 @@
+"""Loaders within a span of OpenTelemetry have a span for each batch that they fetch in this process.
+
+`ci/opentelemetry.sh` fetches OpenTelemetry into a folder of its own; `make test-py` runs this file with
+that folder in PYTHONPATH. Elsewhere the file is skipped.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from torch.utils.data import DataLoader
+
+import forebay
+from forebay_torch import IterableDataset, MapDataset, ShardReader, ThreadLoader, observe
+from shard_files import tar
+
+pytest.importorskip("opentelemetry.sdk", reason='PYTHONPATH="$(ci/opentelemetry.sh)" has OpenTelemetry')
+
+from opentelemetry import trace
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+EXPORTER = InMemorySpanExporter()
+BATCH = "forebay.loader_batch"
+
+
+@pytest.fixture(scope="module")
+def tracer() -> trace.Tracer:
+    """A tracer of the program."""
+    provider = TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(EXPORTER))
+    trace.set_tracer_provider(provider)
+    return trace.get_tracer("test")
+
+
+@pytest.fixture
+def filled(bucket: forebay.Bucket) -> Iterator[forebay.Bucket]:
+    bucket.put_many((f"train/{i:02}", b"x" * (i + 1)) for i in range(10))
+    bucket.object("shards/0.tar").put(tar([(f"{i}.txt", b"text") for i in range(6)]))
+    yield bucket
+
+
+def traced(tracer: trace.Tracer, loader: Any) -> tuple[ReadableSpan, list[ReadableSpan]]:
+    """Runs an epoch in a span; returns that span, and those that the loader made."""
+    EXPORTER.clear()
+    with tracer.start_as_current_span("epoch"):
+        count = sum(1 for _ in loader)
+    *made, epoch = EXPORTER.get_finished_spans()
+    assert epoch.name == "epoch"
+    batches = [span for span in made if span.name == BATCH]
+    assert len(batches) == count
+    assert all(span.context.trace_id == epoch.context.trace_id for span in made)
+    parents = {span.context.span_id for span in [epoch, *batches]}
+    assert all(span.parent is not None and span.parent.span_id in parents for span in made)
+    assert all(batch.parent.span_id == epoch.context.span_id for batch in batches if batch.parent)
+    return epoch, made
+
+
+LOADERS: dict[str, Callable[[forebay.Bucket], Any]] = {
+    "threads over a map": lambda b: ThreadLoader(dataset(b), 4, threads=2),
+    "no threads over a map": lambda b: ThreadLoader(dataset(b), 4, threads=0),
+    "threads over an iterable": lambda b: ThreadLoader(
+        IterableDataset(b, prefix_map={b: "train/"}), 4, threads=2
+    ),
+    "threads over shards": lambda b: ThreadLoader(
+        ShardReader(b, prefix_map={b: "shards/"}), 4, threads=1, collate_fn=list
+    ),
+    "an observed DataLoader": lambda b: observe(DataLoader(dataset(b), 4), feed=False),
+    "another loader": lambda b: observe(dataset(b), feed=False),
+}
+
+
+def dataset(bucket: forebay.Bucket) -> MapDataset:
+    return MapDataset(bucket, prefix_map={bucket: "train/"})
+
+
+@pytest.mark.parametrize("kind", LOADERS)
+def test_each_batch_of_an_epoch_has_a_span(
+    filled: forebay.Bucket, tracer: trace.Tracer, kind: str
+) -> None:
+    _, made = traced(tracer, LOADERS[kind](filled))
+    names = Counter(span.name for span in made)
+    assert sum(names.values()) > names[BATCH], "the requests of the batches have spans, too"
+
+
+def test_batches_count_their_samples(filled: forebay.Bucket, tracer: trace.Tracer) -> None:
+    _, made = traced(tracer, ThreadLoader(dataset(filled), 4, threads=2))
+    counts = [(span.attributes or {})["forebay.samples"] for span in made if span.name == BATCH]
+    assert sorted(counts) == [2, 4, 4]
+
+
+def test_a_last_batch_that_is_left_out_has_no_span(
+    filled: forebay.Bucket, tracer: trace.Tracer
+) -> None:
+    samples = IterableDataset(filled, prefix_map={filled: "train/"})
+    _, made = traced(tracer, ThreadLoader(samples, 4, threads=1, drop_last=True))
+    assert sum(span.name == BATCH for span in made) == 2
+
+
+def test_batches_of_other_processes_have_no_span_here(
+    filled: forebay.Bucket, tracer: trace.Tracer
+) -> None:
+    EXPORTER.clear()
+    loader = observe(DataLoader(dataset(filled), 4, num_workers=1), feed=False)
+    with tracer.start_as_current_span("epoch"):
+        assert sum(1 for _ in loader) == 3
+    assert [span.name for span in EXPORTER.get_finished_spans()] == ["epoch"]
+
+
+def test_a_loop_without_a_span_has_none(filled: forebay.Bucket, tracer: trace.Tracer) -> None:
+    loader = ThreadLoader(dataset(filled), 4, threads=2)
+    EXPORTER.clear()
+    assert sum(1 for _ in loader) == 3
+    assert not EXPORTER.get_finished_spans()
