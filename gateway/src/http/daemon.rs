@@ -134,7 +134,7 @@ fn votes(state: &ClusterState, leadership: &Leadership, group: &Group) -> String
 }
 
 /// Clock offsets of the nodes that are alive, which report to the leading gateway; other gateways have no
-/// such series. What a dead node reported last may be wrong by now.
+/// such series. The last report of a dead node may be wrong by now.
 fn clocks(state: &ClusterState, leadership: &Leadership) -> String {
     let Leadership::Leading(lead) = leadership else { return String::new() };
     let usage = lead.members.usage();
