@@ -479,6 +479,8 @@ mod tests {
             "forebay_http_first_byte_seconds histogram",
             "forebay_http_request_seconds histogram",
             "forebay_http_requests_total counter",
+            "forebay_trace_dropped_marks_total counter",
+            "forebay_trace_spans_total counter",
         ];
         assert_eq!(names, expected);
     }
