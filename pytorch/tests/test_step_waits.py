@@ -77,7 +77,7 @@ def check(what: str, stats: LoaderStats, cause: str, *, above: float = 0.5) -> N
 
 
 def slow_decoder(content: bytes) -> int:
-    time.sleep(0.005)
+    time.sleep(0.015)
     return len(content)
 
 
