@@ -36,6 +36,8 @@ OF_ALL_NODES = {
     "forebay_http_request_seconds",
     "forebay_http_requests_in_flight",
     "forebay_http_requests_total",
+    "forebay_trace_dropped_marks_total",
+    "forebay_trace_spans_total",
     "process_cpu_seconds_total",
     "process_max_fds",
     "process_open_fds",
