@@ -29,7 +29,7 @@ SIZE = 1 << 10
 OBJECTS_OF_FOLDER = 1_000
 """Objects whose names share a prefix; half of these prefixes are evicted."""
 ASKED = 200
-SETTLED_WITHIN_S = 600
+STABLE_WITHIN_S = 600
 Row = dict[str, Any]
 
 
@@ -62,7 +62,7 @@ class Bench:
 
     def compare(self, after: str) -> Row:
         """Waits until both are equal, and stay so: targets may still drop copies of others."""
-        deadline = time.monotonic() + SETTLED_WITHIN_S
+        deadline = time.monotonic() + STABLE_WITHIN_S
         while True:
             before, scanned, warmth = self.warmth(), self.scan(), self.warmth()
             counted = (warmth["objects"], warmth["bytes"])
