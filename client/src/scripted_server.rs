@@ -189,6 +189,20 @@ pub(crate) fn map(version: u64, targets: &[(&str, &str)]) -> MapReply {
     }
 }
 
+/// A gateway whose map names a target that plays `script`, and that target.
+pub(crate) async fn cluster(
+    script: impl Fn(&Seen) -> Reply + Send + Sync + 'static,
+) -> (Server, Server) {
+    let target = Server::start(script).await;
+    let url = target.url.clone();
+    let gateway = Server::start(move |seen| match seen.path.as_str() {
+        "/api/v1/map" => json(&map(7, &[("target-01", &url)])),
+        _ => not_here(),
+    })
+    .await;
+    (gateway, target)
+}
+
 /// A client that gives up soon.
 pub(crate) fn client(endpoint: &str, deadline: Duration) -> Client {
     let config = ClientConfig { deadline, ..ClientConfig::new(endpoint) };

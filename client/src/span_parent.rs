@@ -67,27 +67,12 @@ mod tests {
 
     use super::*;
     use crate::body::Body;
-    use crate::client::Client;
-    use crate::scripted_server::{
-        Reply, Seen, Server, Turns, bucket, client, json, map, not_here, reply,
-    };
+    use crate::scripted_server::{Seen, Server, Turns, bucket, client, cluster, reply};
     use crate::shards::ShardOptions;
 
     const PARENT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 
-    /// A client of a gateway, and of a target that plays `script`; the target comes last.
-    async fn cluster(
-        script: impl Fn(&Seen) -> Reply + Send + Sync + 'static,
-    ) -> (Client, Server, Server) {
-        let target = Server::start(script).await;
-        let url = target.url.clone();
-        let gateway = Server::start(move |seen| match seen.path.as_str() {
-            "/api/v1/map" => json(&map(7, &[("target-01", &url)])),
-            _ => not_here(),
-        })
-        .await;
-        (client(&gateway.url, Duration::from_secs(20)), gateway, target)
-    }
+    const TIMEOUT: Duration = Duration::from_secs(20);
 
     fn parent() -> Option<SpanParent> {
         Some(SpanParent::parse(PARENT).unwrap())
@@ -105,11 +90,12 @@ mod tests {
     #[tokio::test]
     async fn every_try_of_a_call_has_the_span_of_its_caller() {
         let turns = Turns::new();
-        let (client, gateway, target) = cluster(move |seen| match turns.next(&seen.path) {
+        let (gateway, target) = cluster(move |seen| match turns.next(&seen.path) {
             1 => reply(503, &[], "starting"),
             _ => reply(200, &[], "hello"),
         })
         .await;
+        let client = client(&gateway.url, TIMEOUT);
         within_span(parent(), client.get_bytes(&bucket(), "o", None)).await.unwrap();
         assert_eq!(parents(&gateway), [PARENT]);
         assert_eq!(parents(&target), [PARENT; 2]);
@@ -120,7 +106,8 @@ mod tests {
 
     #[tokio::test]
     async fn the_requests_of_a_batch_have_the_span_of_its_caller() {
-        let (client, _gateway, target) = cluster(|_| reply(400, &[], "no batches here")).await;
+        let (gateway, target) = cluster(|_| reply(400, &[], "no batches here")).await;
+        let client = client(&gateway.url, TIMEOUT);
         let entries = vec![BatchEntry::whole(0, ObjectName::new("o").unwrap())];
         let request = BatchRequest { buckets: vec![bucket()], entries, ordered: true };
         let _ = within_span(parent(), client.batch_all(&request)).await;
@@ -130,11 +117,12 @@ mod tests {
 
     #[tokio::test]
     async fn tasks_of_a_call_have_the_span_of_its_caller() {
-        let (client, _gateway, target) = cluster(|seen| match seen.path.contains("/up") {
+        let (gateway, target) = cluster(|seen| match seen.path.contains("/up") {
             true => reply(200, &[], "id-1"),
             false => reply(404, &[], "no such object"),
         })
         .await;
+        let client = client(&gateway.url, TIMEOUT);
         let writing = async {
             let mut upload = client.upload(&bucket(), "up", 2).await.unwrap();
             upload.push(Bytes::from_static(b"part")).await.unwrap();

@@ -22,21 +22,9 @@ from shard_files import tar
 
 pytest.importorskip("opentelemetry.sdk", reason='PYTHONPATH="$(ci/opentelemetry.sh)" has OpenTelemetry')
 
+from forebay_spans import EXPORTER, tracer  # noqa: F401
 from opentelemetry import trace
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor
-from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-
-EXPORTER = InMemorySpanExporter()
-
-
-@pytest.fixture(scope="module")
-def tracer() -> trace.Tracer:
-    """A tracer of the program."""
-    provider = TracerProvider()
-    provider.add_span_processor(SimpleSpanProcessor(EXPORTER))
-    trace.set_tracer_provider(provider)
-    return trace.get_tracer("test")
 
 
 @pytest.fixture

@@ -15,23 +15,11 @@ use crate::client::{Client, ClientConfig};
 use crate::error::Error;
 use crate::ranges::Ranges;
 use crate::scripted_server::{
-    Reply, Seen, Server, Turns, broken, bucket, client, json, map, nobody, not_here, reply, trickle,
+    Server, Turns, broken, bucket, client, cluster, json, map, nobody, not_here, reply, trickle,
 };
 
 const TARGET: &str = "target-01";
 const LONG_TIMEOUT: Duration = Duration::from_secs(20);
-
-/// A target that plays `script`, and a gateway whose map names it.
-async fn cluster(script: impl Fn(&Seen) -> Reply + Send + Sync + 'static) -> (Server, Server) {
-    let target = Server::start(script).await;
-    let url = target.url.clone();
-    let gateway = Server::start(move |seen| match seen.path.as_str() {
-        "/api/v1/map" => json(&map(7, &[(TARGET, &url)])),
-        _ => not_here(),
-    })
-    .await;
-    (gateway, target)
-}
 
 #[tokio::test]
 async fn an_object_is_asked_of_its_owner_with_the_grant_and_without_redirects() {

@@ -7,23 +7,9 @@ use forebay_core::archive::{ArchiveFormat, ShardIndexReply, Stat};
 use forebay_core::{Error as CoreError, ObjectName};
 
 use super::{Naming, ShardOptions, ShardStream};
-use crate::scripted_server::{
-    Reply, Seen, Server, Turns, broken, bucket, client, json, map, not_here, reply,
-};
+use crate::scripted_server::{Turns, broken, bucket, client, cluster, reply};
 
 const LONG_TIMEOUT: Duration = Duration::from_secs(20);
-
-/// A target that plays `script`, and a gateway whose map names it.
-async fn cluster(script: impl Fn(&Seen) -> Reply + Send + Sync + 'static) -> (Server, Server) {
-    let target = Server::start(script).await;
-    let url = target.url.clone();
-    let gateway = Server::start(move |seen| match seen.path.as_str() {
-        "/api/v1/map" => json(&map(7, &[("target-01", &url)])),
-        _ => not_here(),
-    })
-    .await;
-    (gateway, target)
-}
 
 #[tokio::test]
 async fn an_index_is_asked_of_the_owner_and_again_when_its_answer_breaks() {

@@ -1,6 +1,6 @@
 //! Calls a hook for every call that really goes to a backend, retries included, makes a span of it in
-//! the trace of the current request, and adds the bytes to the bucket's bill. Each kind of backend bills its requests itself, because a call may be
-//! several.
+//! the trace of the current request, and adds the bytes to the bucket's bill. Each kind of backend
+//! bills its requests itself, because a call may be several.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -3,8 +3,8 @@
 //!
 //! The listener makes an [`Exchange`] for each request and passes it along: to the answer's head, and
 //! with the body to the answer's end. Small reads below `hyper` are counted by
-//! [`Observer::small_get`] alone; they have a span only where its trace is chosen. Handlers only name the operation, with [`set_operation`], where the
-//! route does not say it.
+//! [`Observer::small_get`] alone; they have a span only where its trace is chosen. Handlers only name
+//! the operation, with [`set_operation`], where the route does not say it.
 
 mod access_line;
 mod current;
