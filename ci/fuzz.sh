@@ -18,7 +18,7 @@ for target in "${chosen[@]}"; do
     if [ "$target" = heads ]; then
         where=(-p forebay-node --lib fast_http::head::tests::fuzz_heads)
     else
-        where=(-p forebay-core --test fuzz "fuzz_$target")
+        where=(-p forebay-tests --test fuzz "fuzz_$target")
     fi
     printf 'fuzz %s: %s s, seed %s\n' "$target" "$2" "$FOREBAY_FUZZ_SEED"
     # shellcheck disable=SC2086

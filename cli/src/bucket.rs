@@ -7,8 +7,8 @@ use forebay_core::bucket::{BackendKind, BackendSpec};
 use forebay_core::list_columns::ColumnRow;
 use forebay_core::origin::Origin;
 use forebay_core::size::ByteSize;
-use forebay_core::v1::list::{ListMsg, MAX_PAGE, entry_flags, flags};
 use forebay_core::{Bucket, Error, ErrorCode, Provider};
+use forebay_v1::list::{ListMsg, MAX_PAGE, entry_flags, flags};
 use serde_json::{Value, json};
 
 use crate::failure::Failure;

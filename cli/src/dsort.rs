@@ -9,8 +9,8 @@ use forebay_core::dsort::{
     Plan, Reaction, Reactions,
 };
 use forebay_core::size::ByteSize;
-use forebay_core::v1::dsort::{request_json, requested};
 use forebay_core::{Error, ErrorCode, Result};
+use forebay_v1::dsort::{request_json, requested};
 use serde_json::{Value, json};
 
 use crate::failure::Failure;

@@ -10,8 +10,8 @@ use forebay_core::intra::{ClusterInfo, DiskCommand, DiskUsage, NodeDiskCommand};
 use forebay_core::ishard::IshardSpec;
 use forebay_core::job::{JobKind, JobStatus, Selection};
 use forebay_core::url::{encode_path, encode_query};
-use forebay_core::v1::query::bucket_uri;
 use forebay_core::{Bucket, Error as CoreError, NodeId};
+use forebay_v1::query::bucket_uri;
 
 use crate::client::{Client, ControlCall, parse};
 use crate::error::{Error, Result};

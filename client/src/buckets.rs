@@ -11,11 +11,11 @@ use forebay_core::bucket::BackendSpec;
 use forebay_core::settings::NO_EFFECT_HEADER;
 use forebay_core::size::RangeSpec;
 use forebay_core::url::encode_query;
-use forebay_core::v1::headers::BUCKET_PROPS;
-use forebay_core::v1::list::{ListMsg, MSGPACK, Page};
-use forebay_core::v1::query::{bucket_query, bucket_uri};
 use forebay_core::warmth::WarmthReply;
 use forebay_core::{Bucket, Error as CoreError, Provider};
+use forebay_v1::headers::BUCKET_PROPS;
+use forebay_v1::list::{ListMsg, MSGPACK, Page};
+use forebay_v1::query::{bucket_query, bucket_uri};
 
 use crate::client::{Client, ControlCall, parse};
 use crate::error::{Error, Result};

@@ -11,8 +11,8 @@ use std::sync::Arc;
 use http::Method;
 
 use forebay_core::intra::MapReply;
-use forebay_core::v1::query::bucket_uri;
 use forebay_core::{Bucket, Error as CoreError, ErrorCode};
+use forebay_v1::query::bucket_uri;
 
 use crate::error::{Error, Result};
 use crate::map::MapCache;

@@ -11,8 +11,8 @@ use http::{HeaderMap, Response, StatusCode};
 
 use forebay_core::object::ObjectMeta;
 use forebay_core::size::{ByteRange, RangeSpec};
-use forebay_core::v1::headers;
 use forebay_core::{Bucket, Error as CoreError, ErrorCode};
+use forebay_v1::headers;
 
 use crate::client::Client;
 use crate::error::{Error, Result};

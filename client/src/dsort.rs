@@ -2,12 +2,13 @@
 
 use std::time::{Duration, Instant};
 
-use forebay_core::archive::{ShardIndexReply, Stat};
+use forebay_archive::ShardIndexReply;
 use forebay_core::batch::{BatchEntry, BatchRequest};
 use forebay_core::dsort::{Added, Algorithm, ContentType, DsortSpec, InputFormat, Inputs, Records};
 use forebay_core::job::JobState;
-use forebay_core::v1::dsort::PATH;
+use forebay_core::shard::Stat;
 use forebay_core::{Error as CoreError, ErrorCode, ObjectName};
+use forebay_v1::dsort::PATH;
 use futures::StreamExt;
 use http::Method;
 use rand::RngExt;

@@ -7,8 +7,8 @@ use http::{HeaderMap, Method};
 use forebay_core::etl::EtlCall;
 use forebay_core::object::ObjectMeta;
 use forebay_core::url::{encode_path, encode_query};
-use forebay_core::v1::list::ListMsg;
 use forebay_core::{Bucket, Error as CoreError, ErrorCode};
+use forebay_v1::list::ListMsg;
 
 use crate::client::{Client, ControlCall, ObjectCall, Route};
 use crate::error::{Error, Result};

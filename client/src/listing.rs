@@ -4,9 +4,9 @@ use futures::StreamExt as _;
 use http::Method;
 
 use forebay_core::list_columns::{BlockReader, Columns, MEDIA_TYPE};
-use forebay_core::v1::list::{ListMsg, flags};
-use forebay_core::v1::query::bucket_uri;
 use forebay_core::{Bucket, Error as CoreError};
+use forebay_v1::list::{ListMsg, flags};
+use forebay_v1::query::bucket_uri;
 
 use crate::buckets::action;
 use crate::client::{Client, ControlCall};

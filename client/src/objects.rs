@@ -9,8 +9,8 @@ use forebay_core::date::parse_http_ns;
 use forebay_core::object::ObjectMeta;
 use forebay_core::size::RangeSpec;
 use forebay_core::url::encode_query;
-use forebay_core::v1::headers;
 use forebay_core::{Bucket, ErrorCode};
+use forebay_v1::headers;
 
 use crate::body::Body;
 use crate::client::{Client, ObjectCall, Route};

@@ -23,8 +23,8 @@ use forebay_core::sign::{
 };
 use forebay_core::size::RangeSpec;
 use forebay_core::trace::{TRACEPARENT_HEADER, TraceContext};
-use forebay_core::v1::query::object_uri;
 use forebay_core::{Bucket, Error as CoreError, ErrorCode};
+use forebay_v1::query::object_uri;
 
 use crate::body::{Body, Upload};
 use crate::client::parse;

@@ -5,13 +5,12 @@
 
 use std::vec;
 
-use http::{HeaderMap, Method};
-use tokio::task::AbortHandle;
-
-use forebay_core::archive::{SHARD_STATS, ShardIndexReply};
+use forebay_archive::{SHARD_STATS, ShardIndexReply};
 use forebay_core::size::RangeSpec;
 use forebay_core::url::encode_query;
 use forebay_core::{Bucket, Error as CoreError, ErrorCode, ObjectName};
+use http::{HeaderMap, Method};
+use tokio::task::AbortHandle;
 
 use crate::client::{Client, ObjectCall, Route, parse};
 use crate::download::GetReply;

@@ -20,9 +20,9 @@ use forebay_core::cloud_rules::RETRY_HEADER;
 use forebay_core::intra::{MAP_HEADER, MapReply};
 use forebay_core::request::{REQUEST_ID_HEADER, RequestId};
 use forebay_core::sign::GRANT_HEADER;
-use forebay_core::v1::error::ErrorBody;
-use forebay_core::v1::headers::HDR_ERROR;
 use forebay_core::{Error as CoreError, ErrorCode};
+use forebay_v1::error::ErrorBody;
+use forebay_v1::headers::HDR_ERROR;
 
 use crate::body::{Progress, Upload};
 use crate::caller_driven::{CallerDrivenPool, Driver, READ};

@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
 use forebay_core::upload::MAX_PART;
-use forebay_core::v1::uploads::{ABORT, BEGIN, COMPLETE, PART_NUMBER, UPLOAD_ID};
 use forebay_core::{Bucket, Error as CoreError, ErrorCode};
+use forebay_v1::uploads::{ABORT, BEGIN, COMPLETE, PART_NUMBER, UPLOAD_ID};
 
 use crate::body::Body;
 use crate::client::{Client, ObjectCall, Route};

@@ -11,7 +11,7 @@ const NS_PER_S: u64 = 1_000_000_000;
 const HTTP: DateTimeParser = DateTimeParser::new().relaxed_weekday(true);
 
 /// Date and time of unix nanoseconds.
-pub(crate) fn utc(unix_ns: u64) -> DateTime {
+pub fn utc(unix_ns: u64) -> DateTime {
     // 2⁶⁴ ns end in the year 2554.
     let at = Timestamp::from_nanosecond(i128::from(unix_ns)).unwrap_or(Timestamp::MAX);
     Offset::UTC.to_datetime(at)

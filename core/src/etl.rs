@@ -82,6 +82,12 @@ pub struct EtlCall {
 }
 
 impl EtlCall {
+    /// The transform for the task of a job.
+    pub fn to_task(&self) -> Transform {
+        let pipeline = std::iter::once(&self.name).chain(&self.pipeline).cloned().collect();
+        Transform { pipeline, timeout_ms: 0 }
+    }
+
     /// The transforms to apply, in order; an error if one of them is not running.
     pub fn stages<'a>(&self, state: &'a ClusterState) -> Result<Vec<&'a Etl>> {
         if self.pipeline.len() >= MAX_STAGES {

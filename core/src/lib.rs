@@ -19,7 +19,6 @@
 //! on shards ([`dsort`], [`ishard`], [`shard_build`]) use its formats, `Stat` and names of samples.
 
 pub mod access;
-pub mod archive;
 pub mod audit;
 pub mod backend_access;
 pub mod batch;
@@ -67,9 +66,8 @@ pub mod promote;
 pub mod rebalance;
 pub mod replication;
 pub mod request;
-pub mod routes;
-pub mod s3;
 pub mod settings;
+pub mod shard;
 pub mod shard_build;
 pub mod shard_names;
 mod shown_url;
@@ -82,7 +80,6 @@ pub mod trace;
 pub mod traffic;
 pub mod upload;
 pub mod url;
-pub mod v1;
 pub mod warmth;
 
 pub use error::{Error, ErrorCode, Result};

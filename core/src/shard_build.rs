@@ -5,10 +5,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::archive::Stat;
 use crate::checksum::Checksum;
 use crate::error::Error;
 use crate::name::{Bucket, ObjectName};
+use crate::shard::Stat;
 
 /// `POST /internal/v1/shard/build` on a shard's owner: pack these objects, in this order.
 #[derive(Clone, Debug, Serialize, Deserialize)]

@@ -5,8 +5,8 @@ use std::borrow::Cow;
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 
-use crate::archive::names;
 use crate::error::{Error, ErrorCode, Result};
+use crate::shard::names;
 
 /// Everything but unreserved characters and `/`.
 const PATH: &AsciiSet =

@@ -5,9 +5,9 @@ use forebay_core::bucket::BucketInfo;
 use forebay_core::bucket_access::{ACCESS, check_mask};
 use forebay_core::settings;
 use forebay_core::state::ClusterState;
-use forebay_core::v1::action::lower_keys;
-use forebay_core::v1::bucket::props_json;
 use forebay_core::{Error, Result};
+use forebay_v1::action::lower_keys;
+use forebay_v1::bucket::props_json;
 use serde_json::Value;
 
 /// Keys of properties that no client may set; clients send them as part of whole documents.

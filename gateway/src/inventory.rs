@@ -4,9 +4,9 @@
 use forebay_core::inventory::{InventoryInfo, InventoryQuery, home, object_of};
 use forebay_core::job::JobKind;
 use forebay_core::state::Command;
-use forebay_core::v1::inventory::{info_json, request};
 use forebay_core::{Bucket, Error, ErrorCode, Provider, Result};
 use forebay_node::clock::unix_ns;
+use forebay_v1::inventory::{info_json, request};
 use serde_json::{Map, Value};
 
 use crate::changes::Changes;

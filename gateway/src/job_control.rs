@@ -12,10 +12,10 @@ use forebay_core::ishard::IshardSpec;
 use forebay_core::job::{self, JobKind, JobSpec, JobState, JobStatus, Selection, Task};
 use forebay_core::locks::MutexExt;
 use forebay_core::state::{ClusterState, Node, Summary};
-use forebay_core::v1::jobs::unknown_job;
 use forebay_core::{Bucket, Error, ErrorCode, NodeId, Result, placement};
 use forebay_node::clock::unix_ns;
 use forebay_node::maps::Maps;
+use forebay_v1::jobs::unknown_job;
 
 use crate::changes;
 use crate::route::Found;

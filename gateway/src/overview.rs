@@ -14,7 +14,6 @@ use forebay_core::overview::{
     Alert, MAX_OVERVIEW_JOBS, MAX_OVERVIEW_ROWS, NodeView, Overview, OverviewBucket,
     OverviewClient, OverviewDisk, OverviewJob, OverviewNode, Rates, alerts, busiest, is_shown_job,
 };
-use forebay_core::routes::native;
 use forebay_core::state::{ClusterState, NodeStatus, Role};
 use forebay_core::traffic::{
     LatencyCounts, NodeTraffic, OTHER_TRAFFIC, TRAFFIC_WINDOW_S, TrafficCounts,
@@ -23,6 +22,7 @@ use forebay_core::{Bucket, Error, NodeId, Result};
 use forebay_node::clock::unix_ns;
 use forebay_node::lifecycle::Lifecycle;
 use forebay_node::traffic::Traffic;
+use forebay_routes::native;
 use tokio::sync::{Notify, watch};
 
 use crate::cluster_view::ClusterView;

@@ -5,8 +5,8 @@ pub use forebay_core::request::Caller;
 use forebay_core::request::{Refusal, RequestContext};
 use forebay_core::sign::{GrantUser, REDIRECT_EXPIRY, REDIRECT_PROOF, body_hash};
 use forebay_core::url::{encode_query, pair_key};
-use forebay_core::v1::query::Query;
 use forebay_core::{Error, ErrorCode, Result};
+use forebay_v1::query::Query;
 
 use crate::clock::unix_s;
 use crate::identity::Identity;

@@ -3,7 +3,7 @@
 use axum::http::StatusCode;
 use forebay_core::Error;
 use forebay_core::request::{REQUEST_ID_HEADER, RequestId};
-use forebay_core::v1::error::ErrorBody;
+use forebay_v1::error::ErrorBody;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::{Duration, timeout};

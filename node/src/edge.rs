@@ -23,7 +23,6 @@ use forebay_core::request::{
     Address, Caller, Principal, Protocol, REQUEST_ID_HEADER, Refusal, RequestContext, RequestId,
     Route,
 };
-use forebay_core::s3::Front;
 use forebay_core::settings::S3_API_VIA_ROOT;
 use forebay_core::sign::{
     Claims, GRANT_HEADER, NO_BODY, NODE_AUTH_HEADER, NODE_AUTH_TTL_S, Proof, Purpose,
@@ -32,6 +31,7 @@ use forebay_core::sign::{
 use forebay_core::timing::TIMING_HEADER;
 use forebay_core::trace::{TRACEPARENT_HEADER, TraceContext};
 use forebay_core::{Error, ErrorCode, NodeId, Result};
+use forebay_s3::Front;
 
 use self::body::Verified;
 use self::boundary::Boundary;

@@ -11,8 +11,8 @@ use axum::response::Response;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use forebay_core::locks::MutexExt;
-use forebay_core::v1::query::Query;
 use forebay_core::{Error, Result};
+use forebay_v1::query::Query;
 use tracing::Level;
 
 use crate::clock::unix_s;

@@ -10,8 +10,8 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodFilter, MethodRouter, any, on};
 use forebay_core::Result;
 use forebay_core::request::RequestContext;
-use forebay_core::routes::{Rule, Verb};
 use forebay_core::sign::not_a_node;
+use forebay_routes::{Rule, Verb};
 use futures::future::{Either, Ready, ready};
 
 use crate::exchange;
@@ -150,7 +150,7 @@ mod tests {
     use axum::http::Method;
     use forebay_core::access::Access;
     use forebay_core::request::{Caller, Principal, Protocol, RequestId, Route};
-    use forebay_core::routes::{internal, operations, v1_objects};
+    use forebay_routes::{internal, operations, v1_objects};
 
     use super::*;
 

@@ -14,10 +14,10 @@ use forebay_core::access::Access;
 use forebay_core::bucket::BucketInfo;
 use forebay_core::config::{S3Config, S3Key};
 use forebay_core::request::{Protocol, Refusal, RequestContext, RequestId};
-use forebay_core::s3::auth::{self, Caller, Identity, Keys, SecretKey};
-use forebay_core::s3::{Front, Request as S3Request, RequestHead, S3Code, S3Error, S3Result, cors};
 use forebay_core::state::ClusterState;
 use forebay_core::{Bucket, Provider};
+use forebay_s3::auth::{self, Caller, Identity, Keys, SecretKey};
+use forebay_s3::{Front, Request as S3Request, RequestHead, S3Code, S3Error, S3Result, cors};
 
 pub(crate) use self::rights::PEER;
 pub use self::rights::{ObjectRights, USER, identity, judged_by, name_of, note_peer, owner_of};
@@ -34,7 +34,7 @@ pub(crate) static FRONT: HeaderName = HeaderName::from_static("forebay-s3-front"
 const RETRY_AFTER_S: u32 = 1;
 
 /// Maximum bytes of an XML or JSON body.
-pub const MAX_BODY: usize = forebay_core::s3::bodies::MAX_BODY;
+pub const MAX_BODY: usize = forebay_s3::bodies::MAX_BODY;
 
 /// A node's S3 front; cheap to clone.
 #[derive(Clone)]
@@ -191,7 +191,7 @@ impl Keys for S3Door {
     }
 }
 
-/// A request as it came, for [`forebay_core::s3`].
+/// A request as it came, for [`forebay_s3`].
 pub fn head(parts: &Parts) -> RequestHead<'_> {
     RequestHead {
         method: &parts.method,

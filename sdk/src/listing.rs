@@ -1,7 +1,7 @@
 //! Listings: a page as rows, a whole one as three flat buffers.
 
 use forebay_core::list_columns::Columns;
-use forebay_core::v1::list::{Entry, ListMsg, Page, entry_flags, flags};
+use forebay_v1::list::{Entry, ListMsg, Page, entry_flags, flags};
 
 /// Name and size of a row, whether it is cached in the cluster, and whether it is a folder.
 pub(crate) type Row = (String, u64, bool, bool);

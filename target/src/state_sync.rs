@@ -4,10 +4,10 @@
 use axum::http::{HeaderMap, HeaderName, Uri};
 use forebay_core::Result;
 use forebay_core::intra::MAP_HEADER;
-use forebay_core::v1::query::Query;
 use forebay_node::auth::REDIRECT_VERSION;
 use forebay_node::maps::Maps;
 use forebay_node::membership::Refresher;
+use forebay_v1::query::Query;
 
 /// The header with the version of the map that the sender used.
 static KNOWN_MAP: HeaderName = HeaderName::from_static(MAP_HEADER);

@@ -108,7 +108,7 @@ def test_names_that_native_buckets_refuse_over_v1_are_named(name: str) -> None:
     assert refused and f"`{name}`" in flat("docs/semantics.md")[: refused.end()]
 
 
-@pytest.mark.parametrize("source", ["gateway/src", "core/src/v1"])
+@pytest.mark.parametrize("source", ["gateway/src", "crates/v1/src"])
 def test_every_setting_that_code_reads_is_in_the_list_of_settings_with_an_effect(
     source: str,
 ) -> None:

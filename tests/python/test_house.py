@@ -144,7 +144,7 @@ def test_the_domain_of_core_names_no_protocol() -> None:
         "core/src/bucket.rs:2: bucket must not name s3",
         "core/src/sign/claims.rs:2: sign must not name v1",
         "core/src/state/mod.rs:2: state must not name v1",
-        "core/src/v1/list.rs:2: v1 must not name s3",
+        "crates/v1/src/list.rs:2: v1 must not name s3",
     ]
 
 

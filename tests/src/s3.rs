@@ -5,9 +5,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use base64::Engine as _;
 use forebay_core::date::format_amz;
-use forebay_core::s3::Element;
-use forebay_core::s3::auth::{SecretKey, SigningKey};
-use forebay_core::s3::encode::encode_query;
+use forebay_s3::Element;
+use forebay_s3::auth::{SecretKey, SigningKey};
+use forebay_s3::encode::encode_query;
 use sha2::{Digest, Sha256};
 
 use crate::http::{self, Answer};

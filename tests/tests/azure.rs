@@ -128,7 +128,7 @@ async fn a_listing_of_many_pages_is_whole() {
     }
     names.sort();
     let client = on.cluster.client();
-    let mut msg = forebay_core::v1::list::ListMsg { page_size: 50, ..Default::default() };
+    let mut msg = forebay_v1::list::ListMsg { page_size: 50, ..Default::default() };
     let mut listed = Vec::new();
     loop {
         let page = client.list_page(&bucket, &msg).await.unwrap();

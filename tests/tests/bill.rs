@@ -5,10 +5,10 @@ use std::time::Duration;
 use forebay_core::Bucket;
 use forebay_core::bill::{BucketBill, RequestClass};
 use forebay_core::size::RangeSpec;
-use forebay_core::v1::list::ListMsg;
 use forebay_tests::cluster::{cloud, command, google};
 use forebay_tests::data::{content, names};
 use forebay_tests::{Cluster, FakeGcs, Minio, Options, wait};
+use forebay_v1::list::ListMsg;
 
 const TIMEOUT: Duration = Duration::from_secs(30);
 

@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_core::job::{JobKind, Selection};
-use forebay_core::v1::list::{ListMsg, entry_flags, flags};
 use forebay_core::{Bucket, ErrorCode};
 use forebay_tests::cluster::{cloud, run_job};
 use forebay_tests::data::{assert_same, content, names};
 use forebay_tests::{Cluster, Minio, Options, Proxy, Shared, http, minio, ports, wait};
+use forebay_v1::list::{ListMsg, entry_flags, flags};
 use tokio::sync::Mutex;
 
 const TIMEOUT: Duration = Duration::from_secs(20);

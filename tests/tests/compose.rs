@@ -7,11 +7,11 @@ use std::time::Duration;
 use forebay_client::Client;
 use forebay_core::batch::{BatchEntry, BatchRequest};
 use forebay_core::job::{JobKind, Selection};
-use forebay_core::v1::list::ListMsg;
 use forebay_core::{Bucket, ObjectName};
 use forebay_tests::cluster::{google, run_job};
 use forebay_tests::data::{assert_same, content};
 use forebay_tests::{Cluster, FakeGcs, Options, Shared, http, wait};
+use forebay_v1::list::ListMsg;
 use futures::StreamExt;
 use serde_json::json;
 

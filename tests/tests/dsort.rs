@@ -9,11 +9,11 @@ use std::time::Duration;
 use forebay_client::Client;
 use forebay_core::dsort::{Algorithm, DsortSpec, InputFormat, Overwrite, Reaction};
 use forebay_core::job::{JobState, JobStatus};
-use forebay_core::v1::dsort::request_json;
 use forebay_core::{ErrorCode, placement};
 use forebay_tests::cluster::{command, native};
 use forebay_tests::data::content;
 use forebay_tests::{Cluster, Options, http, wait};
+use forebay_v1::dsort::request_json;
 use serde_json::{Value, json};
 
 const TIMEOUT: Duration = Duration::from_secs(120);

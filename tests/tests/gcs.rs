@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use forebay_core::bucket::{BackendKind, BackendSpec};
 use forebay_core::size::RangeSpec;
-use forebay_core::v1::list::{ListMsg, entry_flags};
 use forebay_core::{Bucket, ErrorCode};
 use forebay_tests::cluster::{google, native};
 use forebay_tests::data::{assert_same, content, names};
 use forebay_tests::{Cluster, FakeGcs, Options, Shared, http, wait};
+use forebay_v1::list::{ListMsg, entry_flags};
 
 const TIMEOUT: Duration = Duration::from_secs(20);
 
@@ -145,9 +145,8 @@ async fn head_and_list_show_what_google_has_without_reading_it() {
     }
     let msg = ListMsg { props: "name,size,cached".into(), ..ListMsg::default() };
     let page = client.list_page(&bucket, &msg).await.unwrap();
-    let row = |e: &forebay_core::v1::list::Entry| {
-        (e.name.clone(), e.size, e.flags & entry_flags::PRESENT != 0)
-    };
+    let row =
+        |e: &forebay_v1::list::Entry| (e.name.clone(), e.size, e.flags & entry_flags::PRESENT != 0);
     let rows: Vec<_> = page.entries.iter().map(row).collect();
     let expected = [("a/1", true), ("a/2", false), ("b", false)];
     assert_eq!(rows, expected.map(|(name, present)| (name.to_owned(), 1000, present)));

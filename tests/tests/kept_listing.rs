@@ -9,10 +9,10 @@ use forebay_client::{Client, ClientConfig};
 use forebay_core::Bucket;
 use forebay_core::cloud_rules::FRESH_LISTING;
 use forebay_core::job::{JobKind, JobState, Selection};
-use forebay_core::v1::list::{ListMsg, flags};
 use forebay_tests::cluster::{cloud, folder_backend, native, run_job};
 use forebay_tests::data::content;
 use forebay_tests::{Cluster, Gate, Minio, Options, minio, wait};
+use forebay_v1::list::{ListMsg, flags};
 use futures::{StreamExt, stream};
 use serde_json::json;
 

@@ -1,8 +1,8 @@
 //! Listings of native buckets: complete, ordered, in pages.
 
-use forebay_core::v1::list::{ListMsg, MSGPACK, Page, entry_flags, flags};
 use forebay_tests::cluster::{Cluster, native};
 use forebay_tests::http;
+use forebay_v1::list::{ListMsg, MSGPACK, Page, entry_flags, flags};
 use futures::StreamExt;
 
 async fn put_all(client: &forebay_client::Client, bucket: &str, names: &[String]) {

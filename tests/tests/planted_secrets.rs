@@ -4,7 +4,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use forebay_core::routes::{Rule, Verb, table};
+use forebay_routes::{Rule, Verb, table};
 use forebay_tests::http::{self, Answer};
 use forebay_tests::hunt::{Hunt, echoing_cloud, set, text};
 use forebay_tests::s3::{User, request as s3_request};

@@ -2,11 +2,11 @@
 
 use forebay_core::job::{JobKind, Selection};
 use forebay_core::size::RangeSpec;
-use forebay_core::v1::list::ListMsg;
 use forebay_core::{Bucket, ErrorCode};
 use forebay_tests::cluster::{folder_backend, native, run_job};
 use forebay_tests::data::{assert_same, content, names};
 use forebay_tests::{Cluster, Options, http};
+use forebay_v1::list::ListMsg;
 
 /// A cluster that has the data, and one that accesses it as `far`.
 struct Two {

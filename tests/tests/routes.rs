@@ -5,8 +5,8 @@ use std::time::Duration;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use forebay_core::NodeId;
-use forebay_core::routes::{By, Row, Rule, Verb, Who, table};
 use forebay_core::sign::{ClusterSecret, NO_BODY, NODE_AUTH_HEADER, NodeKey, Signer, body_hash};
+use forebay_routes::{By, Row, Rule, Verb, Who, table};
 use forebay_tests::cluster::{Cluster, NodeHandle};
 use forebay_tests::http::{self, Answer};
 use forebay_tests::users::PASSWORD;
@@ -14,7 +14,7 @@ use forebay_tests::{Options, Users};
 use serde_json::{Value, json};
 
 /// The senders of each operation, as for the test of the table itself.
-const SENDERS: &str = include_str!("../../core/src/routes/senders.txt");
+const SENDERS: &str = include_str!("../../crates/routes/src/senders.txt");
 /// A bucket for the rows of S3.
 const S3_BUCKET: &str = "walked";
 /// Outcomes that follow from what the request names, which does not exist.

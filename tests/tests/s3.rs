@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use forebay_core::Bucket;
-use forebay_core::s3::encode::encode_key;
+use forebay_s3::encode::encode_key;
 use forebay_tests::cluster::{cloud, native};
 use forebay_tests::data::{assert_same, content};
 use forebay_tests::s3::{OTHER, OWNER, S3Request, UNSIGNED, code, now, request, texts};

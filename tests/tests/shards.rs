@@ -6,14 +6,13 @@ mod hostile;
 
 use std::sync::Arc;
 
+use archives::{FORMATS, Members, archive, read};
+use forebay_archive::ShardIndexReply;
 use forebay_core::Bucket;
-use forebay_core::archive::ShardIndexReply;
-use forebay_core::v1::list::{ListMsg, flags};
 use forebay_tests::cluster::{cloud, native};
 use forebay_tests::data::{assert_same, content};
 use forebay_tests::{Cluster, Minio, Options, Shared, http, wait};
-
-use archives::{FORMATS, Members, archive, read};
+use forebay_v1::list::{ListMsg, flags};
 
 static CLUSTER: Shared<Cluster> = Shared::new();
 

@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 use forebay_core::Bucket;
 use forebay_core::job::{JobKind, Selection};
 use forebay_core::size::RangeSpec;
-use forebay_core::v1::list::{Entry, ListMsg, entry_flags, flags};
 use forebay_core::warmth::{BucketWarmth, WarmthReply};
 use forebay_tests::cluster::{folder_backend, native, run_job};
 use forebay_tests::data::{content, fill_folder, names};
 use forebay_tests::{Cluster, Options, wait};
+use forebay_v1::list::{Entry, ListMsg, entry_flags, flags};
 
 /// Size of an object.
 const SIZE: usize = 150_000;

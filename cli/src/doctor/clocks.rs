@@ -3,9 +3,9 @@
 use forebay_core::clock_offset::{CLOCK_TOLERANCE_S, CLOCK_WARN_S, ClockOffset, ClockVerdict};
 use forebay_core::date::format_utc;
 use forebay_core::intra::{ClusterInfo, MapReply, NodeInfo};
-use forebay_core::s3::auth::MAX_SKEW_S;
 use forebay_core::sign::GRANT_TTL_S;
 use forebay_core::state::Role;
+use forebay_s3::auth::MAX_SKEW_S;
 
 use super::finding::{Finding, Verdict};
 

@@ -8,7 +8,7 @@ use forebay_core::bucket::BucketInfo;
 use forebay_core::clock_offset::CLOCK_TOLERANCE_S;
 use forebay_core::date::format_utc;
 use forebay_core::state::Node;
-use forebay_core::v1::list::ListMsg;
+use forebay_v1::list::ListMsg;
 
 use super::finding::{Finding, Verdict};
 use crate::bucket::show_backend;

@@ -1,7 +1,7 @@
 //! A request about one object, before it is sent.
 
 use forebay_core::Bucket;
-use forebay_core::v1::query::object_uri;
+use forebay_v1::query::object_uri;
 use http::{HeaderMap, Method};
 
 use crate::body::Body;

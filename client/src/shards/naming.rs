@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use forebay_core::archive::sample;
+use forebay_core::shard::sample;
 use forebay_core::{Error, Result};
 
 /// How members' names are read.

@@ -4,8 +4,8 @@ use std::io::{self, Read};
 use std::sync::Arc;
 
 use bytes::{Buf, Bytes};
+use forebay_archive::into_io;
 use forebay_core::Error;
-use forebay_core::archive::into_io;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
@@ -155,7 +155,7 @@ mod tests {
             let mut reader = PipeReader::new(receiver, || {});
             let mut text = String::new();
             let error = reader.read_to_string(&mut text).unwrap_err();
-            (text, forebay_core::archive::from_io(error))
+            (text, forebay_archive::from_io(error))
         });
         for piece in ["ab", "", "cde"] {
             sender.send(Ok(piece.into()), piece.len()).await.unwrap();

@@ -7,9 +7,10 @@ use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use bytes::{Bytes, BytesMut};
-use forebay_core::archive::{ArchiveFormat, Limits, TarReader, decompress, from_io, is_behind_end};
+use forebay_archive::{Limits, TarReader, decompress, from_io, is_behind_end};
 use forebay_core::batch::{BatchEntry, BatchRequest};
 use forebay_core::locks::MutexExt;
+use forebay_core::shard::ArchiveFormat;
 use forebay_core::{Bucket, Error, ErrorCode, ObjectName, Result};
 use futures::{FutureExt, StreamExt};
 use tokio::runtime::Handle;
@@ -93,7 +94,7 @@ async fn read(job: &Job, out: &Sender<Run>) -> Result<()> {
                 head.extend_from_slice(&piece[..piece.len().min(HEAD)]);
                 first.push(piece);
             }
-            ArchiveFormat::detect(named, &head)?
+            forebay_archive::detect(named, &head)?
         }
     };
     if format == ArchiveFormat::Zip {

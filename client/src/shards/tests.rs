@@ -3,7 +3,8 @@
 
 use std::time::Duration;
 
-use forebay_core::archive::{ArchiveFormat, ShardIndexReply, Stat};
+use forebay_archive::ShardIndexReply;
+use forebay_core::shard::{ArchiveFormat, Stat};
 use forebay_core::{Error as CoreError, ObjectName};
 
 use super::{Naming, ShardOptions, ShardStream};

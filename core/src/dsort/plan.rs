@@ -10,8 +10,8 @@ use xxhash_rust::xxh64::Xxh64;
 use super::key_map::KeyMap;
 use super::records::Records;
 use super::spec::{Algorithm, DsortSpec, Overwrite};
-use crate::archive::{ArchiveFormat, Stat};
 use crate::error::{Error, ErrorCode, Result};
+use crate::shard::{ArchiveFormat, Stat};
 use crate::shard_names;
 use crate::template::Ranges;
 

@@ -5,8 +5,8 @@ use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
 use super::spec::{ContentType, DsortSpec, Reaction};
-use crate::archive::{Stat, sample};
 use crate::error::{Error, ErrorCode, Result};
+use crate::shard::{Stat, sample};
 
 /// Maximum bytes of a member that is a key.
 pub const MAX_KEY: u64 = 4096;

@@ -1,9 +1,9 @@
 //! Tests of plans, rule by rule.
 
 use super::*;
-use crate::archive::Stat;
 use crate::error::{Error, ErrorCode};
 use crate::name::{Bucket, Provider};
+use crate::shard::Stat;
 
 fn bucket(name: &str) -> Bucket {
     Bucket::new(Provider::Ais, name).unwrap()

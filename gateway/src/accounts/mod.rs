@@ -13,7 +13,6 @@ use forebay_core::config::AuthConfig;
 use forebay_core::locks::MutexExt;
 use forebay_core::request::RequestContext;
 use forebay_core::state::{ClusterState, Command};
-use forebay_core::v1::authn::RoleMessage;
 use forebay_core::{Error, ErrorCode, Result};
 use forebay_node::access::{
     Authenticator, NewToken, Place, new_signing_key, random_text, verify_password,
@@ -22,6 +21,7 @@ use forebay_node::audit::Event;
 use forebay_node::clock::{unix_ns, unix_s};
 use forebay_node::maps::Maps;
 use forebay_node::sender;
+use forebay_v1::authn::RoleMessage;
 use serde_json::to_value;
 use tokio::sync::Semaphore;
 

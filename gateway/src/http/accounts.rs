@@ -12,12 +12,12 @@ use forebay_core::access::{
 };
 use forebay_core::name::Bucket;
 use forebay_core::request::RequestContext;
-use forebay_core::routes::auth as rules;
-use forebay_core::v1::query::Query;
 use forebay_core::{Error, Result};
 use forebay_node::access::{NewToken, hash_password};
 use forebay_node::reply::json;
 use forebay_node::routing::{GuardedRouter, RouteSet};
+use forebay_routes::auth as rules;
+use forebay_v1::query::Query;
 
 use super::authn::message;
 use super::{answered, done};

@@ -5,13 +5,13 @@ use axum::response::Response;
 use forebay_core::egress::EndpointTrust;
 use forebay_core::settings::{self, Change};
 use forebay_core::state::{Command, Leaving, Node, Role};
-use forebay_core::v1::action::lower_keys;
-use forebay_core::v1::headers as v1;
-use forebay_core::v1::query::Query;
 use forebay_core::{Bucket, Error, ErrorCode, NodeId, Result};
 use forebay_node::clock::unix_ns;
 use forebay_node::maps::Maps;
 use forebay_node::reply::text;
+use forebay_v1::action::lower_keys;
+use forebay_v1::headers as v1;
+use forebay_v1::query::Query;
 use serde_json::Value;
 
 use super::removal::GatewayRemoval;

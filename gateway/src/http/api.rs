@@ -7,7 +7,6 @@ use axum::response::Response;
 use forebay_core::access::{Access, unauthenticated};
 use forebay_core::intra::{LeaderReply, MapReply};
 use forebay_core::request::RequestContext;
-use forebay_core::routes::native;
 use forebay_core::sign::{GRANT_TTL_S, GrantUser};
 use forebay_core::{Error, Result};
 use forebay_node::access::bearer;
@@ -17,6 +16,7 @@ use forebay_node::listener::is_https;
 use forebay_node::maps::Maps;
 use forebay_node::reply::json;
 use forebay_node::routing::{GuardedRouter, RouteSet};
+use forebay_routes::native;
 
 use super::answered;
 use crate::accounts::Accounts;

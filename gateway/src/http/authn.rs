@@ -5,16 +5,16 @@ use axum::http::Method;
 use axum::response::Response;
 use forebay_core::access::{AccessChange, User};
 use forebay_core::request::RequestContext;
-use forebay_core::routes::auth as rules;
-use forebay_core::v1::action::lower_keys;
-use forebay_core::v1::authn::{
-    ClusterList, ClusterMessage, LoginMessage, RoleMessage, TokenMessage, UserMessage,
-};
 use forebay_core::{Error, ErrorCode, Result};
 use forebay_node::access::hash_password;
 use forebay_node::identity::Identity;
 use forebay_node::reply::json;
 use forebay_node::routing::{GuardedRouter, RouteSet};
+use forebay_routes::auth as rules;
+use forebay_v1::action::lower_keys;
+use forebay_v1::authn::{
+    ClusterList, ClusterMessage, LoginMessage, RoleMessage, TokenMessage, UserMessage,
+};
 use serde::de::DeserializeOwned;
 use serde_json::json;
 

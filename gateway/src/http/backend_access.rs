@@ -5,10 +5,10 @@ use axum::extract::{Path, RawQuery, State};
 use axum::response::Response;
 use forebay_core::Result;
 use forebay_core::backend_access::{AccessRequest, BackendAccess, BucketAccess, TargetAccess};
-use forebay_core::routes::native;
-use forebay_core::v1::query::Query;
 use forebay_node::reply::json;
 use forebay_node::routing::{GuardedRouter, RouteSet};
+use forebay_routes::native;
+use forebay_v1::query::Query;
 
 use super::answered;
 use crate::route::Route;

@@ -5,14 +5,14 @@ use axum::http::request::Parts;
 use axum::response::Response;
 use forebay_core::access::{Access, Scope};
 use forebay_core::batch::{self, BatchEntry, BatchRequest};
-use forebay_core::routes::On;
-use forebay_core::routes::v1_objects::MOSS;
 use forebay_core::url::decode_path;
-use forebay_core::v1::batch::MossRequest;
-use forebay_core::v1::query::Query;
 use forebay_core::{Bucket, Error, Result};
 use forebay_node::identity::Identity;
 use forebay_node::routing::{GuardedRouter, RouteSet};
+use forebay_routes::On;
+use forebay_routes::v1_objects::MOSS;
+use forebay_v1::batch::MossRequest;
+use forebay_v1::query::Query;
 
 use super::{access_of, answered, auth, read_body, redirect};
 use crate::route::Route;

@@ -4,10 +4,10 @@ use axum::extract::{Path, RawQuery, State};
 use axum::response::Response;
 use forebay_core::Result;
 use forebay_core::bill::{BillRequest, BucketBill, CloudBill};
-use forebay_core::routes::native;
-use forebay_core::v1::query::Query;
 use forebay_node::reply::json;
 use forebay_node::routing::{GuardedRouter, RouteSet};
+use forebay_routes::native;
+use forebay_v1::query::Query;
 
 use super::answered;
 use crate::route::Route;

@@ -6,10 +6,10 @@ use axum::http::{Method, header};
 use forebay_core::access::{Access, Scope};
 use forebay_core::bucket::{BackendKind, BackendSpec, BucketInfo};
 use forebay_core::bucket_access::ACCESS;
-use forebay_core::routes::{Grant, On, Rule, v1_buckets as rules};
-use forebay_core::v1::action::ActionMsg;
-use forebay_core::v1::query::{Query, split_path};
 use forebay_core::{Bucket, Error, ErrorCode, Provider, Result};
+use forebay_routes::{Grant, On, Rule, v1_buckets as rules};
+use forebay_v1::action::ActionMsg;
+use forebay_v1::query::{Query, split_path};
 
 use super::{MAX_CONTROL, access_of, read_body};
 

@@ -8,13 +8,13 @@ use forebay_core::bucket::BucketInfo;
 use forebay_core::bucket_access::BucketChange;
 use forebay_core::etl::EtlCall;
 use forebay_core::job::{CopyTask, JobKind, JobSpec, Selection, Task};
-use forebay_core::routes::On;
 use forebay_core::state::Command;
-use forebay_core::v1::action::lower_keys;
-use forebay_core::v1::transfers::Fields;
 use forebay_core::{Bucket, Error, ErrorCode, Result, placement};
 use forebay_node::clock::unix_ns;
 use forebay_node::reply::text;
+use forebay_routes::On;
+use forebay_v1::action::lower_keys;
+use forebay_v1::transfers::Fields;
 use serde_json::{Map, Value};
 
 use super::bucket_call::Call;

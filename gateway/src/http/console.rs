@@ -6,10 +6,10 @@ use std::sync::LazyLock;
 use axum::extract::Request;
 use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use forebay_core::routes::operations::CONSOLE;
 use forebay_core::sign::body_hash;
 use forebay_core::{Error, ErrorCode, Result};
 use forebay_node::routing::{GuardedRouter, RouteSet};
+use forebay_routes::operations::CONSOLE;
 
 use super::answered;
 

@@ -8,14 +8,14 @@ use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use forebay_core::request::RequestContext;
-use forebay_core::routes::native;
 use forebay_core::url::{encode_path, encode_query};
-use forebay_core::v1::query::{Query, object_uri, split_path};
 use forebay_core::{Bucket, Error, ObjectName, Result};
 use forebay_node::auth;
 use forebay_node::identity::Identity;
 use forebay_node::relay::Relay;
 use forebay_node::routing::{GuardedRouter, RouteSet};
+use forebay_routes::native;
+use forebay_v1::query::{Query, object_uri, split_path};
 
 use super::answered;
 use crate::route::{Found, Route};

@@ -9,15 +9,15 @@ use axum::response::{IntoResponse, Response};
 use forebay_client::PeerClient;
 use forebay_core::NodeId;
 use forebay_core::locks::MutexExt;
-use forebay_core::routes::operations;
 use forebay_core::state::{ClusterState, Node, NodeStatus, Role};
-use forebay_core::v1::headers as v1;
 use forebay_node::clock::unix_ns;
 use forebay_node::identity::Identity;
 use forebay_node::maps::Maps;
 use forebay_node::metrics::Metrics;
 use forebay_node::open_metrics;
 use forebay_node::routing::{GuardedRouter, RouteSet};
+use forebay_routes::operations;
+use forebay_v1::headers as v1;
 
 use crate::cluster::leadership::{LeaderWatch, Leadership};
 use crate::meta::MetaLog;

@@ -6,14 +6,14 @@ use axum::Json;
 use axum::extract::State;
 use axum::response::Response;
 use forebay_core::intra::{DiskAction, DiskCommand, DiskUsage, NodeDiskCommand};
-use forebay_core::routes::native;
 use forebay_core::state::{Role, Summary};
-use forebay_core::v1::action::ActionMsg;
-use forebay_core::v1::query::Query;
 use forebay_core::{Error, ErrorCode, NodeId, Result};
 use forebay_node::maps::Maps;
 use forebay_node::reply::json;
 use forebay_node::routing::{GuardedRouter, RouteSet};
+use forebay_routes::native;
+use forebay_v1::action::ActionMsg;
+use forebay_v1::query::Query;
 
 use super::answered;
 use crate::changes;

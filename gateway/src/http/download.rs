@@ -10,14 +10,14 @@ use axum::response::Response;
 use forebay_core::access::{Access, Scope};
 use forebay_core::download::{DownloadSpec, DownloadStatus, What, merge};
 use forebay_core::request::RequestContext;
-use forebay_core::routes::{On, v1_jobs as rules};
 use forebay_core::state::{Node, Summary};
-use forebay_core::v1::download::{
-    Question, is_unknown, job_json, requested, status_json, unknown_download,
-};
 use forebay_core::{Error, NodeId, Result};
 use forebay_node::reply::json;
 use forebay_node::routing::{GuardedRouter, RouteSet};
+use forebay_routes::{On, v1_jobs as rules};
+use forebay_v1::download::{
+    Question, is_unknown, job_json, requested, status_json, unknown_download,
+};
 use serde_json::Value;
 
 use super::{MAX_CONTROL, answered, done, read_body};

@@ -7,13 +7,13 @@ use axum::response::Response;
 use forebay_core::access::Scope;
 use forebay_core::job::{JobKind, JobSpec, JobStatus, Task};
 use forebay_core::request::RequestContext;
-use forebay_core::routes::{Grant, On, v1_jobs as rules};
-use forebay_core::v1::dsort::{self, Filter, job_json, metrics_json, unknown_dsort};
-use forebay_core::v1::query::Query;
 use forebay_core::{Error, ErrorCode, Result};
 use forebay_node::clock::unix_ns;
 use forebay_node::reply::{json, text};
 use forebay_node::routing::{GuardedRouter, RouteSet};
+use forebay_routes::{Grant, On, v1_jobs as rules};
+use forebay_v1::dsort::{self, Filter, job_json, metrics_json, unknown_dsort};
+use forebay_v1::query::Query;
 
 use super::jobs::{JobsFront, own_id};
 use super::{MAX_CONTROL, answered, done, read_body};

@@ -5,11 +5,11 @@ use axum::extract::{Request, State};
 use axum::http::uri::PathAndQuery;
 use axum::http::{Method, Uri};
 use axum::response::{IntoResponse, Response};
-use forebay_core::routes::v1_buckets::EASY;
-use forebay_core::v1::query::Query;
 use forebay_core::{Error, Provider, Result};
 use forebay_node::reply::Failure;
 use forebay_node::routing::{GuardedRouter, RouteSet};
+use forebay_routes::v1_buckets::EASY;
+use forebay_v1::query::Query;
 
 /// Routes that are served by `v1`, whose rules apply to the request.
 pub(crate) fn router(v1: &GuardedRouter) -> GuardedRouter {

@@ -8,16 +8,14 @@ use axum::extract::{Path, RawQuery, Request, State};
 use axum::http::Uri;
 use axum::response::Response;
 use forebay_core::etl::{Etl, EtlPart, EtlQuestion, Stage, check_name, etl_exists};
-use forebay_core::routes::{native, v1_jobs as rules, v1_objects::ETL_OBJECT};
 use forebay_core::state::Command;
-use forebay_core::v1::etl::{
-    details_json, health_json, list_json, logs_json, pulled_object, requested,
-};
-use forebay_core::v1::query::{Query, object_uri};
 use forebay_core::{Error, ErrorCode, NodeId, Result};
 use forebay_node::identity::Identity;
 use forebay_node::reply::{json, text};
 use forebay_node::routing::{GuardedRouter, RouteSet};
+use forebay_routes::{native, v1_jobs as rules, v1_objects::ETL_OBJECT};
+use forebay_v1::etl::{details_json, health_json, list_json, logs_json, pulled_object, requested};
+use forebay_v1::query::{Query, object_uri};
 use serde_json::Value;
 
 use super::{MAX_CONTROL, answered, done, read_body, redirect};

@@ -13,13 +13,13 @@ use forebay_core::feed::board::{self, Board};
 use forebay_core::feed::{Feed, FeedsReply, INTERNAL_FEEDS_PATH};
 use forebay_core::locks::MutexExt;
 use forebay_core::request::RequestContext;
-use forebay_core::routes::{internal, native};
 use forebay_core::{Error, ErrorCode, Result};
 use forebay_node::clock::unix_s;
 use forebay_node::identity::Identity;
 use forebay_node::maps::Maps;
 use forebay_node::reply::json;
 use forebay_node::routing::{GuardedRouter, RouteSet};
+use forebay_routes::{internal, native};
 
 use super::{answered, done, read_body};
 

@@ -6,7 +6,6 @@ use axum::response::Response;
 use bytes::Bytes;
 use forebay_core::intra::{Heartbeat, JoinRequest, LeaveRequest};
 use forebay_core::request::RequestContext;
-use forebay_core::routes::internal as rules;
 use forebay_core::sign::JOIN_PATH;
 use forebay_core::state::{ClusterState, Command, Role};
 use forebay_core::{Error, ErrorCode, NodeId, Result};
@@ -15,6 +14,7 @@ use forebay_node::maps::Maps;
 use forebay_node::membership::{HEARTBEAT_PATH, LEAVE_PATH};
 use forebay_node::reply::{Failure, json};
 use forebay_node::routing::{GuardedRouter, RouteSet};
+use forebay_routes::internal as rules;
 use serde::de::DeserializeOwned;
 
 use super::read_message;

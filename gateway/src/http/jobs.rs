@@ -8,14 +8,14 @@ use forebay_core::access::Scope;
 use forebay_core::ishard::IshardSpec;
 use forebay_core::job::{JobKind, JobSpec, JobStatus};
 use forebay_core::request::RequestContext;
-use forebay_core::routes::{Grant, On, native};
-use forebay_core::v1::action::{ActionMsg, lower_keys, parse_json};
-use forebay_core::v1::jobs::{snapshots_json, status_json, unknown_job};
-use forebay_core::v1::query::Query;
 use forebay_core::{Bucket, Error, ErrorCode, NodeId, Result};
 use forebay_node::clock::unix_ns;
 use forebay_node::reply::{json, text};
 use forebay_node::routing::{GuardedRouter, RouteSet};
+use forebay_routes::{Grant, On, native};
+use forebay_v1::action::{ActionMsg, lower_keys, parse_json};
+use forebay_v1::jobs::{snapshots_json, status_json, unknown_job};
+use forebay_v1::query::Query;
 use serde_json::Value;
 
 use super::{MAX_CONTROL, answered, done, read_body};

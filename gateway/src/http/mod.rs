@@ -121,7 +121,7 @@ pub(crate) fn naming_no_effect(mut answer: Response, names: &[String]) -> Respon
 mod tests {
     use std::collections::BTreeSet;
 
-    use forebay_core::routes::{Rule, table};
+    use forebay_routes::{Rule, table};
 
     use super::*;
 

@@ -3,7 +3,7 @@
 use forebay_core::access::Access;
 use forebay_core::intra::{ClusterInfo, DiskStatus, NodeInfo};
 use forebay_core::state::{ClusterState, Node, Role};
-use forebay_core::v1::cluster::node_json;
+use forebay_v1::cluster::node_json;
 use serde_json::{Value, json};
 
 /// Protocol level of the reference; clients compare it with their own.

@@ -7,11 +7,11 @@ use forebay_core::Result;
 use forebay_core::access::Scope;
 use forebay_core::object_page::{DEFAULT_PAGE_OBJECTS, MAX_PAGE_OBJECTS, ObjectsPage, PageObject};
 use forebay_core::request::RequestContext;
-use forebay_core::routes::{Grant, On, native};
-use forebay_core::v1::list::ListMsg;
-use forebay_core::v1::query::Query;
 use forebay_node::reply::json;
 use forebay_node::routing::{GuardedRouter, RouteSet};
+use forebay_routes::{Grant, On, native};
+use forebay_v1::list::ListMsg;
+use forebay_v1::query::Query;
 use serde_json::json;
 
 use super::answered;

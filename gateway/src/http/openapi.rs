@@ -1,10 +1,10 @@
 //! The description of the API, which is generated from the table of routes.
 
 use axum::response::Response;
-use forebay_core::routes::document;
-use forebay_core::routes::operations::OPENAPI;
 use forebay_node::reply::json;
 use forebay_node::routing::{GuardedRouter, RouteSet};
+use forebay_routes::document;
+use forebay_routes::operations::OPENAPI;
 
 pub(crate) fn router() -> GuardedRouter {
     routes().with_state(())

@@ -6,13 +6,13 @@ use axum::response::Response;
 use forebay_core::Result;
 use forebay_core::access::Access;
 use forebay_core::request::RequestContext;
-use forebay_core::routes::{internal, native};
 use forebay_core::traffic::LiveFilter;
 use forebay_node::identity::Identity;
 use forebay_node::lifecycle::Lifecycle;
 use forebay_node::reply::json;
 use forebay_node::routing::{GuardedRouter, RouteSet};
 use forebay_node::traffic::{StreamLimit, Traffic, requests_stream};
+use forebay_routes::{internal, native};
 
 use super::answered;
 use crate::event_stream::{self, HEARTBEAT, event, heartbeat, lasts};

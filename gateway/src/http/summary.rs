@@ -7,12 +7,12 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use forebay_core::access as rights;
 use forebay_core::list_page::{Detail, MAX_PAGE_ENTRIES};
-use forebay_core::routes::{Grant, On};
-use forebay_core::v1::action::lower_keys;
-use forebay_core::v1::headers as v1;
-use forebay_core::v1::query::Query;
 use forebay_core::{Error, Provider, Result};
 use forebay_node::reply::json;
+use forebay_routes::{Grant, On};
+use forebay_v1::action::lower_keys;
+use forebay_v1::headers as v1;
+use forebay_v1::query::Query;
 use serde_json::{Value, json};
 
 use super::list;
@@ -38,7 +38,7 @@ impl Scope {
     }
 
     fn from_id(id: &str) -> Result<Self> {
-        let unknown = || forebay_core::v1::jobs::unknown_job(id);
+        let unknown = || forebay_v1::jobs::unknown_job(id);
         let mut parts = id.strip_prefix("sum-").ok_or_else(unknown)?.splitn(3, '-');
         let (Some(_), Some(kind), Some(hex)) = (parts.next(), parts.next(), parts.next()) else {
             return Err(unknown());

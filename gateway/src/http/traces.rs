@@ -5,7 +5,6 @@ use std::time::Duration;
 use axum::extract::{Path, State};
 use axum::response::Response;
 use forebay_client::PeerClient;
-use forebay_core::routes::native;
 use forebay_core::trace::{
     INTERNAL_TRACES_PATH, TraceKey, TraceReply, TracesReply, merged, summaries,
 };
@@ -15,6 +14,7 @@ use forebay_node::maps::Maps;
 use forebay_node::reply::json;
 use forebay_node::routing::{GuardedRouter, RouteSet};
 use forebay_node::trace::{Tracer, key_of};
+use forebay_routes::native;
 use serde::de::DeserializeOwned;
 
 use super::answered;

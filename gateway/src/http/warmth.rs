@@ -11,13 +11,13 @@ use forebay_core::access::Scope;
 use forebay_core::bill::RequestClass;
 use forebay_core::bucket::BucketInfo;
 use forebay_core::request::RequestContext;
-use forebay_core::routes::{On, native};
 use forebay_core::state::ClusterState;
-use forebay_core::v1::query::Query;
 use forebay_core::warmth::{BucketWarmth, TargetWarmth, WarmthReply, WarmthRequest};
 use forebay_core::{Provider, Result};
 use forebay_node::reply::json;
 use forebay_node::routing::{GuardedRouter, RouteSet};
+use forebay_routes::{On, native};
+use forebay_v1::query::Query;
 
 use super::{answered, list};
 use crate::route::Route;

@@ -4,13 +4,13 @@ use axum::body::Body;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
 use forebay_core::bucket_access::BucketChange;
-use forebay_core::s3::answers::{self, BucketList, Owner};
-use forebay_core::s3::operation::ListBuckets;
-use forebay_core::s3::{S3Code, S3Error, S3Result, bodies, names, token};
 use forebay_core::state::Command;
 use forebay_core::{Bucket, ErrorCode, Provider};
 use forebay_node::clock::unix_ns;
 use forebay_node::s3;
+use forebay_s3::answers::{self, BucketList, Owner};
+use forebay_s3::operation::ListBuckets;
+use forebay_s3::{S3Code, S3Error, S3Result, bodies, names, token};
 
 use super::{Call, S3, no_content};
 use crate::http::buckets;

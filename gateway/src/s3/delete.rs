@@ -4,14 +4,14 @@ use axum::body::Body;
 use axum::http::{HeaderMap, Method, StatusCode};
 use axum::response::Response;
 use forebay_core::date;
-use forebay_core::s3::answers::{self, DeleteOutcome, Deleted};
-use forebay_core::s3::bodies::{self, DeleteKey};
-use forebay_core::s3::put_headers::BodyChecks;
-use forebay_core::s3::xml::{NotInXml, fits_xml};
-use forebay_core::s3::{Element, S3Code, S3Error, S3Result, encode, is_url_encoded};
 use forebay_core::state::Summary;
 use forebay_node::relay::Relay;
 use forebay_node::s3;
+use forebay_s3::answers::{self, DeleteOutcome, Deleted};
+use forebay_s3::bodies::{self, DeleteKey};
+use forebay_s3::put_headers::BodyChecks;
+use forebay_s3::xml::{NotInXml, fits_xml};
+use forebay_s3::{Element, S3Code, S3Error, S3Result, encode, is_url_encoded};
 use futures::StreamExt;
 
 use super::{Call, S3};
@@ -82,7 +82,7 @@ impl S3 {
 fn conditions(object: &DeleteKey) -> HeaderMap {
     let mut headers = HeaderMap::new();
     if let Some(etag) = &object.if_etag {
-        let etag = if etag == "*" { etag.clone() } else { forebay_core::s3::etag::quote(etag) };
+        let etag = if etag == "*" { etag.clone() } else { forebay_s3::etag::quote(etag) };
         s3::set(&mut headers, "if-match", &etag);
     }
     if let Some(at) = object.if_modified_s {

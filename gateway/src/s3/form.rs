@@ -10,14 +10,14 @@ use axum::response::Response;
 use bytes::Bytes;
 use forebay_core::bucket::Tag;
 use forebay_core::locks::MutexExt;
-use forebay_core::s3::auth::{Identity, PostPolicy, authenticate_form};
-use forebay_core::s3::form::{FormDecoder, PostForm};
-use forebay_core::s3::{S3Code, S3Error, S3Result, answers, encode, etag};
 use forebay_core::{Error, ObjectName};
 use forebay_node::clock::unix_s;
 use forebay_node::edge::{CrossSiteForm, unsigned_form};
 use forebay_node::relay::Relay;
 use forebay_node::s3;
+use forebay_s3::auth::{Identity, PostPolicy, authenticate_form};
+use forebay_s3::form::{FormDecoder, PostForm};
+use forebay_s3::{S3Code, S3Error, S3Result, answers, encode, etag};
 use futures::{StreamExt, TryStreamExt};
 
 use super::S3;

@@ -5,13 +5,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use axum::http::StatusCode;
 use axum::response::Response;
 use forebay_core::object::ListEntry;
-use forebay_core::s3::access::OWNER;
-use forebay_core::s3::answers::{ListedObject, ListedUpload, ObjectPage, Owner, UploadPage};
-use forebay_core::s3::listing::{PageBuilder, Taken, common_prefix};
-use forebay_core::s3::operation::{ListMultipartUploads, ListObjects, ListObjectsV2, ListScope};
-use forebay_core::s3::{S3Result, token};
 use forebay_core::upload::{Upload, UploadsPage, UploadsRequest};
 use forebay_node::s3;
+use forebay_s3::access::OWNER;
+use forebay_s3::answers::{ListedObject, ListedUpload, ObjectPage, Owner, UploadPage};
+use forebay_s3::listing::{PageBuilder, Taken, common_prefix};
+use forebay_s3::operation::{ListMultipartUploads, ListObjects, ListObjectsV2, ListScope};
+use forebay_s3::{S3Result, token};
 
 use super::{Call, S3};
 use crate::listing::{self, Want};

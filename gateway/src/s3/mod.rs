@@ -15,14 +15,14 @@ use axum::http::{Method, StatusCode, header};
 use axum::response::Response;
 use forebay_core::placement;
 use forebay_core::request::RequestContext;
-use forebay_core::s3::answers;
-use forebay_core::s3::auth::Identity;
-use forebay_core::s3::{Front, Operation, Request as S3Request, S3Code, S3Error, S3Result, cors};
 use forebay_node::exchange;
 use forebay_node::listener::{Handler, Peer, Routes};
 use forebay_node::relay::Relay;
 use forebay_node::s3::{self, S3Door};
 use forebay_node::sender;
+use forebay_s3::answers;
+use forebay_s3::auth::Identity;
+use forebay_s3::{Front, Operation, Request as S3Request, S3Code, S3Error, S3Result, cors};
 
 use crate::changes::Changes;
 use crate::http::buckets::Buckets;
@@ -236,7 +236,7 @@ fn no_content() -> Response {
 mod tests {
     use std::collections::BTreeSet;
 
-    use forebay_core::s3::subresources;
+    use forebay_s3::subresources;
 
     use super::*;
 

@@ -4,11 +4,11 @@ use axum::body::Body;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::Response;
 use forebay_core::bucket::{BucketInfo, S3Settings};
-use forebay_core::s3::bucket_policy::BucketPolicy;
-use forebay_core::s3::put_headers::BodyChecks;
-use forebay_core::s3::{Operation, S3Code, S3Error, S3Result, answers, bodies};
 use forebay_core::state::Command;
 use forebay_node::s3;
+use forebay_s3::bucket_policy::BucketPolicy;
+use forebay_s3::put_headers::BodyChecks;
+use forebay_s3::{Operation, S3Code, S3Error, S3Result, answers, bodies};
 
 use super::delete::check;
 use super::{Call, S3, no_content};

@@ -6,11 +6,11 @@ use axum::http::StatusCode;
 use axum::response::Response;
 use forebay_core::history::{self, MARKER, NULL, VERSION};
 use forebay_core::object::ListEntry;
-use forebay_core::s3::S3Result;
-use forebay_core::s3::answers::{ListedVersion, VersionPage};
-use forebay_core::s3::listing::common_prefix;
-use forebay_core::s3::operation::ListObjectVersions;
 use forebay_node::s3;
+use forebay_s3::S3Result;
+use forebay_s3::answers::{ListedVersion, VersionPage};
+use forebay_s3::listing::common_prefix;
+use forebay_s3::operation::ListObjectVersions;
 
 use super::list::listed;
 use super::{Call, S3};

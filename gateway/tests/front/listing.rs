@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use forebay_core::v1::list::Page;
+use forebay_v1::list::Page;
 use serde_json::{Value, json};
 
 use crate::wire::{Answer, act, send};

@@ -15,8 +15,6 @@ use forebay_core::intra::{
 };
 use forebay_core::job::{JobSpec, JobState, JobStatus};
 use forebay_core::object::ListEntry;
-use forebay_core::routes::internal as rules;
-use forebay_core::routes::operations::METRICS;
 use forebay_core::sign::{ClusterSecret, NodeKey, Signer};
 use forebay_core::state::Role;
 use forebay_node::edge::Edge;
@@ -27,6 +25,8 @@ use forebay_node::maps::Maps;
 use forebay_node::reply::Failure;
 use forebay_node::routing::{GuardedRouter, RouteSet};
 use forebay_node::{listener, membership};
+use forebay_routes::internal as rules;
+use forebay_routes::operations::METRICS;
 use serde_json::Value;
 
 /// The content of a stand-in, and the requests that it got.
@@ -166,7 +166,7 @@ async fn jobs(State(h): Held) -> Json<Vec<JobStatus>> {
 
 async fn job(State(h): Held, Path(id): Path<String>) -> Result<Json<JobStatus>, Failure> {
     let job = h.lock().unwrap().jobs.get(&id).cloned();
-    job.map(Json).ok_or_else(|| Failure(forebay_core::v1::jobs::unknown_job(&id)))
+    job.map(Json).ok_or_else(|| Failure(forebay_v1::jobs::unknown_job(&id)))
 }
 
 async fn stop_job(State(h): Held, Path(id): Path<String>) -> StatusCode {

@@ -14,10 +14,10 @@ use std::sync::Arc;
 
 use forebay_core::access::{Access, TokenIdentity, unauthenticated};
 use forebay_core::config::{AuthConfig, S3Config, S3Key};
-use forebay_core::s3::auth::{Keys, SecretKey};
 use forebay_core::sign::GrantUser;
 use forebay_core::state::ClusterState;
 use forebay_core::{Error, Result};
+use forebay_s3::auth::{Keys, SecretKey};
 
 use self::cache::{CachedToken, TokenCache};
 use self::issuer::Issuers;

@@ -9,9 +9,9 @@ use axum::http::{HeaderMap, HeaderName, Method, Uri, header};
 use forebay_core::boundary::{self, HostCheck, OwnNames};
 use forebay_core::config::{NodeConfig, S3Config};
 use forebay_core::request::{Caller, Protocol, RequestContext};
-use forebay_core::s3::{Front, RequestHead, auth, cors};
 use forebay_core::state::ClusterState;
 use forebay_core::{Error, ErrorCode, Result};
+use forebay_s3::{Front, RequestHead, auth, cors};
 
 use crate::clock::unix_s;
 use crate::identity::{Identity, after_scheme};
@@ -201,7 +201,7 @@ impl Boundary {
         if *method == Method::OPTIONS || (!self.is_s3_open && auth::is_signed(&head)) {
             return Permission::Given;
         }
-        let bucket = forebay_core::s3::Request::parse(&head, front).map(|parsed| parsed.bucket);
+        let bucket = forebay_s3::Request::parse(&head, front).map(|parsed| parsed.bucket);
         let info = bucket.ok().and_then(|bucket| s3::bucket(state, &bucket).ok());
         if let Some(rules) = info.map(|info| &info.s3.cors).filter(|rules| !rules.is_empty()) {
             let is_read = matches!(*method, Method::GET | Method::HEAD);

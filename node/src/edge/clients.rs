@@ -9,8 +9,8 @@ use forebay_core::sign::{
     GRANT_TTL_S, GrantUser, Held, REDIRECT_EXPIRY, REDIRECT_PROOF, REDIRECT_TTL_S,
 };
 use forebay_core::url::decode_path;
-use forebay_core::v1::query::Query;
 use forebay_core::{Error, Result};
+use forebay_v1::query::Query;
 
 use super::Edge;
 use crate::auth::REDIRECT_USER;

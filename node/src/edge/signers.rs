@@ -6,8 +6,8 @@ use forebay_core::sign::{
     Claims, ClusterSecret, INSTANCE_PATH, Proof, REDIRECT_PROOF, Trust, is_join,
 };
 use forebay_core::state::ClusterState;
-use forebay_core::v1::query::Query;
 use forebay_core::{Error, ErrorCode};
+use forebay_v1::query::Query;
 
 use super::{Edge, GRANT, NODE_AUTH};
 use crate::access::{Place, bearer};

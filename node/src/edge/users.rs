@@ -6,11 +6,11 @@ use axum::extract::Request;
 use axum::http::{HeaderMap, HeaderValue, header};
 use forebay_core::access::{Access, TokenIdentity};
 use forebay_core::request::{Caller, Principal, Protocol};
-use forebay_core::s3::auth::{self, Identity};
-use forebay_core::s3::{Front, RequestHead};
 use forebay_core::sign::GrantUser;
 use forebay_core::state::ClusterState;
 use forebay_core::{ErrorCode, Result};
+use forebay_s3::auth::{self, Identity};
+use forebay_s3::{Front, RequestHead};
 
 use super::Edge;
 use crate::access::{Authenticator, bearer};

@@ -12,7 +12,7 @@ use forebay_core::Error;
 use forebay_core::date::format_http;
 use forebay_core::intra::MAP_HEADER;
 use forebay_core::request::{REQUEST_ID_HEADER, RequestContext, RequestId};
-use forebay_core::v1::headers::{self as v1, Headers};
+use forebay_v1::headers::{self as v1, Headers};
 use futures::{FutureExt, StreamExt};
 
 use super::connection::FastPath;

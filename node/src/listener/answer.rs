@@ -14,9 +14,9 @@ use forebay_core::intra::MAP_HEADER;
 use forebay_core::request::{Protocol, RequestContext, RequestId, Route};
 use forebay_core::sign::{FORMAT, PROOF_FORMAT_PATH};
 use forebay_core::state::Node;
-use forebay_core::v1::error::ErrorBody;
-use forebay_core::v1::headers as v1;
 use forebay_core::{Error, ErrorCode, Result};
+use forebay_v1::error::ErrorBody;
+use forebay_v1::headers as v1;
 use futures::FutureExt;
 
 use super::{FORWARDED_PROTO, Handler, Peer, Server};

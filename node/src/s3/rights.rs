@@ -5,15 +5,15 @@ use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
 use forebay_core::access::{self as rights, Right, Scope};
 use forebay_core::bucket::{Acl, BucketInfo, Tag};
-use forebay_core::routes;
-use forebay_core::s3::access::{Access, EXISTING_TAG, ObjectAccess, REQUEST_TAG, Verdict};
-use forebay_core::s3::acl;
-use forebay_core::s3::answers::Owner;
-use forebay_core::s3::auth::Identity;
-use forebay_core::s3::bodies::tagging_header;
-use forebay_core::s3::bucket_policy::{self, Asked, BucketPolicy};
-use forebay_core::s3::query::Query;
-use forebay_core::s3::{Operation, Request as S3Request, S3Code, S3Error, S3Result};
+use forebay_routes as routes;
+use forebay_s3::access::{Access, EXISTING_TAG, ObjectAccess, REQUEST_TAG, Verdict};
+use forebay_s3::acl;
+use forebay_s3::answers::Owner;
+use forebay_s3::auth::Identity;
+use forebay_s3::bodies::tagging_header;
+use forebay_s3::bucket_policy::{self, Asked, BucketPolicy};
+use forebay_s3::query::Query;
+use forebay_s3::{Operation, Request as S3Request, S3Code, S3Error, S3Result};
 
 use forebay_core::{Bucket, Provider};
 

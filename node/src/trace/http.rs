@@ -4,8 +4,8 @@ use axum::Json;
 use axum::extract::{Path, State};
 use axum::response::Response;
 use forebay_core::Error;
-use forebay_core::routes::internal;
 use forebay_core::trace::{TraceKey, TraceMarks, TraceReply, TracesReply};
+use forebay_routes::internal;
 
 use super::Tracer;
 use crate::reply::{Failure, json};

@@ -10,7 +10,7 @@ use forebay_core::request::{Protocol, RequestId};
 use forebay_core::trace::Span;
 use forebay_core::traffic::{LiveEvent, LiveFilter, LiveRequest};
 use forebay_core::url::decode_path;
-use forebay_core::v1::query::Query;
+use forebay_v1::query::Query;
 use tokio::sync::broadcast;
 use tokio::sync::broadcast::error::RecvError;
 

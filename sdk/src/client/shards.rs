@@ -1,7 +1,7 @@
 //! Calls that read shards: one member, all samples, or the indexes of many.
 
 use forebay_client::{Naming, ShardOptions};
-use forebay_core::archive::ArchiveFormat;
+use forebay_core::shard::ArchiveFormat;
 use forebay_core::{Error, ObjectName};
 use pyo3::prelude::*;
 

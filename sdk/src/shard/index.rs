@@ -1,7 +1,8 @@
 //! Indexes of shards in the form that Python keeps: flat buffers, no object per member.
 
+use forebay_archive::ShardIndexReply;
 use forebay_client::{Client, Error as ClientError, Naming, Result as ClientResult};
-use forebay_core::archive::{ArchiveFormat, ShardIndexReply};
+use forebay_core::shard::ArchiveFormat;
 use forebay_core::{Bucket, Error, ObjectName, Result};
 use futures::{StreamExt, stream};
 use pyo3::prelude::*;

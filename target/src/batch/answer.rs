@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use forebay_core::v1::batch::{MossOut, MossResponse};
 use forebay_core::{Error, ErrorCode, Result};
 use forebay_node::lifecycle::Lifecycle;
+use forebay_v1::batch::{MossOut, MossResponse};
 use futures::Stream;
 use futures::stream::BoxStream;
 use tokio::sync::mpsc;

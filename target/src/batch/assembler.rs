@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use forebay_client::PeerClient;
 use forebay_core::batch::{BatchEntry, BatchRequest};
-use forebay_core::v1::batch::{MISSING_PREFIX, MossOut, MossRequest, ResolvedEntry};
 use forebay_core::{Bucket, Result};
+use forebay_v1::batch::{MISSING_PREFIX, MossOut, MossRequest, ResolvedEntry};
 
 use super::Loader;
 use super::budget::Share;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use forebay_core::archive::{ArchiveFormat, Stat};
+use forebay_core::shard::{ArchiveFormat, Stat};
 use forebay_core::{Error, ErrorCode, Result};
 use tokio::sync::mpsc;
 

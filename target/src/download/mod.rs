@@ -18,10 +18,10 @@ use forebay_core::job::JobKind;
 use forebay_core::list_page::Detail;
 use forebay_core::locks::MutexExt;
 use forebay_core::state::ClusterState;
-use forebay_core::v1::download::{still_running, unknown_download};
 use forebay_core::{Error, NodeId, Result, placement};
 use forebay_node::lifecycle::Lifecycle;
 use forebay_node::pace::Pace;
+use forebay_v1::download::{still_running, unknown_download};
 use futures::StreamExt;
 use tokio_util::sync::CancellationToken;
 

@@ -7,12 +7,12 @@ use forebay_core::bucket::BucketInfo;
 use forebay_core::cache_rules::Admission;
 use forebay_core::job::JobKind;
 use forebay_core::request::{Caller, Principal};
-use forebay_core::routes::v1_objects as rules;
-use forebay_core::v1::object::BlobArgs;
-use forebay_core::v1::query::{Query, split_path};
 use forebay_core::{Error, ErrorCode, ObjectName, Result};
 use forebay_node::lifecycle::Lifecycle;
 use forebay_node::reply::text;
+use forebay_routes::v1_objects as rules;
+use forebay_v1::object::BlobArgs;
+use forebay_v1::query::{Query, split_path};
 
 use super::object_request::{ObjectRequest, read_action};
 use super::owner::{OwnerCheck, without_proof};

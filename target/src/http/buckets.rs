@@ -6,11 +6,11 @@ use axum::response::Response;
 use forebay_core::backend_access::AccessRequest;
 use forebay_core::bill::BillRequest;
 use forebay_core::intra::{BackendChangesRequest, BackendHeadRequest, BackendListRequest};
-use forebay_core::routes::internal as rules;
 use forebay_core::warmth::WarmthRequest;
 use forebay_node::maps::Maps;
 use forebay_node::reply::{Failure, json, with_type};
 use forebay_node::routing::RouteSet;
+use forebay_routes::internal as rules;
 
 use super::synced::{Current, Synced};
 use crate::object::ObjectService;

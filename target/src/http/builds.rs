@@ -3,11 +3,11 @@
 use axum::Json;
 use axum::extract::{Path, State};
 use axum::response::Response;
-use forebay_core::routes::internal as rules;
 use forebay_core::shard_build::{BuildRequest, HoldRequest, UnpackRequest};
 use forebay_node::maps::Maps;
 use forebay_node::reply::{Failure, json};
 use forebay_node::routing::RouteSet;
+use forebay_routes::internal as rules;
 
 use super::synced::{Current, Synced};
 use crate::job::build::builds::Builds;

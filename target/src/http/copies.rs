@@ -15,12 +15,12 @@ use forebay_core::copies::requests::{
     SurveyRequest,
 };
 use forebay_core::copies::{COPY_HEADER, CopyHead};
-use forebay_core::routes::internal as rules;
-use forebay_core::v1::query::{Query, split_path};
 use forebay_core::{Bucket, Error, ObjectName, Result};
 use forebay_node::maps::Maps;
 use forebay_node::reply::{Failure, json};
 use forebay_node::routing::RouteSet;
+use forebay_routes::internal as rules;
+use forebay_v1::query::{Query, split_path};
 use futures::{StreamExt, TryStreamExt};
 
 use super::synced::{Current, Synced};

@@ -5,9 +5,9 @@ use axum::extract::{Path, State};
 use axum::response::Response;
 use forebay_core::Result;
 use forebay_core::download::DownloadSpec;
-use forebay_core::routes::internal as rules;
 use forebay_node::reply::{Failure, json};
 use forebay_node::routing::RouteSet;
+use forebay_routes::internal as rules;
 use serde_json::Value;
 
 use super::synced::{Current, Synced};

@@ -7,11 +7,11 @@ use axum::http::{HeaderValue, Uri, header};
 use axum::response::Response;
 use forebay_core::Result;
 use forebay_core::etl::{Etl, EtlCall, EtlQuestion};
-use forebay_core::routes::{internal, v1_objects};
-use forebay_core::v1::etl::pulled_object;
 use forebay_node::maps::Maps;
 use forebay_node::reply::{Failure, json};
 use forebay_node::routing::RouteSet;
+use forebay_routes::{internal, v1_objects};
+use forebay_v1::etl::pulled_object;
 
 use super::object_request::ObjectRequest;
 use super::synced::{Current, Synced};

@@ -6,10 +6,10 @@ use axum::http::header;
 use forebay_core::bucket::Freshness;
 use forebay_core::etl::EtlCall;
 use forebay_core::size::RangeSpec;
-use forebay_core::v1::archive::ArchiveQuery;
-use forebay_core::v1::object::BlobArgs;
 use forebay_core::{Error, Result};
 use forebay_store::Record;
+use forebay_v1::archive::ArchiveQuery;
+use forebay_v1::object::BlobArgs;
 
 use super::object_request::ObjectRequest;
 
@@ -41,7 +41,7 @@ impl GetRequest {
         if request.query.flag("latest-ver") {
             Arc::make_mut(&mut request.info).freshness = Freshness::Always;
         }
-        let call = EtlCall::from_query(&request.query)?;
+        let call = forebay_v1::etl::call_of_query(&request.query)?;
         match (ArchiveQuery::parse(&request.query)?, call) {
             (Some(_), Some(_)) => {
                 return Err(Error::invalid(

@@ -4,10 +4,10 @@ use axum::Json;
 use axum::extract::State;
 use axum::response::Response;
 use forebay_core::inventory::{InventoryQuery, InventoryRequest};
-use forebay_core::routes::internal as rules;
 use forebay_node::lifecycle::Lifecycle;
 use forebay_node::reply::{Failure, json};
 use forebay_node::routing::RouteSet;
+use forebay_routes::internal as rules;
 
 use super::synced::{Current, Synced};
 use crate::inventory;

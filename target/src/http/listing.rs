@@ -9,11 +9,11 @@ use forebay_core::bucket::BucketInfo;
 use forebay_core::intra::{ListPage, ListRequest};
 use forebay_core::list_columns::Columns;
 use forebay_core::list_page::Detail;
-use forebay_core::routes::internal as rules;
 use forebay_core::{Error, history, native};
 use forebay_node::maps::Maps;
 use forebay_node::reply::{Failure, with_type};
 use forebay_node::routing::RouteSet;
+use forebay_routes::internal as rules;
 
 use super::synced::{Current, Synced};
 use crate::object::ObjectService;

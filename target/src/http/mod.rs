@@ -99,7 +99,7 @@ impl Handler for Front {
 mod tests {
     use std::collections::BTreeSet;
 
-    use forebay_core::routes::{Rule, table};
+    use forebay_routes::{Rule, table};
 
     use super::*;
 

@@ -4,11 +4,10 @@ use axum::body::Body;
 use axum::http::StatusCode;
 use axum::response::Response;
 use forebay_core::bucket::{BucketInfo, Freshness};
-use forebay_core::etl::EtlCall;
-use forebay_core::v1::action::ActionMsg;
-use forebay_core::v1::object::CopyArgs;
 use forebay_core::{ObjectName, Result};
 use forebay_node::maps::Maps;
+use forebay_v1::action::ActionMsg;
+use forebay_v1::object::CopyArgs;
 
 use super::object_request::{ObjectRequest, unknown_action};
 use crate::etl::Etls;
@@ -30,7 +29,7 @@ impl ObjectActions {
         }
         let how = CopyOptions { latest: to.latest, sync: to.sync, keep_existing: false };
         let from = (&*request.info, request.name.as_str());
-        if let Some(call) = EtlCall::from_query(&request.query)? {
+        if let Some(call) = forebay_v1::etl::call_of_query(&request.query)? {
             let mut info = BucketInfo::clone(&request.info);
             if to.latest || to.sync {
                 info.freshness = Freshness::Always;

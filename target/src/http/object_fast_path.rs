@@ -9,10 +9,10 @@ use forebay_core::request::RequestContext;
 use forebay_core::sign::GRANT_HEADER;
 use forebay_core::timing::TIMING_HEADER;
 use forebay_core::trace::TRACEPARENT_HEADER;
-use forebay_core::v1::headers as v1;
 use forebay_node::auth;
 use forebay_node::fast_http::{FastAnswer, RequestHead};
 use forebay_node::listener::Take;
+use forebay_v1::headers as v1;
 
 use super::get_request::{GetRequest, Lookup};
 use super::object_write::Sent;

@@ -8,12 +8,12 @@ use axum::http::{HeaderValue, header};
 use axum::response::Response;
 use forebay_core::object::ObjectMeta;
 use forebay_core::request::Caller;
-use forebay_core::s3::condition::{Present, if_range_holds};
 use forebay_core::size::{ByteRange, RangeSpec};
 use forebay_core::timing::{ReadStage, StageTimes, TIMING_HEADER};
 use forebay_core::{ErrorCode, Result};
 use forebay_node::fast_http::StreamedAnswer;
 use forebay_node::trace;
+use forebay_s3::condition::{Present, if_range_holds};
 use forebay_store::Record;
 
 use super::blobs::BlobsApi;

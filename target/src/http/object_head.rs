@@ -6,10 +6,10 @@ use axum::response::Response;
 use forebay_core::date::format_http;
 use forebay_core::object::ObjectMeta;
 use forebay_core::request::Caller;
-use forebay_core::v1::headers as v1;
-use forebay_core::v1::object::Presence;
 use forebay_core::{Error, Result};
 use forebay_node::identity::Identity;
+use forebay_v1::headers as v1;
+use forebay_v1::object::Presence;
 
 use super::object_request::ObjectRequest;
 use crate::object::ObjectService;

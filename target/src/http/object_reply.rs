@@ -8,8 +8,8 @@ use forebay_core::Error;
 use forebay_core::object::ObjectMeta;
 use forebay_core::request::Caller;
 use forebay_core::size::ByteRange;
-use forebay_core::v1::headers::{self as v1, Headers};
 use forebay_node::reply::Failure;
+use forebay_v1::headers::{self as v1, Headers};
 
 /// Headers of a GET response, so that their map need not grow.
 const GET_HEADERS: usize = 12;

@@ -8,11 +8,11 @@ use bytes::Bytes;
 use forebay_core::access::Access;
 use forebay_core::bucket::BucketInfo;
 use forebay_core::request::{Caller, Principal};
-use forebay_core::routes::Rule;
-use forebay_core::v1::action::ActionMsg;
-use forebay_core::v1::query::Query;
 use forebay_core::{Error, ObjectName, Result};
 use forebay_node::auth;
+use forebay_routes::Rule;
+use forebay_v1::action::ActionMsg;
+use forebay_v1::query::Query;
 use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt};
 

@@ -7,12 +7,12 @@ use axum::response::Response;
 use bytes::Bytes;
 use forebay_core::object::{SYSTEM_PREFIX, is_system_key};
 use forebay_core::request::Caller;
-use forebay_core::routes::v1_objects as rules;
-use forebay_core::v1::custom::check_custom;
-use forebay_core::v1::headers as v1;
-use forebay_core::v1::object::CopyArgs;
-use forebay_core::v1::uploads::{self as actions, AppendQuery, MemberQuery, PartQuery};
 use forebay_core::{Error, Result};
+use forebay_routes::v1_objects as rules;
+use forebay_v1::custom::check_custom;
+use forebay_v1::headers as v1;
+use forebay_v1::object::CopyArgs;
+use forebay_v1::uploads::{self as actions, AppendQuery, MemberQuery, PartQuery};
 
 use super::object_actions::ObjectActions;
 use super::object_request::{ObjectRequest, body_of, read_action, unknown_action};

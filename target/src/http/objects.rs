@@ -10,13 +10,13 @@ use axum::response::{IntoResponse, Response};
 use forebay_core::access::Access;
 use forebay_core::intra::HEDGED_HEADER;
 use forebay_core::request::{Caller, Principal, RequestContext};
-use forebay_core::routes::{Rule, Verb, v1_objects};
-use forebay_core::v1::query::{Query, split_path};
 use forebay_core::{Error, ErrorCode, ObjectName, Result};
 use forebay_node::auth;
 use forebay_node::exchange;
 use forebay_node::listener::Answer;
 use forebay_node::reply::Failure;
+use forebay_routes::{Rule, Verb, v1_objects};
+use forebay_v1::query::{Query, split_path};
 use futures::future::ready;
 
 use super::blobs::BlobsApi;

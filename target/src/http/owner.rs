@@ -8,12 +8,12 @@ use axum::response::{IntoResponse, Response};
 use forebay_core::access::Access;
 use forebay_core::bucket::BucketInfo;
 use forebay_core::request::{Caller, Principal};
-use forebay_core::v1::query::{Query, split_path};
 use forebay_core::{Bucket, Error, ErrorCode, ObjectName, Result, placement};
 use forebay_node::auth;
 use forebay_node::identity::Identity;
 use forebay_node::maps::Maps;
 use forebay_node::reply::Failure;
+use forebay_v1::query::{Query, split_path};
 
 use super::object_request::ObjectRequest;
 

@@ -5,9 +5,9 @@ use axum::extract::State;
 use axum::response::Response;
 use forebay_core::intra::PromoteRequest;
 use forebay_core::promote::PromoteArgs;
-use forebay_core::routes::internal as rules;
 use forebay_node::reply::{Failure, json};
 use forebay_node::routing::RouteSet;
+use forebay_routes::internal as rules;
 
 use super::synced::{Current, Synced};
 use crate::promote::Promotions;

@@ -5,9 +5,9 @@ use axum::extract::{Request, State};
 use axum::http::HeaderValue;
 use axum::response::Response;
 use forebay_core::Error;
-use forebay_core::routes::internal as rules;
 use forebay_node::reply::Failure;
 use forebay_node::routing::RouteSet;
+use forebay_routes::internal as rules;
 use futures::{StreamExt, TryStreamExt};
 
 use super::owner::OwnerCheck;

@@ -4,14 +4,14 @@ use axum::Json;
 use axum::body::Body;
 use axum::extract::State;
 use axum::response::Response;
-use forebay_core::routes::internal as rules;
 use forebay_core::upload::UploadsRequest;
-use forebay_core::v1::action::ActionMsg;
-use forebay_core::v1::headers as v1;
-use forebay_core::v1::uploads::{self, AppendQuery, PartQuery};
 use forebay_core::{Error, Result};
 use forebay_node::reply::{Failure, json};
 use forebay_node::routing::RouteSet;
+use forebay_routes::internal as rules;
+use forebay_v1::action::ActionMsg;
+use forebay_v1::headers as v1;
+use forebay_v1::uploads::{self, AppendQuery, PartQuery};
 
 use super::object_request::{ObjectRequest, body_of};
 use super::synced::{Current, Synced};

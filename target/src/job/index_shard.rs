@@ -2,7 +2,7 @@
 
 use async_trait::async_trait;
 use forebay_core::Result;
-use forebay_core::archive::ArchiveFormat;
+use forebay_core::shard::ArchiveFormat;
 
 use super::scope::{Item, Scope};
 use super::walk::{ObjectJob, Walk};

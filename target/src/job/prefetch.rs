@@ -4,7 +4,7 @@ use async_trait::async_trait;
 use forebay_clouds::Announced;
 use forebay_core::Result;
 use forebay_core::job::{JobKind, PrefetchTask, Selection, Task};
-use forebay_core::v1::object::BlobArgs;
+use forebay_v1::object::BlobArgs;
 
 use super::scope::{Item, Listed, Scope};
 use super::walk::{ObjectJob, Walk};

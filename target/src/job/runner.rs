@@ -199,6 +199,6 @@ impl Jobs {
 
     fn find(&self, id: &str) -> Result<Arc<JobRun>> {
         let job = self.table().jobs.get(id).cloned();
-        job.ok_or_else(|| forebay_core::v1::jobs::unknown_job(id))
+        job.ok_or_else(|| forebay_v1::jobs::unknown_job(id))
     }
 }

@@ -8,8 +8,8 @@ use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use forebay_clouds::BodyStream;
 use forebay_core::bucket::BucketInfo;
-use forebay_core::v1::query::object_uri;
 use forebay_core::{Error, ErrorCode, Result, placement};
+use forebay_v1::query::object_uri;
 use futures::StreamExt;
 use http::HeaderMap;
 

@@ -4,7 +4,8 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use forebay_core::archive::{ArchiveFormat, Limits, TarIndexer};
+use forebay_archive::{Limits, TarIndexer};
+use forebay_core::shard::ArchiveFormat;
 use forebay_store::{Record, blocking};
 
 use super::local::Local;

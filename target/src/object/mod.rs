@@ -48,13 +48,13 @@ use forebay_core::bucket::BucketInfo;
 use forebay_core::bucket_access::BucketChange;
 use forebay_core::object::{ObjectMeta, is_system_key};
 use forebay_core::state::ClusterState;
-use forebay_core::v1::custom::check_custom;
 use forebay_core::{Error, ErrorCode, NodeId, Result, history};
 use forebay_node::exchange;
 use forebay_node::lifecycle::Lifecycle;
 use forebay_node::maps::Maps;
 use forebay_node::metrics::Metrics;
 use forebay_store::{Record, RecordMeta, Store, Usage};
+use forebay_v1::custom::check_custom;
 
 use self::cold_cache::ColdCacheParts;
 use self::local::Local;

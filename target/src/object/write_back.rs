@@ -9,8 +9,8 @@ use std::sync::Arc;
 use forebay_clouds::{Acknowledged, Backend, PutBody, RemoteMeta};
 use forebay_core::bucket::{BackendKind, BucketInfo};
 use forebay_core::size::ByteRange;
-use forebay_core::v1::query::object_uri;
 use forebay_core::{Error, ErrorCode, Result, placement};
+use forebay_v1::query::object_uri;
 
 use super::{Key, ObjectService, Stored};
 

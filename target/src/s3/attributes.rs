@@ -3,12 +3,12 @@
 use axum::http::StatusCode;
 use axum::response::Response;
 use forebay_core::object::ObjectMeta;
-use forebay_core::s3::answers::{AttributeParts, ObjectAttributes};
-use forebay_core::s3::bodies::WantedAttributes;
-use forebay_core::s3::checksum::{ChecksumType, S3Checksum};
-use forebay_core::s3::operation::ObjectVersion;
-use forebay_core::s3::{S3Error, S3Result};
 use forebay_node::s3;
+use forebay_s3::answers::{AttributeParts, ObjectAttributes};
+use forebay_s3::bodies::WantedAttributes;
+use forebay_s3::checksum::{ChecksumType, S3Checksum};
+use forebay_s3::operation::ObjectVersion;
+use forebay_s3::{S3Error, S3Result};
 
 use super::call::{Call, S3Api};
 use super::{meta, read};

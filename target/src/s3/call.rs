@@ -6,12 +6,12 @@ use std::sync::Arc;
 use axum::http::request::Parts;
 use forebay_core::ObjectName;
 use forebay_core::bucket::BucketInfo;
-use forebay_core::s3::access::Verdict;
-use forebay_core::s3::auth::{Identity, Payload};
-use forebay_core::s3::{Request as S3Request, S3Result};
 use forebay_node::maps::Maps;
 use forebay_node::relay::Relay;
 use forebay_node::s3::{ObjectRights, S3Door};
+use forebay_s3::access::Verdict;
+use forebay_s3::auth::{Identity, Payload};
+use forebay_s3::{Request as S3Request, S3Result};
 
 use crate::object::ObjectService;
 use crate::state_sync::StateSync;

@@ -2,12 +2,12 @@
 
 use axum::http::StatusCode;
 use axum::response::Response;
-use forebay_core::s3::answers;
-use forebay_core::s3::copy_source::CopySource;
-use forebay_core::s3::operation::UploadPart;
-use forebay_core::s3::put_headers::{Directive, PutHeaders};
-use forebay_core::s3::{S3Code, S3Error, S3Result};
 use forebay_node::s3;
+use forebay_s3::answers;
+use forebay_s3::copy_source::CopySource;
+use forebay_s3::operation::UploadPart;
+use forebay_s3::put_headers::{Directive, PutHeaders};
+use forebay_s3::{S3Code, S3Error, S3Result};
 
 use super::body::Incoming;
 use super::call::{Call, S3Api};

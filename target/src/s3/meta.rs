@@ -8,12 +8,12 @@ use forebay_core::bucket::{Acl, BucketInfo, Tag};
 use forebay_core::date;
 use forebay_core::history;
 use forebay_core::object::{ObjectMeta, SYSTEM_PREFIX};
-use forebay_core::s3::access::{ACL, OWNER};
-use forebay_core::s3::checksum::{ChecksumAlgorithm, ChecksumType, S3Checksum};
-use forebay_core::s3::condition::Present;
-use forebay_core::s3::etag;
-use forebay_core::s3::put_headers::{CONTENT_HEADERS, ObjectHeaders};
 use forebay_node::s3::{ObjectRights, set};
+use forebay_s3::access::{ACL, OWNER};
+use forebay_s3::checksum::{ChecksumAlgorithm, ChecksumType, S3Checksum};
+use forebay_s3::condition::Present;
+use forebay_s3::etag;
+use forebay_s3::put_headers::{CONTENT_HEADERS, ObjectHeaders};
 
 use crate::object::shown_version;
 
@@ -160,7 +160,7 @@ pub(super) fn put_checksum(headers: &mut HeaderMap, checksum: &S3Checksum) {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use forebay_core::s3::acl;
+    use forebay_s3::acl;
 
     use super::*;
 

@@ -19,13 +19,13 @@ use axum::http::Method;
 use axum::http::request::Parts;
 use axum::response::Response;
 use forebay_core::request::{Caller, RequestContext, RequestId};
-use forebay_core::s3::access::Verdict;
-use forebay_core::s3::auth::Payload;
-use forebay_core::s3::{Front, Operation, Request as S3Request, S3Code, S3Error, S3Result};
 use forebay_core::{ObjectName, placement};
 use forebay_node::exchange;
 use forebay_node::listener::Peer;
 use forebay_node::s3::{self, USER};
+use forebay_s3::access::Verdict;
+use forebay_s3::auth::Payload;
+use forebay_s3::{Front, Operation, Request as S3Request, S3Code, S3Error, S3Result};
 
 use self::call::Call;
 pub(crate) use self::call::S3Api;

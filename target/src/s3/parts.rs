@@ -6,15 +6,15 @@ use axum::response::Response;
 use forebay_core::ErrorCode;
 use forebay_core::bucket::BucketInfo;
 use forebay_core::object::ObjectMeta;
-use forebay_core::s3::answers::{self, ListedPart, Owner, PartPage, UploadCompleted};
-use forebay_core::s3::bodies::{self, CompletePart};
-use forebay_core::s3::checksum::{ChecksumAlgorithm, ChecksumType, S3Checksum};
-use forebay_core::s3::encode::object_url;
-use forebay_core::s3::operation::{ListParts, UploadId, UploadPart};
-use forebay_core::s3::put_headers::{BodyChecks, CompleteHeaders, PutHeaders};
-use forebay_core::s3::{S3Code, S3Error, S3Result, is_url_encoded};
 use forebay_core::upload::{Part, Upload};
 use forebay_node::s3;
+use forebay_s3::answers::{self, ListedPart, Owner, PartPage, UploadCompleted};
+use forebay_s3::bodies::{self, CompletePart};
+use forebay_s3::checksum::{ChecksumAlgorithm, ChecksumType, S3Checksum};
+use forebay_s3::encode::object_url;
+use forebay_s3::operation::{ListParts, UploadId, UploadPart};
+use forebay_s3::put_headers::{BodyChecks, CompleteHeaders, PutHeaders};
+use forebay_s3::{S3Code, S3Error, S3Result, is_url_encoded};
 
 use super::body::{Incoming, Report};
 use super::call::{Call, S3Api};
@@ -61,7 +61,7 @@ pub(super) async fn put(
     let (stored, checksum) = store(api, &call.info, name, part, incoming).await?;
     let mut response = s3::empty(StatusCode::OK);
     let out = response.headers_mut();
-    s3::set(out, "etag", &forebay_core::s3::etag::quote(&stored.md5));
+    s3::set(out, "etag", &forebay_s3::etag::quote(&stored.md5));
     if let Some(checksum) = checksum {
         s3::set(out, checksum.algorithm.header(), &checksum.value);
     }

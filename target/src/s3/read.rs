@@ -6,13 +6,13 @@ use axum::response::Response;
 use forebay_core::ErrorCode;
 use forebay_core::bucket::BucketInfo;
 use forebay_core::object::ObjectMeta;
-use forebay_core::s3::access::Verdict;
-use forebay_core::s3::operation::GetObject;
-use forebay_core::s3::range::{ByteRange as Asked, Span};
-use forebay_core::s3::read_headers::ReadHeaders;
-use forebay_core::s3::{S3Code, S3Error, S3Result};
 use forebay_core::size::{ByteRange, RangeSpec};
 use forebay_node::s3::{self, set};
+use forebay_s3::access::Verdict;
+use forebay_s3::operation::GetObject;
+use forebay_s3::range::{ByteRange as Asked, Span};
+use forebay_s3::read_headers::ReadHeaders;
+use forebay_s3::{S3Code, S3Error, S3Result};
 
 use super::call::{Call, S3Api};
 use super::meta;

@@ -3,9 +3,9 @@
 use axum::body::Body;
 use axum::http::StatusCode;
 use axum::response::Response;
-use forebay_core::s3::operation::ObjectVersion;
-use forebay_core::s3::{S3Result, answers, bodies};
 use forebay_node::s3::{self, ObjectRights};
+use forebay_s3::operation::ObjectVersion;
+use forebay_s3::{S3Result, answers, bodies};
 
 use super::call::{Call, S3Api};
 use super::{meta, read};

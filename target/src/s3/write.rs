@@ -5,11 +5,11 @@ use axum::http::StatusCode;
 use axum::response::Response;
 use forebay_core::ErrorCode;
 use forebay_core::object::ObjectMeta;
-use forebay_core::s3::S3Result;
-use forebay_core::s3::condition::WriteConditions;
-use forebay_core::s3::operation::ObjectVersion;
-use forebay_core::s3::put_headers::PutHeaders;
 use forebay_node::s3;
+use forebay_s3::S3Result;
+use forebay_s3::condition::WriteConditions;
+use forebay_s3::operation::ObjectVersion;
+use forebay_s3::put_headers::PutHeaders;
 
 use super::body::{Incoming, Report};
 use super::call::{Call, S3Api};
@@ -25,7 +25,7 @@ pub(super) async fn put(api: &S3Api, call: &Call, body: Body) -> S3Result<Respon
     let name = call.name.as_str();
     let (stored, _) = store(api, &call.info, name, incoming, custom, headers.conditions).await?;
     let mut response = s3::empty(StatusCode::OK);
-    s3::set(response.headers_mut(), "etag", &forebay_core::s3::etag::quote(&stored.s3_etag()));
+    s3::set(response.headers_mut(), "etag", &forebay_s3::etag::quote(&stored.s3_etag()));
     meta::put_new_version(response.headers_mut(), &call.info, &stored);
     if let Some(checksum) = meta::checksum_of(&stored.custom) {
         meta::put_checksum(response.headers_mut(), &checksum);

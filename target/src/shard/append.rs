@@ -4,11 +4,12 @@
 //! acknowledged write.
 
 use bytes::Bytes;
-use forebay_core::archive::{ArchiveFormat, Member, ShardIndex, Stat};
+use forebay_archive::{Member, ShardIndex};
 use forebay_core::bucket::BucketInfo;
+use forebay_core::shard::{ArchiveFormat, Stat};
 use forebay_core::size::ByteRange;
-use forebay_core::v1::uploads::OnArchive;
 use forebay_core::{Error, ErrorCode, Result};
+use forebay_v1::uploads::OnArchive;
 use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt};
 use tokio::sync::mpsc;

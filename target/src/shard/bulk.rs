@@ -1,9 +1,10 @@
 //! Reads many small members of one shard, with one opening of it, in the archive's order.
 
 use bytes::Bytes;
-use forebay_core::archive::{ArchiveFormat, Member};
+use forebay_archive::Member;
 use forebay_core::batch::BatchEntry;
 use forebay_core::bucket::BucketInfo;
+use forebay_core::shard::ArchiveFormat;
 use forebay_core::size::ByteRange;
 use forebay_core::{ErrorCode, Result};
 use forebay_store::blocking;

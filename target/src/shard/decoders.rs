@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use forebay_core::archive::{from_io, is_behind_end};
+use forebay_archive::{from_io, is_behind_end};
 use forebay_core::locks::MutexExt;
 use forebay_core::{Error, Result};
 use tokio::sync::OwnedMutexGuard;

@@ -6,9 +6,10 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use bytes::Bytes;
-use forebay_core::archive::{ArchiveFormat, ShardIndex, read_index};
+use forebay_archive::{ShardIndex, read_index};
 use forebay_core::bucket::BucketInfo;
 use forebay_core::locks::MutexExt;
+use forebay_core::shard::ArchiveFormat;
 use forebay_core::size::ByteRange;
 use forebay_core::{Error, Result};
 use forebay_store::blocking;
@@ -206,7 +207,7 @@ impl Inner {
 
 /// Detects the format from a shard's first bytes.
 async fn by_content(stored: &Stored) -> Result<ArchiveFormat> {
-    ArchiveFormat::detect(None, &head(stored).await?)
+    forebay_archive::detect(None, &head(stored).await?)
 }
 
 /// The format to try first, and another one if that fails. A format that the name implies is
@@ -219,8 +220,8 @@ async fn formats(
         return Ok((format, None));
     }
     let head = head(stored).await?;
-    let detected = ArchiveFormat::detect(Some(format), &head)?;
-    let other = ArchiveFormat::from_magic(&head).filter(|other| *other != detected);
+    let detected = forebay_archive::detect(Some(format), &head)?;
+    let other = forebay_archive::format_of(&head).filter(|other| *other != detected);
     Ok((detected, other))
 }
 
@@ -231,7 +232,8 @@ async fn head(stored: &Stored) -> Result<Bytes> {
 
 #[cfg(test)]
 mod tests {
-    use forebay_core::archive::{Member, Stat};
+    use forebay_archive::Member;
+    use forebay_core::shard::Stat;
 
     use super::*;
 

@@ -9,11 +9,12 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use forebay_core::archive::{ArchiveFormat, ShardIndex};
+use forebay_archive::ShardIndex;
 use forebay_core::bucket::BucketInfo;
 use forebay_core::intra::{ListPage, ListRequest};
 use forebay_core::name::MAX_OBJECT_NAME;
 use forebay_core::object::{ListEntry, ObjectMeta, RowKind};
+use forebay_core::shard::ArchiveFormat;
 use forebay_core::{ErrorCode, Result};
 use forebay_node::off_worker;
 

@@ -4,8 +4,9 @@ use std::io::Read;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use forebay_core::archive::{ArchiveFormat, Member, Packed, ShardIndex, decompress, from_io, zip};
+use forebay_archive::{Member, Packed, ShardIndex, decompress, from_io, zip};
 use forebay_core::bucket::BucketInfo;
+use forebay_core::shard::ArchiveFormat;
 use forebay_core::size::ByteRange;
 use forebay_core::{Error, Result};
 use forebay_store::blocking;

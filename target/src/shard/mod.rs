@@ -20,9 +20,10 @@ pub(crate) mod write;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use forebay_core::archive::{ArchiveFormat, Limits, Member, MemberMatcher, ShardIndex};
+use forebay_archive::{Limits, Member, ShardIndex};
 use forebay_core::bucket::BucketInfo;
 use forebay_core::object::ObjectMeta;
+use forebay_core::shard::{ArchiveFormat, MemberMatcher};
 use forebay_core::{Error, ErrorCode, Result};
 use forebay_node::lifecycle::Lifecycle;
 use forebay_store::{Record, blocking};

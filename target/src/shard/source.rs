@@ -5,7 +5,7 @@ use std::io::{self, Read};
 use std::sync::Mutex;
 
 use bytes::Bytes;
-use forebay_core::archive::{ReadAt, into_io};
+use forebay_archive::{ReadAt, into_io};
 use forebay_core::locks::MutexExt;
 use forebay_core::size::ByteRange;
 use forebay_core::{Error, Result};

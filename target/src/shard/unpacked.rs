@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use forebay_core::archive::{decompress, from_io, is_behind_end};
+use forebay_archive::{decompress, from_io, is_behind_end};
 use forebay_core::bucket::BucketInfo;
 use forebay_core::locks::MutexExt;
 use forebay_core::size::ByteRange;

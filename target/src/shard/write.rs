@@ -14,7 +14,7 @@ use std::io::Write;
 use bytes::{Bytes, BytesMut};
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use forebay_core::archive::{ArchiveFormat, Stat};
+use forebay_core::shard::{ArchiveFormat, Stat};
 use forebay_core::{Error, Result};
 use lz4_flex::frame::FrameEncoder;
 use zstd::stream::write::Encoder as ZstdEncoder;

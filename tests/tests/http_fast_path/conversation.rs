@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use forebay_core::intra::MAP_HEADER;
 use forebay_core::request::REQUEST_ID_HEADER;
-use forebay_core::v1::headers::ATIME;
 use forebay_tests::{Cluster, http};
+use forebay_v1::headers::ATIME;
 
 /// Longest wait for bytes of an answer.
 pub(super) const READ_TIMEOUT: Duration = Duration::from_secs(10);

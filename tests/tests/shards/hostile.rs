@@ -4,10 +4,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use forebay_core::Bucket;
-use forebay_core::v1::list::{ListMsg, flags};
 use forebay_tests::cluster::{Cluster, native};
 use forebay_tests::data::{assert_same, content};
 use forebay_tests::http;
+use forebay_v1::list::{ListMsg, flags};
 
 use super::archives::{FORMATS, Members, archive, gzip, tar};
 use super::{cluster, list};

@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::archive::ArchiveFormat;
 use crate::error::{Error, Result};
+use crate::shard::ArchiveFormat;
 use crate::template::{Ranges, Template};
 
 /// Selects the input shards.

@@ -13,9 +13,9 @@ use self::input::ranges;
 pub use self::memory::Memory;
 pub use self::reaction::{Reaction, Reactions};
 use super::key_map::KeyMapSource;
-use crate::archive::ArchiveFormat;
 use crate::error::{Error, Result};
 use crate::name::Bucket;
+use crate::shard::ArchiveFormat;
 use crate::shard_names::{check_extension, unknown_extension};
 use crate::template::Ranges;
 

@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use error::Errors;
 use forebay_core::bill::RequestClass;
 use forebay_core::bucket::BackendKind;
 use forebay_core::egress::{EgressPolicy, EndpointTrust};
@@ -21,23 +22,22 @@ use forebay_core::intra::MAP_HEADER;
 use forebay_core::name::Bucket;
 use forebay_core::shown_url;
 use forebay_core::size::ByteRange;
-use forebay_core::v1::headers as v1;
-use forebay_core::v1::list::{ListMsg, MAX_PAGE, MSGPACK, Page};
-use forebay_core::v1::query::{bucket_uri, object_uri};
 use forebay_node::bill::Bill;
 use forebay_node::off_worker;
+use forebay_v1::headers as v1;
+use forebay_v1::list::{ListMsg, MAX_PAGE, MSGPACK, Page};
+use forebay_v1::query::{bucket_uri, object_uri};
 use futures::{StreamExt, TryStreamExt};
 use reqwest::redirect::Policy;
 use reqwest::{Body, Client, Method, RequestBuilder, Response};
 use tokio::time::timeout;
+use walk::Walks;
 
 use super::bounded::{has_long_head, long_head, read_listing};
 use super::place::Place;
 use super::source::{SourceError, content_range};
 use super::{After, Backend, PutBody, RemoteEntry, RemoteMeta, RemoteObject, RemotePage};
 use crate::egress::EndpointGuard;
-use error::Errors;
-use walk::Walks;
 
 const MIB: u64 = 1 << 20;
 /// Most redirects of one request: from a gateway to another, and to the target.
@@ -217,7 +217,7 @@ impl RemoteBackend {
     }
 }
 
-fn entry(entry: forebay_core::v1::list::Entry) -> RemoteEntry {
+fn entry(entry: forebay_v1::list::Entry) -> RemoteEntry {
     let meta = facts(entry.size, &entry.version, &entry.checksum);
     let RemoteMeta { size, version, etag, mtime_ns, .. } = meta;
     RemoteEntry { name: entry.name, size, version, etag, mtime_ns }

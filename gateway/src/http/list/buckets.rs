@@ -4,9 +4,9 @@ use axum::response::Response;
 use forebay_core::access::Access;
 use forebay_core::name::Namespace;
 use forebay_core::state::ClusterState;
-use forebay_core::v1::query::Query;
 use forebay_core::{Bucket, Provider, Result};
 use forebay_node::reply::json;
+use forebay_v1::query::Query;
 
 /// Whether a bucket is an internal bucket of the cluster, which listings hide.
 pub(crate) fn is_system(bucket: &Bucket) -> bool {

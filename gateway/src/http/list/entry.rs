@@ -2,8 +2,8 @@
 
 use forebay_core::date::format_rfc822;
 use forebay_core::list_page::Detail;
-use forebay_core::v1::list::{Entry, ListMsg, entry_flags, flags, present_flags};
-use forebay_core::v1::time_layout::format_layout;
+use forebay_v1::list::{Entry, ListMsg, entry_flags, flags, present_flags};
+use forebay_v1::time_layout::format_layout;
 
 use crate::list_merge::{Drift, Row};
 use crate::listing;

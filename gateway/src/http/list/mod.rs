@@ -7,10 +7,10 @@ use axum::http::{HeaderMap, header};
 use axum::response::Response;
 use forebay_core::inventory::home;
 use forebay_core::list_columns;
-use forebay_core::v1::inventory::NAME_HEADER;
-use forebay_core::v1::list::{ListMsg, MSGPACK, Page, columns_to_msgpack, flags};
 use forebay_core::{Bucket, Error, ErrorCode, Result};
 use forebay_node::reply::with_type;
+use forebay_v1::inventory::NAME_HEADER;
+use forebay_v1::list::{ListMsg, MSGPACK, Page, columns_to_msgpack, flags};
 use serde_json::Value;
 
 pub(super) use self::buckets::buckets;

@@ -6,9 +6,9 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use forebay_client::PeerClient;
-use forebay_core::archive::Stat;
 use forebay_core::checksum::Checksum;
 use forebay_core::locks::MutexExt;
+use forebay_core::shard::Stat;
 use forebay_core::shard_build::{
     BuildMember, BuildOutcome, BuildRequest, BuildStatus, HoldRequest, UnpackRequest,
 };

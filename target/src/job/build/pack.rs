@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use forebay_client::{PeerClient, RowStream};
-use forebay_core::archive::{ArchiveFormat, Stat};
 use forebay_core::batch::{self, BatchEntry, BatchRequest};
+use forebay_core::shard::{ArchiveFormat, Stat};
 use forebay_core::shard_build::{BuildMember, BuildRequest};
 use forebay_core::{Error, ErrorCode, NodeId, Result};
 use futures::StreamExt;

@@ -4,8 +4,8 @@
 use forebay_client::Client;
 use forebay_clouds::egress::{Guarded, WebRules, failed};
 use forebay_core::dsort::{KeyMapAt, KeyMapSource};
-use forebay_core::v1::query::{Query, split_path};
 use forebay_core::{Bucket, Error, ErrorCode, Result, shown_url};
+use forebay_v1::query::{Query, split_path};
 use futures::StreamExt;
 use reqwest::{Method, Url};
 

@@ -10,9 +10,9 @@ use forebay_core::copies::{COPY_HEADER, CopyHead};
 use forebay_core::erasure::Slice;
 use forebay_core::size::ByteRange;
 use forebay_core::state::Node;
-use forebay_core::v1::query::object_uri;
 use forebay_core::{Error, Result, history};
 use forebay_store::{Record, RecordMeta, WorkFile};
+use forebay_v1::query::object_uri;
 use futures::StreamExt;
 use http::{HeaderMap, HeaderName, HeaderValue};
 

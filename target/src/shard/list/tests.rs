@@ -3,7 +3,8 @@
 
 use std::collections::BTreeMap;
 
-use forebay_core::archive::{Member, Stat};
+use forebay_archive::Member;
+use forebay_core::shard::Stat;
 use futures::FutureExt;
 use proptest::prelude::*;
 

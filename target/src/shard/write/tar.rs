@@ -1,7 +1,7 @@
 //! Structure of TAR: headers before members, padding behind them, two empty blocks at the end.
 
 use bytes::{Bytes, BytesMut};
-use forebay_core::archive::{Stat, names};
+use forebay_core::shard::{Stat, names};
 
 const BLOCK: usize = 512;
 /// Longest name that fits the header itself.

@@ -3,7 +3,7 @@
 
 use std::io::{Cursor, Read};
 
-use forebay_core::archive::{Limits, read_index};
+use forebay_archive::{Limits, read_index};
 use proptest::prelude::*;
 
 use super::*;

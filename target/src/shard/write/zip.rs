@@ -5,7 +5,7 @@
 
 use bytes::{BufMut, Bytes, BytesMut};
 use crc_fast::{CrcAlgorithm, Digest};
-use forebay_core::archive::Stat;
+use forebay_core::shard::Stat;
 use forebay_core::{Error, Result};
 
 /// Members up to this size are held until their checksum is known, so that it precedes them; the
