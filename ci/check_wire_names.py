@@ -19,7 +19,10 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 LIST = ROOT / "ci" / "wire_names.txt"
-CRATES = ("core", "node", "gateway", "crates/store", "crates/clouds", "target", "client", "cli", "sdk")
+CRATES = (
+    "core", "crates/archive", "crates/v1", "crates/s3", "crates/routes", "node", "gateway", "crates/store",
+    "crates/clouds", "target", "client", "cli", "sdk",
+)  # fmt: skip
 DERIVE = re.compile(r"#\[derive\(([^)]*\b(?:Serialize|Deserialize)\b[^)]*)\)\]")
 ITEM = re.compile(r"(?:pub(?:\([^)]*\))?\s+)?(struct|enum)\s+(\w+)[^{;(]*([{;(])")
 ATTRIBUTE = re.compile(r"#\[")

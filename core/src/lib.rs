@@ -1,22 +1,14 @@
-//! The domain logic of Forebay: names, placement, the cluster's state, plans, wire types and
-//! errors. Nothing here opens a socket or a file, reads a clock or spawns a task; time is an
+//! The domain logic of Forebay: names, placement, the cluster's state, plans, messages between
+//! nodes and errors. Nothing here opens a socket or a file, reads a clock or spawns a task; time is an
 //! argument, so that everything can be tested deterministically.
 //!
 //! Where to look: names of buckets in [`name`] and their properties in [`bucket`]; the owner of an
 //! object in [`placement`]; a target's rights to it in [`native`]; the state that the gateways agree
-//! on in [`state`]; the AIStore v1 protocol in [`v1`]; S3 in [`s3`]; messages between nodes in
-//! [`intra`].
+//! on in [`state`]; messages between nodes in [`intra`]; formats and members of shards in [`shard`].
 //!
-//! The modules are in three layers, and each uses only those below it (`ci/check_deps.py`):
-//!
-//! 1. [`routes`]: all requests of all protocols, and the rights that each needs.
-//! 2. [`v1`] and [`s3`]: two wire formats. Neither uses the other.
-//! 3. The domain: all other modules. It defines the types in the state, in the log of commands, on
-//!    disks and in messages between nodes, so a wire format can change without a change of these.
-//!    The wire formats convert: [`s3::bodies`] parses XML to [`bucket::CorsRule`], for example.
-//!
-//! [`archive`] is the lowest module of the domain: it knows errors, checksums, dates and sizes. Jobs
-//! on shards ([`dsort`], [`ishard`], [`shard_build`]) use its formats, `Stat` and names of samples.
+//! The types in the state, in the log of commands, on disks and in messages between nodes are
+//! defined here, and nothing here knows a protocol of clients. The crates `forebay-v1` and
+//! `forebay-s3` convert: `forebay_s3::bodies` parses XML to [`bucket::CorsRule`], for example.
 
 pub mod access;
 pub mod audit;
