@@ -1,4 +1,4 @@
-//! `forebay prefetch`, `evict`, `write-back`, `scrub` and `job`: jobs on many objects.
+//! `forebay evict`, `write-back`, `scrub` and `job`: jobs on many objects.
 
 use std::io::Write;
 use std::time::Duration;
@@ -21,26 +21,10 @@ use crate::{progress, uri};
 pub(crate) struct SelectArgs {
     /// A bucket, optionally with a prefix
     #[arg(value_name = "URI")]
-    what: String,
+    pub(crate) what: String,
     /// Wait until the job ends
     #[arg(long)]
-    wait: bool,
-}
-
-#[derive(Debug, Args)]
-#[command(after_help = "Examples:
-  forebay prefetch s3://data/train/ --wait     before the first epoch
-  forebay prefetch s3://data/train/ --sync     drops outdated copies first
-  forebay job ls                               progress of all jobs
-
-With --wait, the exit code is 8 if one object or more failed, or if the job was
-cancelled. A native bucket is refused (2): its objects are in the cluster.")]
-pub(crate) struct PrefetchArgs {
-    #[command(flatten)]
-    select: SelectArgs,
-    /// First drop copies of objects that the backend no longer has, or has in another version
-    #[arg(long)]
-    sync: bool,
+    pub(crate) wait: bool,
 }
 
 #[derive(Debug, Args)]
@@ -97,16 +81,6 @@ pub(crate) async fn start(
     started(session, kind, &id, args.wait).await
 }
 
-/// Starts a prefetch.
-pub(crate) async fn prefetch(session: &Session, args: &PrefetchArgs) -> Result<(), Failure> {
-    if !args.sync {
-        return start(session, JobKind::Prefetch, &args.select).await;
-    }
-    let (bucket, prefix) = uri::remote(&args.select.what)?;
-    let id = session.client.start_sync(&bucket, &Selection::Prefix(prefix)).await?;
-    started(session, JobKind::Prefetch, &id, args.select.wait).await
-}
-
 /// Starts a write-back.
 pub(crate) async fn write_back(session: &Session, args: &WriteBackArgs) -> Result<(), Failure> {
     let (bucket, prefix) = uri::remote(&args.select.what)?;
@@ -119,7 +93,13 @@ pub(crate) async fn write_back(session: &Session, args: &WriteBackArgs) -> Resul
     started(session, JobKind::WriteBack, &id, args.select.wait).await
 }
 
-async fn started(session: &Session, kind: JobKind, id: &str, wait: bool) -> Result<(), Failure> {
+/// Prints the id of a job that was started, or waits for its end.
+pub(crate) async fn started(
+    session: &Session,
+    kind: JobKind,
+    id: &str,
+    wait: bool,
+) -> Result<(), Failure> {
     if wait {
         return wait_for(session, id).await;
     }

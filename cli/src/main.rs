@@ -30,6 +30,7 @@ mod output;
 mod owner;
 mod part;
 mod pid_file;
+mod prefetch;
 mod probe;
 mod progress;
 mod put;
@@ -101,7 +102,7 @@ enum Command {
     /// Show the properties of an object or a bucket
     Stat(object::StatArgs),
     /// Fetch objects from a backend into the cluster ahead of need, as a job
-    Prefetch(job::PrefetchArgs),
+    Prefetch(prefetch::PrefetchArgs),
     /// Drop cached copies, as a job; the backend keeps the objects
     #[command(after_help = "Examples:
   forebay evict s3://data/train/          drops copies, never objects
@@ -244,7 +245,7 @@ async fn answer(session: &Session, command: Command) -> Result<(), Failure> {
         Command::Cat(args) => object::cat(session, &args).await,
         Command::Rm(args) => object::remove(session, &args).await,
         Command::Stat(args) => object::stat(session, &args).await,
-        Command::Prefetch(args) => job::prefetch(session, &args).await,
+        Command::Prefetch(args) => prefetch::run(session, &args).await,
         Command::WriteBack(args) => job::write_back(session, &args).await,
         Command::Scrub(args) => job::start(session, JobKind::Scrub, &args).await,
         Command::Evict(args) => job::start(session, JobKind::Evict, &args).await,

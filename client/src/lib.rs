@@ -42,6 +42,8 @@ mod map;
 mod objects;
 mod pace;
 mod peer;
+mod planning;
+mod prefetch_plan;
 mod ranges;
 mod retry;
 mod rows;
@@ -69,6 +71,7 @@ pub use http::Method;
 pub use live::{LiveRequests, Seen};
 pub use local_server::LocalServer;
 pub use peer::PeerClient;
+pub use prefetch_plan::PrefetchPlan;
 pub use ranges::{Ranges, no_memory};
 pub use rows::RowStream;
 pub use shards::{

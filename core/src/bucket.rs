@@ -4,6 +4,7 @@
 //! types belong to no protocol: the fronts of v1 and S3 convert theirs to them.
 
 mod acl;
+mod fetch_ranges;
 mod s3_settings;
 mod sections;
 
@@ -14,6 +15,7 @@ use http::HeaderMap;
 use serde::{Deserialize, Serialize};
 
 pub use self::acl::{Acl, Grant, Grantee, Permission};
+pub use self::fetch_ranges::FetchRanges;
 pub use self::s3_settings::{CorsRule, S3Settings, Tag, Versioning};
 use crate::cache_rules::CacheRules;
 use crate::checksum::ChecksumKind;

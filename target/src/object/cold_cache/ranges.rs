@@ -6,8 +6,7 @@ use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 use forebay_clouds::{Backend, BodyStream, RemoteMeta, RemoteObject};
-use forebay_core::bucket::{BackendKind, BucketInfo};
-use forebay_core::cloud_rules::CloudRule;
+use forebay_core::bucket::{BucketInfo, FetchRanges};
 use forebay_core::size::ByteRange;
 use forebay_core::{Error, ErrorCode, Result};
 use forebay_node::exchange::carried;
@@ -19,9 +18,6 @@ use tokio_util::task::AbortOnDropHandle;
 /// Memory of a target for ranges that arrived ahead, in MiB.
 const MEMORY: usize = 128;
 const MIB: u64 = 1 << 20;
-/// Cloud objects above this size are fetched by ranges, unless their bucket sets another limit.
-const ABOVE: u64 = 32 * MIB;
-const CHUNK: u64 = 8 * MIB;
 const CONCURRENCY: usize = 4;
 /// Ranges that arrived ahead are passed on in chunks of this size.
 const STEP: usize = 256 << 10;
@@ -55,12 +51,11 @@ pub(super) struct Ranges {
 }
 
 impl Ranges {
-    /// The bucket's settings. Concurrent reads do not make a folder faster.
+    /// The bucket's settings.
     pub(super) fn of(info: &BucketInfo) -> Self {
-        let folder = info.backend.as_ref().is_some_and(|b| b.kind == BackendKind::Folder);
-        let usual = if folder { u64::MAX } else { ABOVE };
-        let above = info.cloud.number(CloudRule::RangesAbove).unwrap_or(usual);
-        Self { above, chunk: CHUNK.min(above), concurrency: CONCURRENCY }
+        let kind = info.backend.as_ref().map(|backend| backend.kind);
+        let FetchRanges { above, range } = FetchRanges::of(kind, &info.cloud);
+        Self { above, chunk: range, concurrency: CONCURRENCY }
     }
 }
 
