@@ -310,7 +310,7 @@ def test_a_copy_of_a_client_hides_notices_as_the_client_does(home: Path) -> None
 
 @pytest.mark.parametrize(
     ("size", "text"),
-    [(20 << 30, "20 GiB"), (1 << 40, "1 TiB"), (1536 << 20, "1.5 GiB"), (10_000_000, "9.54 MiB"), (2048, "2 KiB"), (9, "9 bytes")],
+    [(20 << 30, "20 GiB"), (1 << 40, "1 TiB"), (1536 << 20, "1.5 GiB"), (10_000_000, "9.54 MiB"), (1023 << 20, "1023 MiB"), (2048, "2 KiB"), (9, "9 bytes")],
 )
 def test_sizes_have_a_unit_that_people_read(size: int, text: str) -> None:
     assert format_size(size) == text

@@ -193,6 +193,39 @@ def test_a_folder_bucket_reads_and_writes_the_folder(client: forebay.Client, clu
         client.bucket("outside").create(folder="/etc")
 
 
+def test_the_plan_of_a_prefetch_is_what_the_job_fetches(client: forebay.Client, cluster: Any) -> None:
+    folder = cluster.folder_root / "planned"
+    folder.mkdir()
+    for number in range(6):
+        (folder / f"{number}.bin").write_bytes(bytes(1000 + number))
+    bucket = client.bucket("planned").create(folder=folder)
+    try:
+        cold = bucket.prefetch_plan(prefix="")
+        assert cold == forebay.PrefetchPlan(6, 6015, 0, 0, 6, 6015, requests=7)
+        assert bucket.prefetch_plan(["1.bin", "0.bin"]).fetch_bytes == 2001
+        planned = bucket.prefetch_plan(template="{0..2}.bin")
+        job = bucket.prefetch(template="{0..2}.bin").wait(20)
+        assert (job.objects, job.bytes) == (planned.fetch_objects, planned.fetch_bytes) == (3, 3003)
+        rest = bucket.prefetch_plan(prefix="")
+        assert (rest.cached_objects, rest.cached_bytes) == (3, 3003)
+        job = bucket.prefetch(prefix="").wait(20)
+        assert (job.objects, job.bytes) == (rest.fetch_objects, rest.fetch_bytes) == (3, 3012)
+        assert bucket.prefetch_plan(prefix="").fetch_objects == 0
+        with pytest.raises(forebay.NotFound, match="9.bin"):
+            bucket.prefetch_plan(["0.bin", "9.bin"])
+        with pytest.raises(forebay.InvalidArgument, match="empty"):
+            bucket.prefetch_plan([])
+        with pytest.raises(ValueError, match="exactly one"):
+            bucket.prefetch_plan()
+    finally:
+        bucket.delete()
+
+
+def test_a_native_bucket_has_no_plan_of_a_prefetch(bucket: forebay.Bucket) -> None:
+    with pytest.raises(forebay.InvalidArgument, match="no backend"):
+        bucket.prefetch_plan(prefix="")
+
+
 def test_the_cluster_says_who_it_is(client: forebay.Client) -> None:
     nodes = client.cluster().map()["nodes"]
     assert sorted(node["role"] for node in nodes.values()) == ["gateway"] + ["target"] * 3

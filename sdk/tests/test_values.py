@@ -251,3 +251,15 @@ def test_warmth_without_a_listing_has_no_share() -> None:
     removed = {"objects": 2, "bytes": 10, "taken_ns": 0}
     gone = forebay.BucketWarmth.from_reply(warmth_reply(listing=removed))
     assert (gone.object_share, gone.byte_share) == (1.0, 1.0)
+
+
+def test_a_plan_of_a_prefetch_has_a_cost_and_a_text() -> None:
+    plan = forebay.PrefetchPlan(3, 3_000_000_000, 1, 1_000_000_000, 2, 2_000_000_000, 4)
+    assert plan.cost(0.09) == pytest.approx(0.18)
+    assert str(plan) == (
+        "3 objects, 2.79 GiB: 1 cached, 954 MiB; 2 to fetch, 1.86 GiB, by 4 requests"
+    )
+    assert pickle.loads(pickle.dumps(plan)) == plan
+    for bad in (-1.0, float("nan"), float("inf")):
+        with pytest.raises(ValueError, match="price_per_gb"):
+            plan.cost(bad)

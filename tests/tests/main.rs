@@ -54,6 +54,7 @@ mod planted_secrets;
 mod planted_settings;
 mod power_cut;
 mod prefetch;
+mod prefetch_plan;
 mod promote;
 mod rebalance;
 mod remote;

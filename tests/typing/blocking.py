@@ -27,6 +27,7 @@ for result, content in client.batch(["a"], bucket).add("b", start=1, length=2).g
     failure: forebay.ForebayError | None = result.error
     size: int = result.size + len(content)
 status: forebay.JobStatus = bucket.prefetch(prefix="").wait(timeout=3)
+dollars: float = bucket.prefetch_plan(prefix="").cost(0.09)
 index: forebay.ShardIndex = bucket.shard_index("s.tar")
 member: forebay.ShardMember = index["1.jpg"]
 cached: memoryview = forebay.NodeCache("cache", limit=1 << 30).get(item)

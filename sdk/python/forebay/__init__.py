@@ -61,6 +61,7 @@ from forebay.types import (
     ObjectEntry,
     ObjectProps,
     ObjectRange,
+    PrefetchPlan,
     ReadWindow,
 )
 from forebay.writer import Writer
@@ -113,6 +114,7 @@ __all__ = [
     "DsortOptions",
     "Job",
     "JobStatus",
+    "PrefetchPlan",
     "ForebayError",
     "NotFound",
     "AlreadyExists",

@@ -15,7 +15,7 @@ from forebay.notices import ListingCost
 from forebay.object import Object, as_bytes
 from forebay.shard import ShardIndex
 from forebay.spans import call_span
-from forebay.types import BucketWarmth, ObjectEntry, ObjectRange
+from forebay.types import BucketWarmth, ObjectEntry, ObjectRange, PrefetchPlan
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -196,9 +196,8 @@ class Bucket:
         """
         if concurrency < 1:
             raise ValueError(f"concurrency must be at least 1, not {concurrency}")
-        count = total_bytes = 0
+        count = total_bytes = pending_bytes = 0
         pending: list[tuple[str, bytes]] = []
-        pending_bytes = 0
         with call_span("forebay.put_many", self.uri) as span:
             for name, data in items:
                 pending.append((name, as_bytes(data)))
@@ -248,6 +247,24 @@ class Bucket:
     ) -> Job:
         """The job that brings these objects from the backend into the cluster."""
         return self._start("prefetch", names, template, prefix)
+
+    def prefetch_plan(
+        self,
+        names: Iterable[str] | None = None,
+        *,
+        template: str | None = None,
+        prefix: str | None = None,
+    ) -> PrefetchPlan:
+        """What :meth:`prefetch` would fetch: objects, bytes, requests. A prefix is listed once.
+
+        Raises:
+            ValueError: Not exactly one of names, template and prefix is given.
+            InvalidArgument: The bucket has no backend, or keeps no copies.
+            NotFound: The bucket, or an object of ``names`` or ``template``, does not exist.
+        """
+        chosen = self._chosen("prefetch_plan", names, template, prefix)
+        plan = self.client._native.prefetch_plan(self.uri, chosen, prefix or "")
+        return PrefetchPlan.from_json(json.loads(plan))
 
     def evict(
         self,
@@ -347,9 +364,7 @@ class ObjectGroup:
         shared = os.path.commonprefix([min(wanted), max(wanted)])
         needed = set(wanted)
         sizes = {
-            name: size
-            for name, size in self.bucket.list_snapshot(str(shared))
-            if name in needed
+            name: size for name, size in self.bucket.list_snapshot(str(shared)) if name in needed
         }
         for name in wanted:
             if name not in sizes:

@@ -34,7 +34,8 @@ def format_size(size: int) -> str:
     """A size in bytes with a unit, such as ``20 GiB``."""
     for exponent, unit in ((40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")):
         if size >= 1 << exponent:
-            return f"{size / (1 << exponent):.3g} {unit}"
+            shown = size / (1 << exponent)
+            return f"{shown:.0f} {unit}" if shown >= 100 else f"{shown:.3g} {unit}"
     return f"{size} bytes"
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from forebay.errors import ForebayError
+from forebay.notices import format_size
 
 __all__ = [
     "ArchiveConfig",
@@ -16,9 +18,11 @@ __all__ = [
     "ObjectRange",
     "BatchResult",
     "JobStatus",
+    "PrefetchPlan",
     "ReadWindow",
 ]
 
+_GB = 1_000_000_000
 
 @dataclass(frozen=True, slots=True)
 class ObjectEntry:
@@ -223,6 +227,55 @@ class BucketWarmth:
 
 def _share(part: int, whole: int | None) -> float | None:
     return min(part / whole, 1.0) if whole else None
+
+@dataclass(frozen=True, slots=True)
+class PrefetchPlan:
+    """What a prefetch fetches, and the requests that it sends to the backend.
+
+    Attributes:
+        objects: Objects that match.
+        bytes: Bytes of these objects.
+        cached_objects: Objects of them that are cached whole.
+        cached_bytes: Bytes of these.
+        fetch_objects: Objects that are not cached, or only in part.
+        fetch_bytes: Bytes of these. Parts that are cached already are included.
+        requests: GETs of the objects to fetch and, for a prefix, pages of 1,000 listed names. A
+            large object has a GET for each range.
+    """
+
+    objects: int
+    bytes: int
+    cached_objects: int
+    cached_bytes: int
+    fetch_objects: int
+    fetch_bytes: int
+    requests: int
+
+    @classmethod
+    def from_json(cls, plan: Mapping[str, Any]) -> PrefetchPlan:
+        """From the JSON form of the native core."""
+        return cls(**{name: int(plan[name]) for name in cls.__slots__})
+
+    def cost(self, price_per_gb: float) -> float:
+        """The price of ``fetch_bytes`` as egress, in the currency of the price.
+
+        Args:
+            price_per_gb: Price of 10^9 bytes; of Amazon S3 to the internet, for example, 0.09.
+
+        Raises:
+            ValueError: The price is negative or no finite number.
+        """
+        if not 0 <= price_per_gb < math.inf:
+            raise ValueError(f"price_per_gb must be a finite number from 0, not {price_per_gb}")
+        return self.fetch_bytes / _GB * price_per_gb
+
+    def __str__(self) -> str:
+        return (
+            f"{self.objects} objects, {format_size(self.bytes)}: "
+            f"{self.cached_objects} cached, {format_size(self.cached_bytes)}; "
+            f"{self.fetch_objects} to fetch, {format_size(self.fetch_bytes)}, "
+            f"by {self.requests} requests"
+        )
 
 
 class BatchResult(NamedTuple):

@@ -23,6 +23,20 @@ impl Client {
         self.call(py, |c| async move { c.start_job(kind, &bucket, &selection).await })
     }
 
+    /// What a prefetch would fetch, as JSON.
+    fn prefetch_plan(
+        &self,
+        py: Python<'_>,
+        bucket: &str,
+        names: Option<Vec<String>>,
+        prefix: String,
+    ) -> PyResult<String> {
+        let bucket = parse_bucket(py, bucket)?;
+        let selection = selection(names, prefix);
+        let plan = self.call(py, |c| async move { c.prefetch_plan(&bucket, &selection).await })?;
+        json(py, &plan.to_json())
+    }
+
     #[allow(clippy::too_many_arguments)]
     fn start_write_back(
         &self,

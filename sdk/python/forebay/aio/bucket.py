@@ -13,7 +13,7 @@ from forebay.bucket import Bucket, ObjectGroup
 from forebay.job import Job
 from forebay.listing import Listing
 from forebay.shard import ShardIndex
-from forebay.types import BucketWarmth, JobStatus, ObjectEntry, ObjectRange
+from forebay.types import BucketWarmth, JobStatus, ObjectEntry, ObjectRange, PrefetchPlan
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -111,6 +111,17 @@ class AsyncBucket(Wrapped[Bucket]):
             self._sync.prefetch, names, template=template, prefix=prefix
         )
         return AsyncJob(job, self._threads)
+
+    async def prefetch_plan(
+        self,
+        names: Iterable[str] | None = None,
+        *,
+        template: str | None = None,
+        prefix: str | None = None,
+    ) -> PrefetchPlan:
+        return await self._threads.call(
+            self._sync.prefetch_plan, names, template=template, prefix=prefix
+        )
 
     async def evict(
         self,
