@@ -20,11 +20,11 @@ With --price-per-gb, egress is the price of the bytes to fetch; a GB is 10^9
 bytes. An object that is cached in part counts with all its bytes.
 
 Examples:
-  forebay prefetch s3://data/train/ --dry-run    objects, bytes, requests
-  forebay prefetch s3://data --dry-run --price-per-gb 0.09    dollars, too
-  forebay prefetch s3://data/train/ --wait       before the first epoch
-  forebay prefetch s3://data/train/ --sync       drops outdated copies first
-  forebay job ls                                 progress of all jobs
+  forebay prefetch s3://data/train/ --dry-run  what it fetches
+  forebay prefetch s3://data --dry-run --price-per-gb 0.09
+  forebay prefetch s3://data/train/ --wait     before the first epoch
+  forebay prefetch s3://data/train/ --sync     drops outdated copies first
+  forebay job ls                               progress of all jobs
 
 With --wait, the exit code is 8 if one object or more failed, or if the job was
 cancelled. A native bucket is refused (2): its objects are in the cluster.")]

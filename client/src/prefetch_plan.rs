@@ -1,4 +1,4 @@
-//! What a prefetch fetches and what that costs: sums over the objects that match.
+//! The plan of a prefetch: its objects, bytes and requests, summed over the objects that match.
 //!
 //! Pure: rows of a listing in, numbers out.
 

@@ -255,7 +255,7 @@ class Bucket:
         template: str | None = None,
         prefix: str | None = None,
     ) -> PrefetchPlan:
-        """What :meth:`prefetch` would fetch: objects, bytes, requests. A prefix is listed once.
+        """The objects, bytes and requests of a :meth:`prefetch`. A prefix is listed once.
 
         Raises:
             ValueError: Not exactly one of names, template and prefix is given.

@@ -24,6 +24,7 @@ __all__ = [
 
 _GB = 1_000_000_000
 
+
 @dataclass(frozen=True, slots=True)
 class ObjectEntry:
     """One row of a listing.
@@ -228,9 +229,10 @@ class BucketWarmth:
 def _share(part: int, whole: int | None) -> float | None:
     return min(part / whole, 1.0) if whole else None
 
+
 @dataclass(frozen=True, slots=True)
 class PrefetchPlan:
-    """What a prefetch fetches, and the requests that it sends to the backend.
+    """The objects that a prefetch fetches, and the requests that it sends to the backend.
 
     Attributes:
         objects: Objects that match.

@@ -23,7 +23,7 @@ impl Client {
         self.call(py, |c| async move { c.start_job(kind, &bucket, &selection).await })
     }
 
-    /// What a prefetch would fetch, as JSON.
+    /// Returns the plan of a prefetch, as JSON.
     fn prefetch_plan(
         &self,
         py: Python<'_>,
