@@ -2,8 +2,8 @@
 
 use forebay_core::job::Selection;
 use forebay_core::template::Template;
-use forebay_core::v1::list::{Entry, ListMsg, entry_flags, flags};
 use forebay_core::{Bucket, Error as CoreError, ErrorCode};
+use forebay_v1::list::{Entry, ListMsg, entry_flags, flags};
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 
 use crate::client::Client;
@@ -197,8 +197,8 @@ mod tests {
 
     use forebay_core::list_columns::{ColumnRow, Columns};
     use forebay_core::object::RowKind;
-    use forebay_core::v1::headers::{BUCKET_PROPS, PRESENT};
-    use forebay_core::v1::list::Page;
+    use forebay_v1::headers::{BUCKET_PROPS, PRESENT};
+    use forebay_v1::list::Page;
     use http::Method;
 
     use super::*;
