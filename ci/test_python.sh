@@ -17,6 +17,7 @@ lanes=(
      sdk::sdk/tests
      aistore 2:aistore_2:tests/python/test_aistore_2.py
      console:browser:tests/python/test_console.py
+     history of the console:browser:tests/python/test_console_history.py
      console with users:browser:tests/python/test_console_users.py
      lhotse:lhotse:tests/python/test_lhotse.py
      lightning:lightning:tests/python/test_lightning.py

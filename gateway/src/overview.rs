@@ -11,10 +11,11 @@ use forebay_core::date::format_rfc3339;
 use forebay_core::intra::{NodeInfo, NodeUsage};
 use forebay_core::job::JobStatus;
 use forebay_core::overview::{
-    Alert, MAX_OVERVIEW_JOBS, MAX_OVERVIEW_ROWS, NodeView, Overview, OverviewBucket,
-    OverviewClient, OverviewDisk, OverviewJob, OverviewNode, Rates, alerts, busiest, is_shown_job,
+    Alert, HISTORY_SLOT_S, MAX_OVERVIEW_JOBS, MAX_OVERVIEW_ROWS, NodeHistory, NodeView, Overview,
+    OverviewBucket, OverviewClient, OverviewDisk, OverviewHistory, OverviewJob, OverviewNode,
+    Rates, alerts, busiest, is_shown_job, summed_history,
 };
-use forebay_core::state::{ClusterState, NodeStatus, Role};
+use forebay_core::state::{ClusterState, NodeStatus};
 use forebay_core::traffic::{
     LatencyCounts, NodeTraffic, OTHER_TRAFFIC, TRAFFIC_WINDOW_S, TrafficCounts,
 };
@@ -23,7 +24,8 @@ use forebay_node::clock::unix_ns;
 use forebay_node::lifecycle::Lifecycle;
 use forebay_node::traffic::Traffic;
 use forebay_routes::native;
-use tokio::sync::{Notify, watch};
+use serde::de::DeserializeOwned;
+use tokio::sync::{Mutex, Notify, watch};
 
 use crate::cluster_view::ClusterView;
 use crate::http::list;
@@ -31,6 +33,8 @@ use crate::job_control::{JobControl, JobFilter};
 
 /// Path at which a node returns its part.
 const TRAFFIC: &str = "/internal/v1/traffic";
+/// Path at which a node returns its last minutes.
+const TRAFFIC_HISTORY: &str = "/internal/v1/traffic/history";
 /// A node that does not answer within this time is shown as such.
 const ANSWER_WITHIN: Duration = Duration::from_millis(1_500);
 /// Time between two collections while somebody watches; a younger overview is not collected anew.
@@ -58,6 +62,9 @@ pub(crate) struct Overviews {
     jobs: JobControl,
     traffic: Traffic,
     latest: watch::Sender<Option<Arc<Collected>>>,
+    /// The last history, and when it was collected. The lock is held during a collection, so that
+    /// pages that open together share one.
+    history: Arc<Mutex<Option<(Instant, Arc<OverviewHistory>)>>>,
     wanted: Arc<Notify>,
 }
 
@@ -79,7 +86,7 @@ impl OverviewWatch {
 impl Overviews {
     pub(crate) fn new(view: ClusterView, jobs: JobControl, traffic: Traffic) -> Self {
         let (latest, _) = watch::channel(None);
-        Self { view, jobs, traffic, latest, wanted: Arc::default() }
+        Self { view, jobs, traffic, latest, history: Arc::default(), wanted: Arc::default() }
     }
 
     /// The current state of the cluster.
@@ -137,8 +144,11 @@ impl Overviews {
         let state = self.view.maps.load();
         let no_filter = JobFilter::default();
         let listed = tokio::time::timeout(ANSWER_WITHIN, self.jobs.list(&no_filter));
-        let (info, traffic, listed) =
-            tokio::join!(self.view.info(), self.traffic_of_all(&state), listed);
+        let (info, traffic, listed) = tokio::join!(
+            self.view.info(),
+            self.parts(&state, TRAFFIC, || self.traffic.window()),
+            listed
+        );
         if let Ok(Ok(listed)) = listed {
             *jobs = listed;
         }
@@ -152,15 +162,34 @@ impl Overviews {
         summed(&state, &infos, (led, leader.as_ref()), &traffic, jobs)
     }
 
-    /// The traffic of the nodes that answer in time.
-    async fn traffic_of_all(&self, state: &ClusterState) -> BTreeMap<NodeId, NodeTraffic> {
-        let asked = state.nodes.values().filter(|node| node.alive).map(|node| async {
+    /// The last minutes of the cluster, at most a second old.
+    pub(crate) async fn history(&self) -> Arc<OverviewHistory> {
+        let mut last = self.history.lock().await;
+        if let Some((_, known)) = last.as_ref().filter(|(taken, _)| taken.elapsed() < INTERVAL) {
+            return known.clone();
+        }
+        let state = self.view.maps.load();
+        let parts = self.parts(&state, TRAFFIC_HISTORY, || self.traffic.history()).await;
+        let found = Arc::new(history_of(&state, &parts, unix_ns()));
+        *last = Some((Instant::now(), found.clone()));
+        found
+    }
+
+    /// The parts of the nodes that answer in time; `own` is that of this gateway.
+    async fn parts<T: DeserializeOwned>(
+        &self,
+        state: &ClusterState,
+        path: &str,
+        own: impl Fn() -> T,
+    ) -> BTreeMap<NodeId, T> {
+        let own = &own;
+        let asked = state.nodes.values().filter(|node| node.alive).map(|node| async move {
             if node.id == self.view.identity.id {
-                return Some((node.id.clone(), self.traffic.window()));
+                return Some((node.id.clone(), own()));
             }
-            let answer = self.view.peer.get_json::<NodeTraffic>(&node.url, TRAFFIC);
+            let answer = self.view.peer.get_json::<T>(&node.url, path);
             match tokio::time::timeout(ANSWER_WITHIN, answer).await {
-                Ok(Ok(traffic)) => Some((node.id.clone(), traffic)),
+                Ok(Ok(part)) => Some((node.id.clone(), part)),
                 Ok(Err(e)) => {
                     tracing::debug!(node = %node.id, error = %e, "no part of the overview");
                     None
@@ -169,6 +198,23 @@ impl Overviews {
             }
         });
         futures::future::join_all(asked).await.into_iter().flatten().collect()
+    }
+}
+
+/// Sums the last minutes of the nodes that answered, and names the others.
+fn history_of(
+    state: &ClusterState,
+    parts: &BTreeMap<NodeId, NodeHistory>,
+    now_ns: u64,
+) -> OverviewHistory {
+    let nodes = state.nodes.values();
+    let answered = nodes.clone().filter_map(|node| Some((node.role, parts.get(&node.id)?)));
+    let silent = nodes.filter(|node| !parts.contains_key(&node.id));
+    OverviewHistory {
+        at: format_rfc3339(now_ns),
+        interval_s: HISTORY_SLOT_S,
+        points: summed_history(answered, now_ns),
+        silent_nodes: silent.map(|node| node.id.to_string()).collect(),
     }
 }
 
@@ -195,12 +241,7 @@ fn summed(
         let part = traffic.get(&info.id).filter(|_| info.alive);
         let rates = part.map_or_else(Rates::default, |part| {
             let rates = Rates::of(&part.total, part.seconds);
-            let mut counted = rates;
-            if info.role == Role::Gateway {
-                // Bytes that a gateway passes on are counted by the target.
-                (counted.read_bytes_per_s, counted.written_bytes_per_s) = (0.0, 0.0);
-            }
-            cluster.add(&counted);
+            cluster.add(&rates.of_cluster(info.role));
             latency.add(&part.latency);
             rates.with_latency(&part.latency)
         });

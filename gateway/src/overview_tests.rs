@@ -2,7 +2,8 @@
 
 use forebay_core::access::{Role as UserRole, UserAccess};
 use forebay_core::bucket::BucketInfo;
-use forebay_core::state::Command;
+use forebay_core::overview::NodeSlot;
+use forebay_core::state::{Command, Role};
 use forebay_core::traffic::{BucketTraffic, ClientTraffic};
 
 use super::*;
@@ -112,4 +113,37 @@ fn a_viewer_sees_its_buckets_and_itself_and_the_sum_of_the_others() {
     let nothing = collected().shown_to(&Access::User(Arc::new(nobody)));
     assert_eq!(nothing.buckets.len(), 1);
     assert_eq!(nothing.buckets[0].name, "other");
+}
+
+#[test]
+fn a_history_names_the_nodes_that_did_not_answer() {
+    let mut state = state();
+    let nodes =
+        [("gateway1", Role::Gateway), ("target01", Role::Target), ("target02", Role::Target)];
+    for (id, role) in nodes {
+        let join = Command::Join {
+            id: NodeId::new(id).unwrap(),
+            role,
+            url: format!("http://{id}"),
+            weight: 1,
+            zone: String::new(),
+            instance: 1,
+            https: String::new(),
+        };
+        state.apply(state.version + 1, join).unwrap();
+    }
+    let now_ns = 10_000_000_000_000;
+    let slot = NodeSlot {
+        slot: 1_999,
+        seconds: 5.0,
+        total: counts(10, 500),
+        latency: LatencyCounts(vec![0, 0, 10]),
+    };
+    let part = NodeHistory { slots: vec![slot] };
+    let parts = ["gateway1", "target01"].map(|id| (NodeId::new(id).unwrap(), part.clone()));
+    let history = history_of(&state, &parts.into(), now_ns);
+    assert_eq!((history.interval_s, history.silent_nodes), (5, vec!["target02".to_owned()]));
+    assert_eq!((history.points.len(), history.points[0].nodes), (1, 2));
+    let rates = &history.points[0].rates;
+    assert_eq!((rates.requests_per_s, rates.read_bytes_per_s), (4.0, 100.0));
 }

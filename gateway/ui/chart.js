@@ -1,8 +1,8 @@
 // Line charts of the last five minutes, as inline SVG.
 
 import { el, setText, svg } from "./dom.js";
+import { HISTORY_MS as WINDOW_MS } from "./live.js";
 
-const WINDOW_MS = 300_000;
 const HEIGHT = 150;
 const TOP = 10;
 const BOTTOM = 22;
@@ -61,6 +61,8 @@ export function lineChart({ title, series, format, max = null, base = 10, floor 
         if (value === null) isOpen = false;
         else {
           path += `${isOpen ? "L" : "M"}${x(atMs, nowMs, width).toFixed(1)} ${y(value).toFixed(1)}`;
+          // A value between two gaps is a dot.
+          if (!isOpen && (values[at + 1]?.[index] ?? null) === null) path += "h0.1";
           isOpen = true;
         }
       });

@@ -1,8 +1,9 @@
-// The figures of the cluster, once a second by server-sent events, and those of the last minutes.
+// The figures of the cluster, once a second by server-sent events, and those of the last minutes: before
+// its first event the page gets what the nodes kept.
 
-import { readEvents } from "./api.js";
+import { getJson, readEvents } from "./api.js";
 
-const KEPT_EVENTS = 300;
+export const HISTORY_MS = 300_000;
 const RETRY_MS = [500, 1000, 2000, 5000];
 // Without an event for this long the page counts as cut off.
 const SILENCE_MS = 4000;
@@ -11,6 +12,8 @@ export class Live {
   constructor() {
     this.latest = null;
     this.history = [];
+    // Why a part of the last minutes is missing, and until when that part is shown.
+    this.gap = { text: "", untilMs: 0 };
     this.state = "connecting";
     this.problem = "";
     this.listeners = new Set();
@@ -55,12 +58,14 @@ export class Live {
     this.end();
     this.latest = null;
     this.history = [];
+    this.gap = { text: "", untilMs: 0 };
   }
 
   async run(signal) {
     let tries = 0;
     while (!signal.aborted) {
       try {
+        if (this.state !== "refused") this.readHistory(signal);
         await readEvents("/api/v1/overview/live", (name, data) => {
           if (name !== "overview") return;
           tries = 0;
@@ -81,10 +86,40 @@ export class Live {
   take(overview) {
     this.lastEventMs = performance.now();
     this.latest = overview;
-    this.history.push({ atMs: Date.now(), cluster: overview.cluster });
-    if (this.history.length > KEPT_EVENTS) this.history.shift();
+    this.merge([{ atMs: Date.now(), cluster: overview.cluster }]);
     this.state = "live";
     this.problem = "";
     this.changed();
+  }
+  // Gets the last minutes for the times in which this page had no events. The clock of the gateway may
+  // differ from that of the browser, so only the age of a point counts.
+  async readHistory(signal) {
+    const beginMs = Date.now();
+    if (beginMs - (this.history.at(-1)?.atMs ?? 0) < 2000) return;
+    try {
+      const found = await getJson("/api/v1/overview/history", { signal });
+      const spanMs = found.interval_s * 1000;
+      const collectedMs = Date.parse(found.at);
+      const points = found.points.map(({ at, ...cluster }) =>
+        ({ atMs: Date.now() - (collectedMs - Date.parse(at)), cluster }));
+      const own = this.history.map(({ atMs }) => atMs);
+      this.merge(points.filter(({ atMs }) => !own.some((ownMs) => Math.abs(ownMs - atMs) < spanMs)));
+      const silent = found.silent_nodes.join(", ");
+      this.note(silent && `The lines from before this page was opened are without ${silent}: no answer.`, beginMs);
+    } catch (error) {
+      if (signal.aborted || error.status === 401 || error.status === 403) return;
+      this.note(`The last minutes before this page was opened are missing: ${error.message}.`, beginMs);
+    }
+    this.changed();
+  }
+
+  note(text, beginMs) {
+    this.gap = { text, untilMs: beginMs + HISTORY_MS };
+  }
+
+  merge(points) {
+    const oldestMs = Date.now() - HISTORY_MS;
+    this.history = [...this.history, ...points].filter(({ atMs }) => atMs >= oldestMs);
+    this.history.sort((a, b) => a.atMs - b.atMs);
   }
 }

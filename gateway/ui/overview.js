@@ -79,9 +79,11 @@ export function overview(root) {
     { title: "Time left", number: true, text: (row) => duration(row.job.eta_s ?? null) },
   ], { empty: "No job is running." });
 
+  const gap = el("p", { class: "hint warn", role: "status", hidden: true });
   root.append(
     el("dl", { class: "tiles" }, Object.values(tiles)),
     card("Alerts", [alerts, noAlerts]),
+    gap,
     el("div", { class: "grid-two" }, charts),
     el("div", { class: "grid-two" }, card("Busiest buckets", busiest), card("Running jobs", running)),
   );
@@ -98,6 +100,8 @@ export function overview(root) {
   return {
     update(live) {
       charts.forEach((chart) => chart.show(live.history));
+      gap.hidden = !live.gap.text || Date.now() > live.gap.untilMs;
+      setText(gap, gap.hidden ? "" : live.gap.text);
       const now = live.latest;
       if (!now) return;
       const { cluster } = now;

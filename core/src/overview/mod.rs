@@ -1,12 +1,18 @@
 //! The overview of a cluster: rates of its nodes, buckets and clients, its disks, jobs and alerts.
 
 mod alerts;
+mod history;
 
 pub use self::alerts::{Alert, NodeView, Severity, alerts};
+pub use self::history::{
+    HISTORY_SLOT_S, HistoryPoint, MAX_HISTORY_SLOTS, NodeHistory, NodeSlot, OverviewHistory,
+    slot_of, summed_history,
+};
 
 use serde::{Deserialize, Serialize};
 
 use crate::job::{JobState, JobStatus};
+use crate::state::Role;
 use crate::traffic::{LatencyCounts, TrafficCounts};
 
 /// Buckets and clients that an overview names; the others are summed under `other`.
@@ -78,6 +84,16 @@ impl Rates {
     #[must_use]
     pub fn with_latency(self, latency: &LatencyCounts) -> Self {
         Self { p50_s: latency.quantile_s(0.5), p99_s: latency.quantile_s(0.99), ..self }
+    }
+
+    /// The part of a node's rates that counts in those of the cluster: bytes that a gateway passes on
+    /// are counted by the target.
+    #[must_use]
+    pub fn of_cluster(self, role: Role) -> Self {
+        match role {
+            Role::Gateway => Self { read_bytes_per_s: 0.0, written_bytes_per_s: 0.0, ..self },
+            Role::Target => self,
+        }
     }
 
     /// Adds the rates of another node. Quantiles do not add up and are removed.

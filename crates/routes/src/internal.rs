@@ -66,6 +66,7 @@ rules! {
     FEEDS: Get Gateways "/internal/v1/feeds"
     BUCKET_WARMTH: Post Targets "/internal/v1/bucket/warmth"
     TRAFFIC: Get Both "/internal/v1/traffic"
+    TRAFFIC_HISTORY: Get Both "/internal/v1/traffic/history"
     REQUESTS_LIVE: Get Both "/internal/v1/requests/live"
     TRACE_MARKS: Post Both "/internal/v1/trace/marks"
     TRACES: Get Both "/internal/v1/traces"

@@ -20,6 +20,7 @@ pub static TABLE: &[&Rule] = &[
     &WARMTHS,
     &OVERVIEW,
     &OVERVIEW_LIVE,
+    &OVERVIEW_HISTORY,
     &REQUESTS_LIVE,
     &TRACES,
     &TRACE,
@@ -152,6 +153,15 @@ pub static OVERVIEW_LIVE: Rule = Rule::new(
 .needs(&[need(&[Right::ShowCluster], On::Cluster)])
 .query(&["max_s"])
 .types("", "EventStream");
+
+pub static OVERVIEW_HISTORY: Rule = Rule::new(
+    Verb::Get,
+    &["/api/v1/overview/history"],
+    "overview_history",
+    "Rates of the cluster in the last five minutes, one point for five seconds",
+)
+.needs(&[need(&[Right::ShowCluster], On::Cluster)])
+.types("", "OverviewHistory");
 
 pub static REQUESTS_LIVE: Rule = Rule::new(
     Verb::Get,

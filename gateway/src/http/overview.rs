@@ -1,4 +1,4 @@
-//! The overview of the cluster, once and live, and the traffic of this gateway for others.
+//! The overview of the cluster, once and live, its last minutes, and the traffic of this gateway for others.
 
 use axum::Extension;
 use axum::extract::{RawQuery, State};
@@ -36,7 +36,9 @@ pub(crate) fn routes() -> RouteSet<OverviewApi> {
     RouteSet::new()
         .on(&native::OVERVIEW, once)
         .on(&native::OVERVIEW_LIVE, live)
+        .on(&native::OVERVIEW_HISTORY, history)
         .on(&internal::TRAFFIC, traffic)
+        .on(&internal::TRAFFIC_HISTORY, traffic_history)
         .on(&internal::REQUESTS_LIVE, requests)
 }
 
@@ -59,6 +61,15 @@ async fn live(
 
 async fn traffic(State(api): State<OverviewApi>) -> Response {
     json(&api.traffic.window())
+}
+
+/// The last minutes of the cluster: sums of all traffic, the same for all who see the cluster.
+async fn history(State(api): State<OverviewApi>) -> Response {
+    json(&*api.overviews.history().await)
+}
+
+async fn traffic_history(State(api): State<OverviewApi>) -> Response {
+    json(&api.traffic.history())
 }
 
 /// The requests that this gateway finishes, for the gateway that asks.

@@ -1,11 +1,12 @@
 //! Traffic of clients at this node: counters for the whole node and for each client, their windows of
-//! the last seconds, and the stream of finished requests.
+//! the last seconds, sums of the last minutes, and the stream of finished requests.
 //!
 //! Every request of a client counts in [`Traffic::finished`], on counters of its own thread: the cost
 //! is a few uncontended atomics and a look-up without a lock (record 0075). Counters of buckets are
 //! those of [`BucketReads`]. A task samples all of them once a second.
 
 mod clients;
+mod history;
 mod live;
 mod stream;
 mod windows;
@@ -17,6 +18,7 @@ use std::time::{Duration, Instant};
 
 use forebay_core::bucket::BucketInfo;
 use forebay_core::locks::MutexExt;
+use forebay_core::overview::NodeHistory;
 use forebay_core::request::{Caller, Protocol};
 use forebay_core::traffic::{LatencyCounts, NodeTraffic, TrafficCounts};
 use tokio_util::sync::CancellationToken;
@@ -27,12 +29,13 @@ pub use self::live::{Listener, LiveRequests};
 pub use self::stream::{StreamLimit, StreamPermit, requests_stream};
 use self::windows::{Sample, Windows};
 use crate::bucket_reads::BucketReads;
+use crate::clock::unix_ns;
 use crate::histogram::{Histogram, SHARDS, shard};
 
 /// Time between samples.
 const SAMPLE_INTERVAL: Duration = Duration::from_secs(1);
 /// Operations that watch the cluster: they do not count, as they would show mostly themselves.
-const WATCHING: [&str; 3] = ["overview", "overview_live", "requests_live"];
+const WATCHING: [&str; 4] = ["overview", "overview_live", "overview_history", "requests_live"];
 
 /// The traffic of a node; cheap to clone.
 #[derive(Clone, Debug)]
@@ -153,6 +156,11 @@ impl Traffic {
         self.0.windows.locked().report()
     }
 
+    /// The traffic of the last minutes, from the samples.
+    pub fn history(&self) -> NodeHistory {
+        self.0.windows.locked().history()
+    }
+
     /// Takes samples once a second until the node stops.
     pub async fn run(self, stop: CancellationToken) {
         let mut ticks = tokio::time::interval(SAMPLE_INTERVAL);
@@ -169,6 +177,7 @@ impl Traffic {
         let forgotten = clients.forget_idle(at);
         let sample = Sample {
             at,
+            at_ns: unix_ns(),
             total: total.counts(),
             latency: LatencyCounts(latency.by_bucket()),
             buckets: buckets.counts(),

@@ -3,15 +3,20 @@
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::time::Instant;
 
+use forebay_core::overview::NodeHistory;
 use forebay_core::traffic::{
     BucketTraffic, ClientTraffic, LatencyCounts, MAX_NAMED_TRAFFIC, NodeTraffic, TRAFFIC_WINDOW_S,
     TrafficCounts,
 };
 
+use super::history::History;
+
 /// All counters at one time.
 #[derive(Debug)]
 pub(super) struct Sample {
     pub(super) at: Instant,
+    /// The same time, unix.
+    pub(super) at_ns: u64,
     pub(super) total: TrafficCounts,
     pub(super) latency: LatencyCounts,
     /// By bucket id.
@@ -20,10 +25,27 @@ pub(super) struct Sample {
     pub(super) other_clients: TrafficCounts,
 }
 
-/// The samples of the last seconds, the oldest first.
+impl Sample {
+    /// The traffic of the node since an earlier sample.
+    fn total_since(&self, before: &Self) -> TrafficCounts {
+        let total = self.total.since(&before.total);
+        if self.buckets.is_empty() {
+            return total;
+        }
+        // A target counts bytes of objects, also those of forwarded requests.
+        let (none, mut of_objects) = (TrafficCounts::default(), TrafficCounts::default());
+        for (id, counts) in &self.buckets {
+            of_objects.add(&counts.since(before.buckets.get(id).unwrap_or(&none)));
+        }
+        TrafficCounts { requests: total.requests, errors: total.errors, ..of_objects }
+    }
+}
+
+/// The samples of the last seconds, the oldest first, and the sums of the last minutes.
 #[derive(Debug, Default)]
 pub(super) struct Windows {
     samples: VecDeque<Sample>,
+    history: History,
 }
 
 impl Windows {
@@ -34,10 +56,20 @@ impl Windows {
                 earlier.clients.remove(client);
             }
         }
+        if let Some(last) = self.samples.back() {
+            let (total, latency) = (sample.total_since(last), sample.latency.since(&last.latency));
+            let time = sample.at.saturating_duration_since(last.at);
+            self.history.add(sample.at_ns, time, &total, &latency);
+        }
         self.samples.push_back(sample);
         while self.samples.len() > TRAFFIC_WINDOW_S as usize + 1 {
             self.samples.pop_front();
         }
+    }
+
+    /// The sums of the last minutes.
+    pub(super) fn history(&self) -> NodeHistory {
+        self.history.report()
     }
 
     /// The traffic between the oldest and the newest sample.
@@ -57,18 +89,9 @@ impl Windows {
         });
         let (clients, mut other_clients) = busiest(clients, |row| row.counts);
         other_clients.add(&last.other_clients.since(&first.other_clients));
-        let mut total = last.total.since(&first.total);
-        let mut of_objects = TrafficCounts::default();
-        for row in buckets.iter().map(|row| row.counts).chain([other_buckets]) {
-            of_objects.add(&row);
-        }
-        if !last.buckets.is_empty() {
-            // A target counts bytes of objects, also those of forwarded requests.
-            total = TrafficCounts { requests: total.requests, errors: total.errors, ..of_objects };
-        }
         NodeTraffic {
             seconds: last.at.saturating_duration_since(first.at).as_secs_f64(),
-            total,
+            total: last.total_since(first),
             latency: last.latency.since(&first.latency),
             buckets,
             other_buckets,
@@ -104,6 +127,7 @@ mod tests {
     fn sample(at: Instant, buckets: BTreeMap<u64, TrafficCounts>) -> Sample {
         Sample {
             at,
+            at_ns: 0,
             total: TrafficCounts::default(),
             latency: LatencyCounts::default(),
             buckets,
@@ -129,6 +153,8 @@ mod tests {
         // Bytes of the node are those of its buckets.
         let all: u64 = (1..=MAX_NAMED_TRAFFIC as u64 + 2).sum();
         assert_eq!(report.total.read_bytes, all);
+        let slots = windows.history().slots;
+        assert_eq!((slots.len(), slots[0].seconds, slots[0].total.read_bytes), (1, 1.0, all));
     }
 
     #[test]

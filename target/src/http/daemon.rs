@@ -47,6 +47,7 @@ pub(crate) fn routes() -> RouteSet<DaemonApi> {
         .on(&internal::STATE, state)
         .on(&internal::INSTANCE, instance)
         .on(&internal::TRAFFIC, traffic)
+        .on(&internal::TRAFFIC_HISTORY, traffic_history)
         .on(&internal::REQUESTS_LIVE, requests)
         .on(&v1_cluster::DAEMON, daemon)
         .on(&operations::HEALTH, health)
@@ -69,6 +70,11 @@ async fn state(State(api): State<DaemonApi>, Json(state): Json<ClusterState>) ->
 /// The traffic of the last seconds.
 async fn traffic(State(api): State<DaemonApi>) -> Response {
     json(&api.metrics.traffic().window())
+}
+
+/// The traffic of the last minutes.
+async fn traffic_history(State(api): State<DaemonApi>) -> Response {
+    json(&api.metrics.traffic().history())
 }
 
 /// The requests that this target finishes, until the gateway that asks leaves.
