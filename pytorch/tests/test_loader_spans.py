@@ -1,4 +1,4 @@
-"""Loaders within a span of OpenTelemetry have a span for each batch that they fetch in this process.
+"""Loaders within a span of OpenTelemetry have a span for each batch, also those of worker processes.
 
 `ci/opentelemetry.sh` fetches OpenTelemetry into a folder of its own; `make test-py` runs this file with
 that folder in PYTHONPATH. Elsewhere the file is skipped.
@@ -6,14 +6,18 @@ that folder in PYTHONPATH. Elsewhere the file is skipped.
 
 from __future__ import annotations
 
+import gc
+import multiprocessing
 from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, Dataset
 
 import forebay
+from forebay import _core
+from forebay.spans import call_span
 from forebay_torch import IterableDataset, MapDataset, ShardReader, ThreadLoader, observe
 from shard_files import tar
 
@@ -24,6 +28,7 @@ from opentelemetry import trace
 from opentelemetry.sdk.trace import ReadableSpan
 
 BATCH = "forebay.loader_batch"
+WORKER = "forebay.loader_worker"
 
 
 @pytest.fixture
@@ -90,14 +95,71 @@ def test_a_last_batch_that_is_left_out_has_no_span(
     assert sum(span.name == BATCH for span in made) == 2
 
 
-def test_batches_of_other_processes_have_no_span_here(
-    filled: forebay.Bucket, tracer: trace.Tracer
+@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+def test_batches_of_worker_processes_have_spans_below_those_of_their_workers(
+    filled: forebay.Bucket, tracer: trace.Tracer, method: str
 ) -> None:
+    context = multiprocessing.get_context(method)
+    inner = DataLoader(dataset(filled), 4, num_workers=2, multiprocessing_context=context)
     EXPORTER.clear()
-    loader = observe(DataLoader(dataset(filled), 4, num_workers=1), feed=False)
     with tracer.start_as_current_span("epoch"):
-        assert sum(1 for _ in loader) == 3
-    assert [span.name for span in EXPORTER.get_finished_spans()] == ["epoch"]
+        assert sum(1 for _ in observe(inner, feed=False)) == 3
+    made = EXPORTER.get_finished_spans()
+    (epoch,) = [span for span in made if span.name == "epoch"]
+    workers = [span for span in made if span.name == WORKER]
+    batches = [span for span in made if span.name == BATCH]
+    assert [(span.attributes or {})["forebay.worker"] for span in workers] == [0, 1]
+    assert all(span.parent == epoch.context for span in workers)
+    assert len(made) == 6 and len(batches) == 3
+    for batch in batches:
+        worker = workers[int((batch.attributes or {})["forebay.worker"])]  # type: ignore[arg-type]
+        assert batch.parent == worker.context
+        times = [worker.start_time, batch.start_time, batch.end_time, worker.end_time]
+        assert times == sorted(times)  # type: ignore[type-var]
+    samples = [(batch.attributes or {})["forebay.samples"] for batch in batches]
+    assert samples == [4, 4, 2]
+
+
+class Parents(Dataset[str | None]):
+    """The span that a read of each sample would belong to."""
+
+    def __len__(self) -> int:
+        return 8
+
+    def __getitem__(self, index: int) -> str | None:
+        with call_span("forebay.get", "ais://b", str(index)):
+            before = _core.swap_span_parent(None)
+            _core.swap_span_parent(before)
+            return before
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_workers_that_stay_have_the_span_of_each_pass(tracer: trace.Tracer, method: str) -> None:
+    inner = DataLoader(
+        Parents(), 2, num_workers=2, persistent_workers=True, multiprocessing_context=method, collate_fn=list
+    )
+    loader = observe(inner, feed=False)
+    for name in ("first", "second"):
+        EXPORTER.clear()
+        with tracer.start_as_current_span(name):
+            batches = list(loader)
+        workers = [span.context for span in EXPORTER.get_finished_spans() if span.name == WORKER]
+        expected = [f"00-{one.trace_id:032x}-{one.span_id:016x}-01" for one in workers]
+        assert batches == [[expected[number % 2]] * 2 for number in range(4)]
+    EXPORTER.clear()
+    assert list(loader) == [[None] * 2] * 4, "no span is current"
+    assert not EXPORTER.get_finished_spans()
+
+
+def test_a_pass_that_is_left_ends_the_spans_of_its_workers(tracer: trace.Tracer) -> None:
+    loader = observe(DataLoader(Parents(), 2, num_workers=1, collate_fn=list), feed=False)
+    EXPORTER.clear()
+    with tracer.start_as_current_span("epoch"):
+        for _ in loader:
+            break
+        gc.collect()
+    names = [span.name for span in EXPORTER.get_finished_spans()]
+    assert names == [BATCH, WORKER, "epoch"]
 
 
 def test_a_loop_without_a_span_has_none(filled: forebay.Bucket, tracer: trace.Tracer) -> None:

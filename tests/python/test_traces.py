@@ -7,17 +7,22 @@ that folder in PYTHONPATH. Elsewhere the file is skipped.
 from __future__ import annotations
 
 import re
+import subprocess
+import threading
 import urllib.request
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import forebay
 import pytest
 from conftest import Cluster, Minio, wait_until
+from forebay_cluster import binary
 from forebay_s3 import client as s3_client
+from forebay_torch import MapDataset, observe
 
 pytest.importorskip("opentelemetry.sdk", reason='PYTHONPATH="$(ci/opentelemetry.sh)" has OpenTelemetry')
 
@@ -27,6 +32,7 @@ from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExport
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from torch.utils.data import DataLoader
 
 SERVER, CLIENT = 2, 3
 EXPORT_DEADLINE_S = 30.0
@@ -34,6 +40,7 @@ HEADER = "planted-header-of-the-collector"
 OPEN_METRICS = "application/openmetrics-text"
 EXEMPLAR = re.compile(r'(?m)^forebay_\w+_bucket\{.*\} \d+ # \{trace_id="([0-9a-f]{32})"\} [\d.e-]+')
 OBJECTS = 12
+BROKEN_BYTES, SENT_BYTES = 16 << 20, 6 << 20
 
 
 @dataclass
@@ -96,7 +103,7 @@ def traced_cluster(folder: Path, minio: Minio, settings: str) -> Iterator[Traced
 @pytest.fixture(scope="module")
 def traced(tmp_path_factory: pytest.TempPathFactory, minio: Minio) -> Iterator[Traced]:
     """A cluster that exports the traces that its clients sampled, and those of failed requests."""
-    settings = "sample = 0.0\nslow_ms = 60000\n"
+    settings = "sample = 0.0\nslow_ms = 60000\n[download]\nallow_private = true\n"
     with traced_cluster(tmp_path_factory.mktemp("traced"), minio, settings) as running:
         yield running
 
@@ -164,6 +171,26 @@ def test_a_cold_batch_is_one_tree_from_the_sdk_over_the_targets_to_the_backend(
     assert nodes == {node["id"] for node in traced.cluster.targets}
 
 
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_the_reads_of_a_loaders_workers_are_in_the_trace_of_their_loop(
+    traced: Traced, tracer: trace.Tracer, method: str
+) -> None:
+    bucket = traced.new_bucket()
+    dataset = MapDataset(bucket, prefix_map={bucket: "train/"})
+    inner = DataLoader(dataset, batch_size=3, num_workers=2, multiprocessing_context=method)
+    with tracer.start_as_current_span("epoch") as epoch:
+        assert sum(1 for _ in observe(inner, feed=False)) == OBJECTS // 3
+
+    def is_whole(spans: list[Span]) -> bool:
+        return sum(map(is_backend_read, spans)) >= OBJECTS
+
+    spans = traced.tree(id_of(epoch), is_whole)
+    paths = [path_of(span, spans) for span in spans if is_backend_read(span)]
+    assert all([one.name for one in path[-2:]] == ["forebay.loader_worker", "epoch"] for path in paths)
+    assert {path[-2].attributes["forebay.worker"] for path in paths} == {0, 1}
+    assert {path[0].attributes["forebay.object"] for path in paths} == {f"train/{n}" for n in range(OBJECTS)}
+
+
 def test_a_single_read_and_a_write_are_trees_as_well(traced: Traced, tracer: trace.Tracer) -> None:
     bucket = traced.new_bucket()
     with tracer.start_as_current_span("step") as step:
@@ -190,6 +217,67 @@ def test_a_request_that_nothing_chose_is_not_exported(traced: Traced, tracer: tr
     traced.tree(id_of(step), lambda spans: any(map(is_backend_read, spans)))
     mine = traced.spans.find(lambda span: span.attributes.get("forebay.bucket") == bucket.uri)
     assert {span.trace for span in mine} == {id_of(step)}
+
+
+class FaultySite(BaseHTTPRequestHandler):
+    """A web server with `broken`, which breaks off in the middle, and nothing else but errors."""
+
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self) -> None:
+        first, _, last = self.headers.get("range", "").removeprefix("bytes=").partition("-")
+        begin, end = int(first or 0), int(last or BROKEN_BYTES - 1)
+        self.close_connection = True
+        if self.path != "/broken":
+            self.send_error(500)
+            return
+        self.send_response(206 if first else 200)
+        if first:
+            self.send_header("content-range", f"bytes {begin}-{end}/{BROKEN_BYTES}")
+        self.send_header("content-length", str(end - begin + 1))
+        self.send_header("etag", '"1"')
+        self.end_headers()
+        self.wfile.write(bytes(max(0, min(end + 1, SENT_BYTES) - begin)))
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture(scope="module")
+def faulty(traced: Traced) -> Iterator[forebay.Bucket]:
+    """A bucket over that server."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), FaultySite)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    url = f"http://127.0.0.1:{server.server_address[1]}"
+    words = ["mb", "ht://faulty", "--url", url, "--endpoint", traced.cluster.endpoint]
+    subprocess.run([binary(), *words], check=True, timeout=60)
+    yield forebay.Client(traced.cluster.endpoint, timeout=5).bucket("faulty", "ht")
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.mark.parametrize("name", ["absent", "broken"])
+def test_the_trace_of_a_failed_request_is_exported_although_nobody_sampled_it(
+    traced: Traced, faulty: forebay.Bucket, name: str
+) -> None:
+    # The answer to the request for `broken` has begun, with 200, when its backend breaks off.
+    with pytest.raises(forebay.ForebayError):
+        faulty.object(name).get().read_all()
+    status = 200 if name == "broken" else 503
+    wanted = {"forebay.object": name, "http.response.status_code": status}
+
+    def answers() -> list[Span]:
+        return traced.spans.find(
+            lambda span: span.kind == SERVER and wanted.items() <= span.attributes.items()
+        )
+
+    wait_until(lambda: bool(answers()), "the span of the failed answer arrives", EXPORT_DEADLINE_S)
+    answer = answers()[0]
+    assert answer.is_error and answer.attributes["forebay.result"] == "error"
+    spans = traced.tree(answer.trace, lambda spans: any(map(is_backend_read, spans)))
+    reads = [span for span in spans if is_backend_read(span)]
+    assert all(span.is_error for span in reads)
+    assert {span.attributes["forebay.result"] for span in reads} == {"unavailable"}
 
 
 def test_the_whole_trace_of_a_slow_request_is_exported_although_nobody_sampled_it(

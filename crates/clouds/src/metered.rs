@@ -6,11 +6,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
-use forebay_core::error::{ErrorCode, Result};
+use forebay_core::error::{Error, ErrorCode, Result};
 use forebay_core::size::ByteRange;
 use forebay_node::bill::Bill;
 use forebay_node::trace::{self, ChildSpan};
-use futures::{StreamExt, TryStreamExt};
+use futures::StreamExt;
 
 use super::{After, Backend, Described, Op, PutBody, RemoteMeta, RemoteObject, RemotePage};
 
@@ -66,17 +66,10 @@ impl Metered {
         let started = Instant::now();
         let mut span = trace::child(op.span_name(), self.provider, &self.bucket, name);
         let result = call.await;
-        let word = match result.as_ref().map_err(|e| e.code) {
-            Ok(_) => "ok",
-            Err(ErrorCode::ObjectNotFound | ErrorCode::RemoteBucketNotFound) => "not_found",
-            Err(code) if code.is_refusal() => "denied",
-            Err(ErrorCode::ObjectChanged) => "changed",
-            Err(code) if code.is_transient() => "unavailable",
-            Err(_) => "error",
-        };
+        let word = result.as_ref().err().map_or("ok", result_word);
         (self.hook)(self.provider, op.as_str(), word, started.elapsed());
         if let Some(span) = &mut span {
-            span.set_result(word, !matches!(word, "ok" | "not_found" | "changed"));
+            span.set_result(word, is_failure(word));
         }
         (result, span)
     }
@@ -84,6 +77,22 @@ impl Metered {
     async fn count<T>(&self, call: (Op, &str), work: impl Future<Output = Result<T>>) -> Result<T> {
         self.spanned(call, work).await.0
     }
+}
+
+/// The result of a failed call, as metrics and spans name it.
+fn result_word(e: &Error) -> &'static str {
+    match e.code {
+        ErrorCode::ObjectNotFound | ErrorCode::RemoteBucketNotFound => "not_found",
+        code if code.is_refusal() => "denied",
+        ErrorCode::ObjectChanged => "changed",
+        code if code.is_transient() => "unavailable",
+        _ => "error",
+    }
+}
+
+/// Whether a span with this result has failed.
+fn is_failure(word: &str) -> bool {
+    !matches!(word, "ok" | "not_found" | "changed")
 }
 
 #[async_trait]
@@ -107,14 +116,22 @@ impl Backend for Metered {
         let mut object = object?;
         let (provider, bytes, bill) = (self.provider, self.bytes.clone(), self.bill.clone());
         // The span ends with the body.
-        let counted = object.stream.inspect_ok(move |chunk| {
-            let n = chunk.len() as u64;
-            bytes(provider, n);
-            if let Some(span) = &mut span {
-                span.add_bytes(n);
+        let counted = object.stream.inspect(move |chunk| match chunk {
+            Ok(chunk) => {
+                let n = chunk.len() as u64;
+                bytes(provider, n);
+                if let Some(span) = &mut span {
+                    span.add_bytes(n);
+                }
+                if let Some(bill) = &bill {
+                    bill.fetched(n);
+                }
             }
-            if let Some(bill) = &bill {
-                bill.fetched(n);
+            Err(e) => {
+                let word = result_word(e);
+                if let Some(span) = &mut span {
+                    span.set_result(word, is_failure(word));
+                }
             }
         });
         object.stream = counted.boxed();

@@ -13,13 +13,14 @@ from torch.utils.data import DataLoader
 from torch.utils.data._utils.pin_memory import pin_memory as pinned
 
 from forebay import waits
-from forebay.spans import NO_SPAN, batch_span
+from forebay.spans import NO_SPAN, batch_span, inherit_span
 from forebay_torch import dist
 from forebay_torch.batch_timing import BatchRecord, BatchTimer, base_cause
 from forebay_torch.feed_report import feed_reporter
 from forebay_torch.loader_stats import LoaderStats, StepLog
 from forebay_torch.shared_cells import SharedCells
 from forebay_torch.thread_loader import ThreadLoader
+from forebay_torch.worker_spans import WorkerSpans
 
 __all__ = ["ObservedLoader", "observe"]
 
@@ -82,6 +83,8 @@ class ObservedLoader(Generic[T]):
     ) -> None:
         self.loader = loader
         self._active = SharedCells(1, ctypes.c_int64)
+        is_measured = isinstance(loader, DataLoader)
+        self._spans = WorkerSpans(loader.num_workers if is_measured else 0)
         self._log = StepLog()
         self.configure_log(report=report, trace_file=trace_file, name=name, feed=feed)
 
@@ -116,6 +119,7 @@ class ObservedLoader(Generic[T]):
         fetches_here = not getattr(self.loader, "num_workers", 0)
         cells = self._active.shared_cells()
         cells[0] += 1
+        self._spans.begin()
         try:
             started = time.perf_counter()
             _set_ready(started)
@@ -131,6 +135,7 @@ class ObservedLoader(Generic[T]):
                 if record is None and not isinstance(self.loader, DataLoader):
                     record = _seen_from_outside(started)
                 self._log.step(started, ended, record.samples if record else 0, record)
+                self._spans.batch(record, ended - started)
                 del item
                 left = time.perf_counter()
                 yield batch
@@ -140,6 +145,7 @@ class ObservedLoader(Generic[T]):
                 _set_ready(started)
             self._log.end_epoch()
         finally:
+            self._spans.end()
             cells[0] -= 1
 
     def _begin(self) -> Iterator[Any]:
@@ -149,7 +155,7 @@ class ObservedLoader(Generic[T]):
             return iter(loader)
         collate, init = loader.collate_fn, loader.worker_init_fn
         loader.collate_fn = _MeasuredCollate(collate, base_cause(loader.dataset), self._active)
-        loader.worker_init_fn = _MeasuredInit(init)
+        loader.worker_init_fn = _MeasuredInit(init, self._spans)
         try:
             return iter(loader)
         finally:
@@ -181,13 +187,15 @@ class _Measured(tuple[Any, BatchRecord]):
 
 
 class _MeasuredInit:
-    """A ``worker_init_fn`` that notes when the worker is ready."""
+    """A ``worker_init_fn`` that notes when the worker is ready, and whose span its requests have."""
 
-    def __init__(self, init: Callable[[int], None] | None) -> None:
+    def __init__(self, init: Callable[[int], None] | None, spans: WorkerSpans) -> None:
         self._init = init
+        self._spans = spans
 
     def __call__(self, number: int) -> None:
         waits.observe()
+        inherit_span(self._spans.of_this_worker)
         if self._init is not None:
             self._init(number)
         _set_ready(time.perf_counter())

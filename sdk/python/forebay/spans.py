@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import contextlib
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from forebay import _core
 from forebay._version import __version__
@@ -21,13 +22,52 @@ from forebay.errors import ForebayError
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-__all__ = ["NO_SPAN", "CallSpan", "batch_span", "call_span", "carried"]
+__all__ = [
+    "NO_SPAN",
+    "CallSpan",
+    "SpanIds",
+    "WorkerPass",
+    "batch_span",
+    "begin_worker_pass",
+    "call_span",
+    "carried",
+    "inherit_span",
+]
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
 
 _API = "opentelemetry.trace"
 _SAMPLED = 1
+
+# Returns the span of another process that the calls of this one belong to; None in most processes.
+_inherited: Callable[[], SpanIds | None] | None = None
+
+
+class SpanIds(NamedTuple):
+    """What another process must know of a span, so that its requests can be children of it.
+
+    Attributes:
+        trace: Id of the trace, 16 bytes as a number.
+        span: Id of the span, 8 bytes as a number.
+        flags: 1 if the span is sampled, else 0.
+    """
+
+    trace: int
+    span: int
+    flags: int
+
+    @classmethod
+    def of(cls, span: Any) -> SpanIds:
+        """The ids of a span of OpenTelemetry."""
+        context = span.get_span_context()
+        return cls(context.trace_id, context.span_id, context.trace_flags & _SAMPLED)
+
+    def traceparent(self) -> str | None:
+        """The value of the header; None for a span that is not valid."""
+        if not self.trace or not self.span:
+            return None
+        return f"00-{self.trace:032x}-{self.span:016x}-{self.flags:02x}"
 
 
 class CallSpan:
@@ -75,7 +115,7 @@ class _TracedCall(CallSpan):
     def __init__(self, trace: Any, span: Any) -> None:
         self._trace = trace
         self._span = span
-        self._parent = _traceparent(span.get_span_context())
+        self._parent = SpanIds.of(span).traceparent()
         self._before: str | None = None
         self._is_over = False
 
@@ -140,6 +180,31 @@ class _TracedCall(CallSpan):
         self._is_over = True
 
 
+class _InheritedCall(CallSpan):
+    """A call whose requests are children of a span of another process; it makes no span."""
+
+    __slots__ = ("_parent", "_before")
+
+    def __init__(self, parent: str | None) -> None:
+        self._parent = parent
+        self._before: str | None = None
+
+    def __enter__(self) -> Self:
+        self._before = _core.swap_span_parent(self._parent)
+        return self
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        _core.swap_span_parent(self._before)
+
+    @contextlib.contextmanager
+    def requests(self) -> Iterator[None]:
+        before = _core.swap_span_parent(self._parent)
+        try:
+            yield
+        finally:
+            _core.swap_span_parent(before)
+
+
 class _TracedBatch(CallSpan):
     __slots__ = ("_call", "_current")
 
@@ -178,7 +243,8 @@ def call_span(
     """
     # Before anything else: most programs have no spans.
     if _API not in sys.modules or (trace := _tracing()) is None:
-        return NO_SPAN
+        ids = _inherited() if _inherited is not None else None
+        return NO_SPAN if ids is None else _InheritedCall(ids.traceparent())
     attributes: dict[str, Any] = {"forebay.bucket": bucket}
     if object_name is not None:
         attributes["forebay.object"] = object_name
@@ -196,6 +262,83 @@ def batch_span() -> CallSpan:
         return NO_SPAN
     tracer = trace.get_tracer("forebay", __version__)
     return _TracedBatch(trace, tracer.start_span("forebay.loader_batch"))
+
+
+class WorkerPass:
+    """The spans of the worker processes of a loader during one pass: one for each worker.
+
+    They are made in the process of the loop, whose tracer provider exports them. The workers' requests
+    are children of them by their ids.
+    """
+
+    def __init__(self, trace: Any, workers: int) -> None:
+        self._trace = trace
+        self._tracer = trace.get_tracer("forebay", __version__)
+        self._spans = [
+            self._tracer.start_span("forebay.loader_worker", attributes={"forebay.worker": number})
+            for number in range(workers)
+        ]
+        # Of the wall clock, at the zero of the clock of records.
+        self._zero_ns = time.time_ns() - time.perf_counter_ns()
+
+    def ids(self) -> list[SpanIds]:
+        """The ids of the spans, in the order of the workers."""
+        return [SpanIds.of(span) for span in self._spans]
+
+    def batch(
+        self, worker: int, start: float, end: float, *, samples: int, size: int, wait_s: float
+    ) -> None:
+        """Makes the span of a batch that a worker has made.
+
+        Args:
+            worker: The worker's number.
+            start: When its making began, on the clock of ``time.perf_counter``.
+            end: When it was made.
+            samples: Samples in it.
+            size: Bytes that were received for it.
+            wait_s: Seconds that the loop waited for it.
+        """
+        if not 0 <= worker < len(self._spans):
+            return
+        span = self._tracer.start_span(
+            "forebay.loader_batch",
+            context=self._trace.set_span_in_context(self._spans[worker]),
+            start_time=self._zero_ns + round(start * 1e9),
+            attributes={
+                "forebay.worker": worker,
+                "forebay.samples": samples,
+                "forebay.bytes": size,
+                "forebay.wait_s": wait_s,
+            },
+        )
+        span.end(self._zero_ns + round(end * 1e9))
+
+    def end(self) -> None:
+        """Ends the spans of the workers."""
+        for span in self._spans:
+            span.end()
+
+
+def begin_worker_pass(workers: int) -> WorkerPass | None:
+    """The spans of so many workers for a pass that begins now; None without a current span."""
+    trace = _tracing()
+    return None if trace is None else WorkerPass(trace, workers)
+
+
+def inherit_span(source: Callable[[], SpanIds | None]) -> None:
+    """Makes all calls of this process children of a span of another process.
+
+    A span that is current in a thread goes before it, but for one that this process was forked with:
+    no exporter of this process may know that.
+
+    Args:
+        source: Returns the ids of that span, or None while there is none; asked at each call.
+    """
+    global _inherited
+    _inherited = source
+    context: Any = sys.modules.get("opentelemetry.context")
+    if context is not None:
+        context.attach(context.Context())
 
 
 def carried(function: F) -> F:
@@ -224,10 +367,3 @@ def _tracing() -> Any:
         return None
     return trace
 
-
-def _traceparent(context: Any) -> str | None:
-    """The header for the span of this context."""
-    if not context.is_valid:
-        return None
-    flags = context.trace_flags & _SAMPLED
-    return f"00-{context.trace_id:032x}-{context.span_id:016x}-{flags:02x}"
