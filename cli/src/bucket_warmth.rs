@@ -1,5 +1,7 @@
 //! `forebay bucket ls`, and the warmth in `bucket show`: how much of a bucket is cached.
 
+use std::fmt::Display;
+
 use clap::Args;
 use forebay_core::size::ByteSize;
 use forebay_core::warmth::{BucketWarmth, ReadWindow, WarmthReply};
@@ -15,6 +17,8 @@ use crate::watch::WatchArgs;
 
 /// Shown for a value that nothing in the cluster counted yet.
 const UNKNOWN: &str = "unknown";
+/// Before a number that is not exact.
+const ABOUT: &str = "~";
 /// Shown for a value that a bucket cannot have.
 const NONE: &str = "-";
 
@@ -35,7 +39,9 @@ const COLUMNS: [Column; 8] = [
 listing that the cluster made, for example by `forebay ls`; no listing is made
 for this command. SHARE is the cached part of these bytes. HITS 1H is the
 share of reads of the last hour that needed no new download, SAVED 1D what a
-cloud would have billed as egress in the last day without the cache.
+cloud would have billed as egress in the last day without the cache. Numbers
+with ~ are not exact: a target does not reply, native objects are moving, or
+the bucket has erasure coding.
 
 Examples:
   forebay bucket ls          all buckets
@@ -86,18 +92,25 @@ fn totals(warmth: &BucketWarmth) -> Option<(u64, u64)> {
     }
 }
 
+/// A number of what is stored, marked if it is not exact.
+fn stored(warmth: &BucketWarmth, number: impl Display) -> String {
+    let mark = if warmth.exact { "" } else { ABOUT };
+    format!("{mark}{number}")
+}
+
 fn row(warmth: &BucketWarmth) -> Row {
     let name = warmth.bucket.to_string();
     let (objects, bytes) = match totals(warmth) {
-        Some((objects, bytes)) => (objects.to_string(), size(bytes)),
+        Some((objects, bytes)) if warmth.backed => (objects.to_string(), size(bytes)),
+        Some((objects, bytes)) => (stored(warmth, objects), stored(warmth, size(bytes))),
         None => (UNKNOWN.into(), UNKNOWN.into()),
     };
     let cells = vec![
         name.clone(),
         objects,
         bytes,
-        warmth.objects.to_string(),
-        size(warmth.bytes + warmth.partial_bytes),
+        stored(warmth, warmth.objects),
+        stored(warmth, size(warmth.bytes + warmth.partial_bytes)),
         share(warmth),
         hit_rate(&warmth.hour).map_or(NONE.into(), percent),
         size(warmth.egress_saved_day_bytes),
@@ -134,12 +147,14 @@ pub(crate) fn lines(warmth: &BucketWarmth) -> Vec<(&'static str, String)> {
             format!("{}, listed {age} ago", objects(listing.objects, listing.bytes))
         });
         lines.push(("content", listed));
-        lines.push(("cached whole", objects(warmth.objects, warmth.bytes)));
+        let whole = stored(warmth, objects(warmth.objects, warmth.bytes));
+        lines.push(("cached whole", whole));
         let partial = objects(warmth.partial_objects, warmth.partial_bytes);
         lines.push(("cached in part", partial));
         lines.push(("cached share", share(warmth)));
     } else {
-        lines.push(("content", objects(warmth.objects, warmth.bytes)));
+        let content = stored(warmth, objects(warmth.objects, warmth.bytes));
+        lines.push(("content", content));
     }
     lines.push(("no access before", oldest(warmth.no_access_before_ns)));
     lines.push(("reads, last hour", reads(&warmth.hour)));
@@ -201,12 +216,22 @@ mod tests {
         };
         BucketWarmth {
             backed: true,
+            exact: true,
             objects: 999,
             bytes: 999 << 10,
             hour: ReadWindow { seconds: 3_600, reads },
             egress_saved_day_bytes: 2_048,
             ..BucketWarmth::of(bucket)
         }
+    }
+
+    #[test]
+    fn numbers_that_are_not_exact_are_marked() {
+        let exact = BucketWarmth { backed: false, ..cloud() };
+        assert_eq!(row(&exact).cells[1..5], ["999", "999KiB", "999", "999KiB"]);
+        let about = BucketWarmth { exact: false, ..exact };
+        assert_eq!(row(&about).cells[1..5], ["~999", "~999KiB", "~999", "~999KiB"]);
+        assert_eq!(lines(&about)[0], ("content", "~999 objects, 999KiB".to_owned()));
     }
 
     #[test]
@@ -231,7 +256,8 @@ mod tests {
     #[test]
     fn a_native_bucket_has_no_share_and_a_bucket_that_nobody_read_no_rate() {
         let bucket = Bucket::new(Provider::Ais, "own").unwrap();
-        let native = BucketWarmth { objects: 3, bytes: 30, ..BucketWarmth::of(bucket) };
+        let native =
+            BucketWarmth { exact: true, objects: 3, bytes: 30, ..BucketWarmth::of(bucket) };
         assert_eq!(row(&native).cells[1..7], ["3", "30B", "3", "30B", "-", "-"]);
     }
 }

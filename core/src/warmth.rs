@@ -137,10 +137,15 @@ pub struct BucketWarmth {
     pub backed: bool,
     /// Whether the bucket's copies are kept from eviction (`cache.pin`).
     pub pinned: bool,
+    /// Whether `objects` and `bytes` are exact. Otherwise they may be too small or too large: a target
+    /// did not reply; copies of a native bucket are missing or move; or the bucket has erasure coding,
+    /// where small objects have more whole copies than large ones.
+    #[serde(default)]
+    pub exact: bool,
     /// Objects that are stored whole, from the number of whole copies on the targets. Of a bucket with a
     /// backend each object has one copy, at its owner; one that a former owner still has counts until it
-    /// is dropped (`cache.unowned_s`). Of a native bucket with several copies the number of copies is divided by theirs,
-    /// so it is exact while all copies are in place.
+    /// is dropped (`cache.unowned_s`). Of a native bucket with several copies the number of copies is
+    /// divided by theirs.
     pub objects: u64,
     /// Bytes of these objects.
     pub bytes: u64,
@@ -171,6 +176,7 @@ impl BucketWarmth {
             bucket,
             backed: false,
             pinned: false,
+            exact: false,
             objects: 0,
             bytes: 0,
             partial_objects: 0,

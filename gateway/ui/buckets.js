@@ -45,6 +45,9 @@ export function warmShare(warmth) {
   return [share, `${percent(share)} of ${count(warmth.listing.objects)} listed ${ago(warmth.listing.taken_ns)}`];
 }
 
+// A number of what is stored, marked where it is not exact.
+const stored = (warmth, text) => (warmth.exact ? text : `~${text}`);
+
 export function buckets(root, context) {
   const all = table("Buckets", [
     { title: "Bucket", draw: (cell, row) => {
@@ -68,8 +71,8 @@ export function buckets(root, context) {
       box.bar.hidden = share === null;
       setText(box.text, text);
     } },
-    { title: "Objects", number: true, text: (row) => count(row.warmth.objects) },
-    { title: "Bytes", number: true, text: (row) => bytes(row.warmth.bytes) },
+    { title: "Objects", number: true, text: (row) => stored(row.warmth, count(row.warmth.objects)) },
+    { title: "Bytes", number: true, text: (row) => stored(row.warmth, bytes(row.warmth.bytes)) },
     { title: "In part", number: true, text: (row) =>
       (row.warmth.partial_objects ? `${count(row.warmth.partial_objects)} (${bytes(row.warmth.partial_bytes)})` : "–") },
     { title: "Hits, last hour", number: true, text: (row) => percent(hitShare(row.warmth.hour)) },

@@ -238,6 +238,7 @@ def test_warmth_has_shares_rates_and_the_targets_that_are_missing() -> None:
     warmth = forebay.BucketWarmth.from_reply(warmth_reply())
     assert (warmth.object_share, warmth.byte_share) == (0.75, 0.8)
     assert (warmth.listed_at, warmth.no_access_before) == (1.0, 2.5)
+    assert not warmth.exact and forebay.BucketWarmth.from_reply(warmth_reply(exact=True)).exact
     assert (warmth.hour.hit_rate, warmth.day.hit_rate) == (0.75, None)
     assert (warmth.targets, warmth.away) == (2, ("target03",))
     assert pickle.loads(pickle.dumps(warmth)) == warmth

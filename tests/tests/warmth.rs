@@ -126,10 +126,12 @@ async fn warmth_equals_a_scan_after_prefetches_reads_evictions_and_kills() {
         let reply = reply(&cluster, &bucket).await;
         assert_eq!((reply.targets, reply.away.len()), (1, 1), "the missing target is named");
         assert_eq!(reply.away[0].as_str(), id);
+        assert!(!reply.buckets[0].exact, "a part is missing");
         cluster.restart(id);
         wait::until("the target is back", TIMEOUT, || cluster.is_alive(id));
     }
     let after = compare(&cluster, &bucket, "after kills").await;
+    assert!(after.exact);
     assert_eq!((after.objects, after.bytes), (evicted.objects, evicted.bytes));
     assert_eq!(after.partial_bytes, partial.partial_bytes);
     let (out, code) = cluster.cli(&["bucket", "ls", "-o", "json"]);

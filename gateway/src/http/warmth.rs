@@ -112,8 +112,12 @@ impl WarmthApi {
             }
         }
         reply.away.sort();
+        let is_complete = reply.away.is_empty();
         for info in &infos {
-            reply.buckets.extend(sums.remove(&info.id).map(|sum| finished(info, sum)));
+            let exact = is_complete && is_countable(state, info);
+            let sum =
+                sums.remove(&info.id).map(|sum| BucketWarmth { exact, ..finished(info, sum) });
+            reply.buckets.extend(sum);
         }
         reply.buckets.sort_by_cached_key(|warmth| warmth.bucket.to_string());
         reply
@@ -123,6 +127,11 @@ impl WarmthApi {
 fn empty(info: &BucketInfo) -> BucketWarmth {
     let (backed, pinned) = (info.has_backend(), info.cache.pin);
     BucketWarmth { backed, pinned, ..BucketWarmth::of(info.bucket.clone()) }
+}
+
+/// Whether the number of copies is the number of objects, times the bucket's copies.
+fn is_countable(state: &ClusterState, info: &BucketInfo) -> bool {
+    info.has_backend() || (info.erasure.is_none() && state.is_quiescent())
 }
 
 /// The sum with what follows from the properties of the bucket.
@@ -146,6 +155,7 @@ fn finished(info: &BucketInfo, mut sum: BucketWarmth) -> BucketWarmth {
 mod tests {
     use forebay_core::Bucket;
     use forebay_core::bucket::{BackendKind, BackendSpec};
+    use forebay_core::erasure::Erasure;
     use forebay_core::warmth::{ReadCounts, ReadWindow, TargetBucketWarmth};
 
     use super::*;
@@ -172,6 +182,18 @@ mod tests {
         cloud.backend = Some(BackendSpec { kind: BackendKind::Folder, ..cloud.backend.unwrap() });
         assert_eq!(sum(&cloud).egress_saved_day_bytes, 0);
         assert_eq!(sum(&info(Provider::Ais)).egress_saved_hour_bytes, 0);
+    }
+
+    #[test]
+    fn a_native_bucket_is_countable_without_erasure_coding_while_all_copies_are_in_place() {
+        let (cloud, native) = (info(Provider::Aws), info(Provider::Ais));
+        let coded = BucketInfo { erasure: Some(Erasure::default()), ..native.clone() };
+        let countable =
+            |state: &ClusterState| [&cloud, &native, &coded].map(|b| is_countable(state, b));
+        let mut state = ClusterState::default();
+        assert_eq!(countable(&state), [true, true, false]);
+        state.targets_changed = state.version + 1;
+        assert_eq!(countable(&state), [true, false, false], "objects move");
     }
 
     #[test]

@@ -45,7 +45,7 @@ _inherited: Callable[[], SpanIds | None] | None = None
 
 
 class SpanIds(NamedTuple):
-    """What another process must know of a span, so that its requests can be children of it.
+    """The ids of a span, by which requests of another process can be its children.
 
     Attributes:
         trace: Id of the trace, 16 bytes as a number.

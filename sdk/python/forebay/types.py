@@ -156,6 +156,8 @@ class BucketWarmth:
     Attributes:
         backed: Whether the bucket has a backend; otherwise all its objects are in the cluster.
         pinned: Whether copies are kept from eviction (``cache.pin``).
+        exact: Whether ``objects`` and ``bytes`` are exact. They are not while a target does not reply
+            or native objects move, nor in a bucket with erasure coding.
         objects: Objects that are stored whole.
         bytes: Bytes of these objects.
         partial_objects: Objects of which only some ranges are cached.
@@ -179,6 +181,7 @@ class BucketWarmth:
 
     backed: bool
     pinned: bool
+    exact: bool
     objects: int
     bytes: int
     partial_objects: int
@@ -207,6 +210,7 @@ class BucketWarmth:
         return cls(
             backed=bool(warmth["backed"]),
             pinned=bool(warmth["pinned"]),
+            exact=bool(warmth.get("exact", False)),
             objects=whole,
             bytes=cached,
             partial_objects=int(warmth["partial_objects"]),
