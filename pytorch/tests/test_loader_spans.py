@@ -95,7 +95,7 @@ def test_a_last_batch_that_is_left_out_has_no_span(
     assert sum(span.name == BATCH for span in made) == 2
 
 
-@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+@pytest.mark.parametrize("method", ["fork", "spawn"])
 def test_batches_of_worker_processes_have_spans_below_those_of_their_workers(
     filled: forebay.Bucket, tracer: trace.Tracer, method: str
 ) -> None:
@@ -133,11 +133,8 @@ class Parents(Dataset[str | None]):
             return before
 
 
-@pytest.mark.parametrize("method", ["fork", "spawn"])
-def test_workers_that_stay_have_the_span_of_each_pass(tracer: trace.Tracer, method: str) -> None:
-    inner = DataLoader(
-        Parents(), 2, num_workers=2, persistent_workers=True, multiprocessing_context=method, collate_fn=list
-    )
+def test_workers_that_stay_have_the_span_of_each_pass(tracer: trace.Tracer) -> None:
+    inner = DataLoader(Parents(), 2, num_workers=2, persistent_workers=True, collate_fn=list)
     loader = observe(inner, feed=False)
     for name in ("first", "second"):
         EXPORTER.clear()

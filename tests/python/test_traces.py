@@ -171,13 +171,12 @@ def test_a_cold_batch_is_one_tree_from_the_sdk_over_the_targets_to_the_backend(
     assert nodes == {node["id"] for node in traced.cluster.targets}
 
 
-@pytest.mark.parametrize("method", ["fork", "spawn"])
 def test_the_reads_of_a_loaders_workers_are_in_the_trace_of_their_loop(
-    traced: Traced, tracer: trace.Tracer, method: str
+    traced: Traced, tracer: trace.Tracer
 ) -> None:
     bucket = traced.new_bucket()
     dataset = MapDataset(bucket, prefix_map={bucket: "train/"})
-    inner = DataLoader(dataset, batch_size=3, num_workers=2, multiprocessing_context=method)
+    inner = DataLoader(dataset, batch_size=3, num_workers=2)
     with tracer.start_as_current_span("epoch") as epoch:
         assert sum(1 for _ in observe(inner, feed=False)) == OBJECTS // 3
 
