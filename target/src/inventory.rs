@@ -50,7 +50,7 @@ pub(crate) fn create(
         let put = PutRequest::new(body.boxed());
         let outcome = tokio::select! {
             () = stop.cancelled() => Err(Error::new(ErrorCode::Conflict, "stopped")),
-            done = objects.put(&home, object.as_str(), put) => done.map(drop),
+            done = objects.writes().put(&home, object.as_str(), put) => done.map(drop),
         };
         let job = job.locked().take();
         if let Some(job) = job {
@@ -131,7 +131,7 @@ pub(crate) async fn page(objects: &ObjectService, query: &InventoryQuery) -> Res
 /// Deletes an inventory; a missing one is no error.
 pub(crate) async fn destroy(objects: &ObjectService, object: &str) -> Result<()> {
     let home = objects.state().bucket(&home()?)?.clone();
-    match objects.delete(&home, object).await {
+    match objects.writes().delete(&home, object).await {
         Err(e) if e.code == ErrorCode::ObjectNotFound => Ok(()),
         other => other,
     }
@@ -140,7 +140,7 @@ pub(crate) async fn destroy(objects: &ObjectService, object: &str) -> Result<()>
 /// The footer and the object's size.
 async fn footer(objects: &ObjectService, object: &str) -> Result<(Footer, u64)> {
     let home = objects.state().bucket(&home()?)?.clone();
-    let size = objects.head(&home, object).await?.size;
+    let size = objects.reads().head(&home, object).await?.size;
     let trailer = read(objects, object, size.saturating_sub(TRAILER), size).await?;
     let end = size.saturating_sub(TRAILER);
     let len = footer_len(&trailer, size)?;
@@ -153,7 +153,7 @@ async fn read(objects: &ObjectService, object: &str, start: u64, end: u64) -> Re
         return Ok(Bytes::new());
     }
     let range = RangeSpec::From(start, Some(end - 1));
-    let found = objects.get_range(&home, object, Some(range)).await?;
+    let found = objects.reads().get_range(&home, object, Some(range)).await?;
     let pieces = found.stream(ByteRange { start, end });
     let bytes = pieces.try_fold(Vec::new(), |mut all, piece| async move {
         all.extend_from_slice(&piece);

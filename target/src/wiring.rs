@@ -127,7 +127,8 @@ pub async fn run(
     let evictor = Evictor::new(store.clone(), watch, marks, move || rules_of(&known))
         .counting(move |why, bytes| evicted.evicted(why, bytes));
     lifecycle.spawn(evictor.run(lifecycle.token()));
-    lifecycle.spawn(objects.clone().watch_uploads());
+    lifecycle.spawn(objects.uploads().clone().watch());
+    lifecycle.spawn(objects.appends().clone().watch());
     lifecycle.spawn(objects.clone().sample_reads());
     if let Some(after) = config.cache.unowned_after() {
         lifecycle.spawn(objects.clone().watch_unowned(after));

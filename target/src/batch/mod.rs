@@ -144,7 +144,7 @@ impl Loader {
             let stream = futures::stream::once(async move { data.stream(range) }).flatten();
             return load(stream.boxed(), *stage, range.len(), whole).await;
         }
-        let found = self.service.get(info, name).await?;
+        let found = self.service.reads().get(info, name).await?;
         let (size, result) = (found.meta().size, found.result());
         *stage = ReadStage::of_result(result);
         let range = entry.resolve(size)?;

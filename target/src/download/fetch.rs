@@ -110,7 +110,7 @@ impl Fetcher {
         current.begin(len);
         let custom = custom(link, &answer);
         let put = put_request(self.body(link, answer, current.clone()), len, custom);
-        let meta = self.objects.put(&self.info, name, put).await?;
+        let meta = self.objects.writes().put(&self.info, name, put).await?;
         Ok(Some(meta.map_or(0, |meta| meta.size)))
     }
 
@@ -137,7 +137,7 @@ impl Fetcher {
 
     /// The server's identifier of the present version, if it came from the same link.
     async fn known(&self, name: &str, link: &str) -> Option<String> {
-        let meta = self.objects.head_local(&self.info, name).await.ok()?;
+        let meta = self.objects.reads().head_local(&self.info, name).await.ok()?;
         let same = meta.custom.get(ORIGIN).is_some_and(|origin| *origin == kept(link))
             && meta.custom.get(ORIGIN_QUERY) == query_digest(link).as_ref();
         same.then(|| meta.custom.get(KNOWN_AS).cloned()).flatten()

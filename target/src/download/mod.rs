@@ -298,7 +298,7 @@ impl Run<'_> {
             let Some(last) = page.entries.last().map(|e| e.name.clone()) else { return Ok(()) };
             for entry in page.entries.iter().filter(|entry| entry.name.ends_with(suffix)) {
                 // `head` drops a copy whose object is gone.
-                let _ = objects.head(&self.fetcher.info, &entry.name).await;
+                let _ = objects.reads().head(&self.fetcher.info, &entry.name).await;
             }
             if !page.more {
                 return Ok(());

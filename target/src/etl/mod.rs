@@ -219,7 +219,7 @@ impl Etls {
 
     /// The object as it is stored here or at its backend.
     async fn source(&self, info: &BucketInfo, name: &str) -> Result<Transformed> {
-        let found = self.0.objects.get(info, name).await?;
+        let found = self.0.objects.reads().get(info, name).await?;
         let size = found.meta().size;
         let body = read_first_chunk(found.stream(ByteRange::whole(size))).await?;
         Ok(Transformed { len: Some(size), content_type: None, body })

@@ -71,7 +71,8 @@ impl BlobsApi {
         if !info.has_backend() {
             return Err(not_remote(info));
         }
-        if args.threshold > 0 && self.objects.head(info, name).await?.size < args.threshold {
+        if args.threshold > 0 && self.objects.reads().head(info, name).await?.size < args.threshold
+        {
             return Ok(());
         }
         self.start(info, name, args.into()).await.map(drop)

@@ -57,7 +57,7 @@ impl ObjectReads {
             get => return Ok(Err(get)),
         };
         let slow = |lookup| Ok(Err(GetRequest::Bytes(range, lookup)));
-        let (meta, bytes) = match self.objects.hot(&request.info, request.name.as_str())? {
+        let (meta, bytes) = match self.objects.reads().hot(&request.info, request.name.as_str())? {
             HotRead::Read(meta, bytes) => (meta, bytes),
             HotRead::Fresh(record) => return slow(Lookup::Fresh(record)),
             HotRead::Nothing => return slow(Lookup::Miss),
@@ -85,7 +85,7 @@ impl ObjectReads {
         let is_enough = record.is_in_files() && bytes.len() >= SENDFILE_MIN_BYTES;
         is_enough.then_some(async move {
             let started = request.headers.contains_key(TIMING_HEADER).then(Instant::now);
-            let stored = self.objects.open_found(&request.info, &record).await?;
+            let stored = self.objects.reads().open_found(&request.info, &record).await?;
             let mut head = Vec::with_capacity(HEAD_BYTES);
             write_head(&mut head, request.caller(), &stored.meta(), bytes, range.is_some());
             let body = read_first_chunk(stored.pieces(bytes)).await.ok()?;
@@ -139,22 +139,22 @@ impl ObjectReads {
         let started = Instant::now();
         let found = match lookup {
             Lookup::Fresh(record) => {
-                objects.get_after(&request.info, name, range, Some(record)).await?
+                objects.reads().get_after(&request.info, name, range, Some(record)).await?
             }
-            Lookup::Miss => objects.get_after(&request.info, name, range, None).await?,
+            Lookup::Miss => objects.reads().get_after(&request.info, name, range, None).await?,
             Lookup::Pending if request.caller() == Caller::Node => {
-                Box::pin(objects.get_local(&request.info, name)).await?
+                Box::pin(objects.reads().get_local(&request.info, name)).await?
             }
-            Lookup::Pending => match objects.get_range(&request.info, name, range).await {
+            Lookup::Pending => match objects.reads().get_range(&request.info, name, range).await {
                 Err(e)
                     if e.code == ErrorCode::RangeNotSatisfiable
                         && request.headers.contains_key(header::IF_RANGE) =>
                 {
-                    objects.get_range(&request.info, name, None).await?
+                    objects.reads().get_range(&request.info, name, None).await?
                 }
                 Ok(found) if range.is_some() && !is_range_of(request, found.meta()) => {
                     drop(found);
-                    objects.get_range(&request.info, name, None).await?
+                    objects.reads().get_range(&request.info, name, None).await?
                 }
                 found => found?,
             },

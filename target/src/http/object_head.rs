@@ -60,13 +60,13 @@ async fn look(objects: &ObjectService, request: &ObjectRequest) -> Result<(Objec
     let (info, name) = (&request.info, request.name.as_str());
     let presence = Presence::parse(&request.query)?;
     let meta = if request.caller() == Caller::Node || presence.here && info.has_backend() {
-        objects.head_local(info, name).await?
+        objects.reads().head_local(info, name).await?
     } else if presence.outside {
-        objects.head_outside(info, name).await?
+        objects.reads().head_outside(info, name).await?
     } else if request.query.flag("latest-ver") && info.has_backend() {
-        objects.head_latest(info, name).await?
+        objects.reads().head_latest(info, name).await?
     } else {
-        objects.head(info, name).await?
+        objects.reads().head(info, name).await?
     };
     Ok((meta, presence.props))
 }

@@ -72,7 +72,8 @@ impl ObjectWrites {
         request.check_new_name()?;
         let announced = v1::announced_checksum(&request.headers)?;
         let put = PutRequest { announced, ..sent.put() };
-        let meta = match self.objects.put(&request.info, request.name.as_str(), put).await {
+        let meta = match self.objects.writes().put(&request.info, request.name.as_str(), put).await
+        {
             Err(e) => return self.owner.moved_meanwhile(&request, e),
             Ok(meta) => meta,
         };
@@ -92,10 +93,10 @@ impl ObjectWrites {
         let action = request.read_action(&rules::DELETE, body).await?;
         match action.action.as_str() {
             "" | "delete" if request.caller() == Caller::Node => {
-                self.objects.delete_local(&request.info, name).await?;
+                self.objects.writes().delete_local(&request.info, name).await?;
             }
             "" | "delete" => {
-                if let Err(e) = self.objects.delete(&request.info, name).await {
+                if let Err(e) = self.objects.writes().delete(&request.info, name).await {
                     return self.owner.moved_meanwhile(&request, e);
                 }
             }
@@ -121,7 +122,7 @@ impl ObjectWrites {
         check_custom(&pairs)?;
         let replace = request.query.flag("set-new-custom");
         let name = request.name.as_str();
-        match self.objects.set_custom(&request.info, name, pairs, replace).await {
+        match self.objects.writes().set_custom(&request.info, name, pairs, replace).await {
             Err(e) => self.owner.moved_meanwhile(&request, e),
             Ok(()) => Ok(Response::new(Body::empty())),
         }

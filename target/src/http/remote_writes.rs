@@ -50,6 +50,6 @@ async fn accept(State(api): State<RemoteWritesApi>, request: Request) -> Result<
 async fn remove(State(api): State<RemoteWritesApi>, request: Request) -> Result<Response, Failure> {
     let (parts, _) = request.into_parts();
     let (info, name) = api.owner.owned(&parts)?;
-    api.objects.delete(&info, name.as_str()).await?;
+    api.objects.writes().delete(&info, name.as_str()).await?;
     Ok(Response::new(Body::empty()))
 }

@@ -27,7 +27,7 @@ pub(super) async fn begin(objects: &ObjectService, request: &ObjectRequest) -> R
     request.check_new_name()?;
     let options = UploadOptions::default();
     let (info, name) = (&request.info, request.name.as_str());
-    let id = objects.begin_upload(info, name, options).await?;
+    let id = objects.uploads().begin(info, name, options).await?;
     Ok(Response::new(Body::from(id)))
 }
 
@@ -42,13 +42,13 @@ pub(super) async fn part(
     let (body, len) = body_of(body);
     if len == Some(0) {
         // An unknown upload id is the more important error.
-        objects.upload(info, name, id).await?;
+        objects.uploads().get(info, name, id).await?;
         let uri = info.bucket.object_uri(name);
         return Err(Error::invalid(format!("{uri}: put-part invalid size (0)")));
     }
     let announced = v1::announced_checksum(&request.headers)?;
     let sent = PartRequest { body, len, announced, at_end: None };
-    let stored = objects.put_part(info, name, id, part.number, sent).await?;
+    let stored = objects.uploads().put_part(info, name, id, part.number, sent).await?;
     objects.wrote(info, stored.size);
     Ok(Response::new(Body::empty()))
 }
@@ -63,14 +63,14 @@ pub(super) async fn complete(
     let parts = uploads::completed_parts(&action.value)?;
     let completion = Completion { parts, all: true, ..Completion::default() };
     let (info, name) = (&request.info, request.name.as_str());
-    objects.complete_upload(info, name, &id, completion).await?;
+    objects.uploads().complete(info, name, &id, completion).await?;
     Ok(Response::new(Body::empty()))
 }
 
 /// `DELETE` with `mpt-abort`.
 pub(super) async fn abort(objects: &ObjectService, request: &ObjectRequest) -> Result<Response> {
     let id = uploads::upload_id(&request.query)?;
-    objects.abort_upload(&request.info, request.name.as_str(), &id).await?;
+    objects.uploads().abort(&request.info, request.name.as_str(), &id).await?;
     Ok(Response::new(Body::empty()))
 }
 
@@ -87,13 +87,13 @@ pub(super) async fn append(
         AppendQuery::More(handle) => {
             request.check_new_name()?;
             let (body, len) = body_of(body);
-            let handle = objects.append(info, name, handle.as_deref(), body).await?;
+            let handle = objects.appends().append(info, name, handle.as_deref(), body).await?;
             objects.wrote(info, len.unwrap_or(0));
             v1::set(response.headers_mut(), v1::APPEND_HANDLE, &handle);
         }
         AppendQuery::Flush(handle) => {
             let announced = v1::announced_checksum(&request.headers)?;
-            objects.flush_append(info, name, &handle, announced).await?;
+            objects.appends().flush(info, name, &handle, announced).await?;
         }
     }
     Ok(response)
@@ -104,5 +104,5 @@ async fn list(
     State(objects): State<ObjectService>,
     Json(request): Json<UploadsRequest>,
 ) -> Result<Response, Failure> {
-    Ok(json(&objects.uploads(&request).await?))
+    Ok(json(&objects.uploads().page(&request).await?))
 }

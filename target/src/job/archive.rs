@@ -71,7 +71,7 @@ async fn run(kind: &Archive, job: &JobRun, task: &ArchiveTask) -> Result<()> {
         drop(sender);
         packed
     };
-    let (packed, put) = tokio::join!(pack, objects.put(&destination, &task.name, put));
+    let (packed, put) = tokio::join!(pack, objects.writes().put(&destination, &task.name, put));
     // The first failure also ends the other side; the original cause is the better message.
     match (packed, put) {
         (Err(e), Err(other)) if e.code == ErrorCode::Unavailable => Err(other),

@@ -56,7 +56,7 @@ impl CopyObjects {
             return etls.inspect(source, name, call, id).await.map(Some);
         }
         if task.dry_run {
-            return Ok(Some(objects.head(source, name).await?.size));
+            return Ok(Some(objects.reads().head(source, name).await?.size));
         }
         let destination = objects.state().bucket(&task.to)?.clone();
         let copy = ObjectName::new(task.name_of(name))?;

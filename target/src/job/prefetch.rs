@@ -74,7 +74,7 @@ impl Prefetch {
     /// Fetches an object; a large one by ranges in parallel, as a job of its own.
     async fn large(&self, walk: &Walk<'_>, item: &Item) -> Result<Outcome> {
         let (objects, task, name) = (walk.objects, &self.task, item.name.as_str());
-        let meta = objects.head(&walk.info, name).await?;
+        let meta = objects.reads().head(&walk.info, name).await?;
         if meta.size < task.blob_threshold || meta.present && !task.latest {
             return bring(walk, item).await;
         }

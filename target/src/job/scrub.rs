@@ -29,7 +29,7 @@ async fn check(walk: &Walk<'_>, name: &str) -> Result<Option<u64>> {
     let (objects, info) = (walk.objects, &walk.info);
     let mut checked = None;
     for record in objects.replication().anything_of(info, name).await? {
-        match objects.check(&record, |_, _, _| Duration::ZERO).await? {
+        match objects.reads().check(&record, |_, _, _| Duration::ZERO).await? {
             Verdict::Sound => {}
             Verdict::Gone => continue,
             Verdict::Healed => {

@@ -45,7 +45,7 @@ impl ObjectJob for WriteBack {
             }
             // A removed object counts too: its deletion is written back.
             objects += 1;
-            bytes += walk.objects.head(&walk.info, &name).await.map_or(0, |meta| meta.size);
+            bytes += walk.objects.reads().head(&walk.info, &name).await.map_or(0, |meta| meta.size);
         }
         walk.job.expect_totals(objects, bytes);
         Ok(())

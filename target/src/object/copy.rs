@@ -10,7 +10,7 @@ use forebay_core::{Error, ErrorCode, Result};
 use forebay_store::Record;
 
 use super::deliver::Delivery;
-use super::get::Found;
+use super::reads::Found;
 use super::{Key, ObjectService, Turns, read_first_chunk};
 
 /// Options of a copy.
@@ -68,7 +68,7 @@ impl ObjectService {
         how: CopyOptions,
     ) -> Result<Option<u64>> {
         if !info.has_backend() {
-            self.head(info, name).await?;
+            self.reads().head(info, name).await?;
             return Ok(None);
         }
         match self.source(info, name, how).await {
@@ -96,19 +96,21 @@ impl ObjectService {
     /// reads.
     async fn source(&self, info: &BucketInfo, name: &str, how: CopyOptions) -> Result<Found> {
         if !info.has_backend() {
-            return self.get(info, name).await;
+            return self.reads().get(info, name).await;
         }
         let cached = self.store().get(info.id, name).await?;
-        let Some(record) = cached else { return self.pass_through(info, name).await };
+        let Some(record) = cached else { return self.reads().pass_through(info, name).await };
         if how.latest || how.sync {
             let remote = self.cold_cache().stat(info, name).await?;
             if !remote.has_version() || remote.version != record.meta.backend_version {
-                return self.pass_through(info, name).await;
+                return self.reads().pass_through(info, name).await;
             }
         }
-        match self.get_local(info, name).await {
+        match self.reads().get_local(info, name).await {
             // Dropped meanwhile.
-            Err(e) if e.code == ErrorCode::ObjectNotFound => self.pass_through(info, name).await,
+            Err(e) if e.code == ErrorCode::ObjectNotFound => {
+                self.reads().pass_through(info, name).await
+            }
             found => found,
         }
     }
@@ -128,7 +130,7 @@ impl ObjectService {
             return Err(Error::invalid(format!("cannot rename {uri} to itself, nothing to do")));
         }
         // A former owner may still have it.
-        self.head(info, name).await?;
+        self.reads().head(info, name).await?;
         let before = self.store().get(info.id, name).await?;
         let before = before.ok_or_else(|| info.bucket.object_not_found(name))?;
         self.copy((info, name), (info, to), CopyOptions::default()).await?;
@@ -170,7 +172,10 @@ mod tests {
         let latest = CopyOptions { latest: true, ..plain };
         let sync = CopyOptions { sync: true, ..plain };
         assert_eq!(copied(plain).await.unwrap(), "first");
-        assert!(bench.service.head_local(&from, "x").await.is_err(), "a copy caches nothing");
+        assert!(
+            bench.service.reads().head_local(&from, "x").await.is_err(),
+            "a copy caches nothing"
+        );
         bench.read(&from, "x").await.unwrap();
         std::fs::write(&file, "second, longer").unwrap();
         assert_eq!(copied(plain).await.unwrap(), "first");
@@ -191,7 +196,7 @@ mod tests {
         let info = bench.bucket("b", false, Freshness::Never);
         for (name, bytes) in [("x", "new"), ("y", "old")] {
             let request = put(vec![Ok(bytes.into())]);
-            bench.service.put(&info, name, request).await.unwrap();
+            bench.service.writes().put(&info, name, request).await.unwrap();
         }
         let keep = CopyOptions { keep_existing: true, ..CopyOptions::default() };
         let copied = async |to| bench.service.copy((&info, "x"), (&info, to), keep).await.unwrap();
@@ -208,7 +213,7 @@ mod tests {
         let info = bench.bucket("b", false, Freshness::Never);
         let bytes = pattern(3 << 20);
         let request = put(vec![Ok(bytes.clone().into())]);
-        bench.service.put(&info, "old", request).await.unwrap();
+        bench.service.writes().put(&info, "old", request).await.unwrap();
         bench.service.rename(&info, "old", "new").await.unwrap();
         assert!(bench.read(&info, "new").await.unwrap().0 == bytes);
         assert!(bench.read(&info, "old").await.is_err());

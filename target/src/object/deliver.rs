@@ -114,11 +114,11 @@ impl ObjectService {
             custom: Some(delivery.custom),
             ..PutRequest::new(delivery.body)
         };
-        Ok(self.put(info, name, put).await?.map(|meta| meta.size))
+        Ok(self.writes().put(info, name, put).await?.map(|meta| meta.size))
     }
 
     async fn exists(&self, info: &BucketInfo, name: &str) -> Result<bool> {
-        match self.head(info, name).await {
+        match self.reads().head(info, name).await {
             Ok(_) => Ok(true),
             Err(e) if e.code == ErrorCode::ObjectNotFound => Ok(false),
             Err(e) => Err(e),
@@ -130,7 +130,7 @@ impl ObjectService {
         let state = self.state();
         let owner = placement::owner(&state, info, name)?;
         if owner.id == *self.me() {
-            return self.delete(info, name).await;
+            return self.writes().delete(info, name).await;
         }
         let path = object_uri(&info.bucket, name).replacen("/v1/objects", PATH, 1);
         let removed = self.0.peer.delete(&owner.url, &path).await;

@@ -86,34 +86,34 @@ async fn read(bench: &Bench, info: &BucketInfo, way: usize, range: ByteRange) ->
     let service = &bench.service;
     Ok(match way {
         0 => {
-            let found = service.get(info, "o").await?;
+            let found = service.reads().get(info, "o").await?;
             let pieces: Vec<Bytes> =
                 read_first_chunk(found.stream(range)).await?.try_collect().await?;
             pieces.concat().into()
         }
         1 => {
-            let all = service.get(info, "o").await?.read_all().await?;
+            let all = service.reads().get(info, "o").await?.read_all().await?;
             all.slice(range.start as usize..range.end as usize)
         }
-        2 => service.stored(info, "o").await?.read(range).await?,
+        2 => service.reads().stored(info, "o").await?.read(range).await?,
         3 => {
-            let stored = service.stored(info, "o").await?;
+            let stored = service.reads().stored(info, "o").await?;
             tokio::task::spawn_blocking(move || stored.read_blocking(range)).await.unwrap()?
         }
         4 => {
-            let stored = service.stored(info, "o").await?;
+            let stored = service.reads().stored(info, "o").await?;
             let pieces: Vec<Bytes> = stored.stream(range).try_collect().await?;
             pieces.concat().into()
         }
         _ => {
-            let found = service.present(info, "o").await?;
+            let found = service.reads().present(info, "o").await?;
             let part = match found {
-                Some(record) => service.part(info, &record, range).await?,
+                Some(record) => service.reads().part(info, &record, range).await?,
                 None => None,
             };
             match part {
                 Some(bytes) => bytes,
-                None => service.stored(info, "o").await?.read(range).await?,
+                None => service.reads().stored(info, "o").await?.read(range).await?,
             }
         }
     })
@@ -164,7 +164,7 @@ async fn an_object_that_a_later_version_has_to_read_is_neither_served_nor_damage
             let got = read(&bench, &info, way, ByteRange { start: 0, end: 10 }).await;
             assert_eq!(got.unwrap_err().code, ErrorCode::Unsupported, "way {way}");
         }
-        let verdict = service.check(&record, |_, _, _| Duration::ZERO).await.unwrap();
+        let verdict = service.reads().check(&record, |_, _, _| Duration::ZERO).await.unwrap();
         assert_eq!(verdict, Verdict::Sound);
         let now = store.get(info.id, "o").await.unwrap().unwrap();
         assert_eq!(now.generation, record.generation);
@@ -179,7 +179,7 @@ async fn damage_in_the_middle_of_an_answer_costs_one_request_to_the_backend() {
     let data = content(1, 5 << 20);
     std::fs::write(bench.folder().join("o"), &data).unwrap();
     bench.service.cold_cache().prefetch(&info, "o").await.unwrap();
-    let found = bench.service.get(&info, "o").await.unwrap();
+    let found = bench.service.reads().get(&info, "o").await.unwrap();
     assert_eq!(found.result(), "hit");
     flip_where(&disk(&bench), &data[3_000_000..3_000_032]);
     let gets = bench.gets();
@@ -205,7 +205,7 @@ async fn two_versions_are_never_mixed() {
     for damage in [2 << 20, 0] {
         std::fs::write(&file, &old).unwrap();
         bench.service.cold_cache().prefetch(&info, "o").await.unwrap();
-        let found = bench.service.get(&info, "o").await.unwrap();
+        let found = bench.service.reads().get(&info, "o").await.unwrap();
         flip_where(&disk(&bench), &old[damage..damage + 32]);
         std::fs::write(&file, &new).unwrap();
         let mut pieces = found.stream(ByteRange::whole(3 << 20));
@@ -234,7 +234,7 @@ async fn a_native_object_is_an_error_never_wrong_bytes_until_it_is_written_again
         let bench = Bench::new(64 << 20).await;
         let info = bench.bucket("native", false, Freshness::default());
         let data = content(3, size);
-        bench.service.put(&info, "o", put(vec![Ok(data.clone().into())])).await.unwrap();
+        bench.service.writes().put(&info, "o", put(vec![Ok(data.clone().into())])).await.unwrap();
         flip_where(&disk(&bench), &data[bytes]);
         let whole = ByteRange::whole(size as u64);
         for way in 0..WAYS {
@@ -246,12 +246,17 @@ async fn a_native_object_is_an_error_never_wrong_bytes_until_it_is_written_again
         assert_eq!(bench.service.lost_summary().0, 1);
         assert_eq!(bench.service.lost_summary().1, ["ais://native/o"]);
         let again = content(4, size);
-        bench.service.put(&info, "o", put(vec![Ok(again.clone().into())])).await.unwrap();
+        bench.service.writes().put(&info, "o", put(vec![Ok(again.clone().into())])).await.unwrap();
         assert_eq!(bench.service.lost_summary().0, 0);
         assert!(bench.read(&info, "o").await.unwrap().0 == again);
         // A flipped bit elsewhere leads to the right bytes or to an error.
         for turn in 0..20 {
-            bench.service.put(&info, "o", put(vec![Ok(again.clone().into())])).await.unwrap();
+            bench
+                .service
+                .writes()
+                .put(&info, "o", put(vec![Ok(again.clone().into())]))
+                .await
+                .unwrap();
             let place = flip_any(&bench, &mut rng);
             match read(&bench, &info, turn % WAYS, whole).await {
                 Ok(got) => assert!(got == again, "{place}"),
@@ -266,7 +271,7 @@ async fn while_the_backend_cannot_be_asked_the_sound_part_of_a_copy_stays() {
     let bench = Bench::new(64 << 20).await;
     let info = bench.bucket("images", true, Freshness::Never);
     let data = Bytes::from(content(5, 3 << 20));
-    bench.service.put(&info, "o", put(vec![Ok(data.clone())])).await.unwrap();
+    bench.service.writes().put(&info, "o", put(vec![Ok(data.clone())])).await.unwrap();
     let aside = bench.dir.path().join("aside");
     flip_where(&disk(&bench), &data[3_000_000..3_000_032]);
     std::fs::rename(bench.folder(), &aside).unwrap();

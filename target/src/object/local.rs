@@ -12,8 +12,8 @@ use forebay_node::metrics::Metrics;
 use forebay_store::{Store, Volume};
 
 use super::Key;
-use super::heal::Lost;
 use super::lock::{KeyGuard, KeyLocks};
+use super::lost::Lost;
 
 /// This target.
 pub(super) struct Local {

@@ -1,36 +1,40 @@
 //! Objects of this target: the one module that combines the store with the backends and with other
 //! targets.
 //!
-//! HTTP, batches and jobs use only [`ObjectService`]. A read goes through [`get`](self::get), a
-//! write through [`put`](self::put). They rest on four parts, each with its own dependencies:
+//! HTTP, batches and jobs use only [`ObjectService`]. It joins these parts, of which each has only the
+//! dependencies in the table, and adds what needs many of them: copies, remote puts, write-backs.
 //!
-//! | part | what it does |
-//! |---|---|
-//! | [`Local`] | this target: its store, the cluster's state, the locks of objects |
-//! | [`Replication`] | copies and slices of native objects on several targets |
-//! | [`ColdCache`] | copies of backends' objects: fetches, ranges, freshness |
-//! | [`Listing`] | names of the objects here, and of backends |
+//! | part | what it does | dependencies |
+//! |---|---|---|
+//! | [`Local`] | this target: its store, the cluster's state, the locks of objects | |
+//! | [`Replication`] | copies and slices of native objects on several targets | local, peers |
+//! | [`ColdCache`] | copies of backends' objects: fetches, ranges, freshness | local, backends, cache rules |
+//! | [`Listing`] | names of the objects here, and of backends | local, peers, replication, cold cache |
+//! | [`Reads`] | bytes and metadata of objects; repair of damaged ones | local, replication, cold cache |
+//! | [`Versions`] | older versions and delete markers | local, replication |
+//! | [`Writes`] | the transaction of a write; puts, removals | local, replication, cold cache, versions |
+//! | [`Uploads`] | objects that are sent in parts | local, writes |
+//! | [`Appends`] | bytes at the end of objects | local, replication, reads, writes |
 
-mod append;
+mod appends;
+mod attrs;
 mod cold_cache;
+mod condition;
 mod copy;
 mod deliver;
-mod get;
-mod heal;
 #[cfg(test)]
 pub(crate) mod heal_tests;
 mod learn;
 mod listing;
 mod local;
 mod lock;
+mod lost;
 mod maintenance;
-mod many;
 mod ownership;
-mod put;
+mod reads;
 mod replication;
 mod scratch;
 mod sent;
-mod stored;
 #[cfg(test)]
 pub(crate) mod tests;
 mod unowned;
@@ -38,44 +42,43 @@ mod upload;
 mod versions;
 mod warmth;
 mod write_back;
+mod writes;
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use forebay_client::PeerClient;
 use forebay_clouds::Backends;
 use forebay_core::bucket::BucketInfo;
-use forebay_core::bucket_access::BucketChange;
-use forebay_core::object::{ObjectMeta, is_system_key};
 use forebay_core::state::ClusterState;
-use forebay_core::{Error, ErrorCode, NodeId, Result, history};
+use forebay_core::{NodeId, Result, history};
 use forebay_node::exchange;
 use forebay_node::lifecycle::Lifecycle;
 use forebay_node::maps::Maps;
 use forebay_node::metrics::Metrics;
-use forebay_store::{Record, RecordMeta, Store, Usage};
-use forebay_v1::custom::check_custom;
+use forebay_store::{Store, Usage};
+use futures::stream::BoxStream;
 
 use self::cold_cache::ColdCacheParts;
 use self::local::Local;
-use self::replication::MetadataChange;
 use crate::cache::{CacheWatch, Gate};
 
-pub(crate) use append::Spool;
+pub(crate) use appends::Appends;
+pub(crate) use attrs::{AtEnd, AtEndMeta};
 pub(crate) use cold_cache::{BlobOptions, CheckedParts, ColdCache, PrefetchResult, not_remote};
+pub(crate) use condition::{OnlyIf, if_still};
 pub(crate) use copy::CopyOptions;
 pub(crate) use deliver::{Delivery, KEPT, Label};
-pub(crate) use get::HotRead;
-pub(crate) use heal::{Turns, Verdict, read_first_chunk};
 pub(crate) use listing::Listing;
-pub(crate) use many::DiskOrder;
-pub(crate) use put::{AtEnd, AtEndMeta, OnlyIf, PutRequest};
+pub(crate) use reads::{DiskOrder, HotRead, Reads, Stored, Turns, Verdict, read_first_chunk};
 pub(crate) use replication::{OLDER, Replication, VersionLooks, headers_of};
-pub(crate) use scratch::Scratch;
-pub(crate) use stored::Stored;
-pub(crate) use upload::{ChosenPart, CompleteMeta, Completion, PartRequest, UploadOptions};
-pub(crate) use versions::{Removed, is_marker, keeps_versions, shown_version};
+pub(crate) use scratch::{Scratch, Spool};
+pub(crate) use upload::{
+    ChosenPart, CompleteMeta, Completion, PartRequest, UploadOptions, Uploads,
+};
+pub(crate) use versions::{Removed, Versions, is_marker, keeps_versions, shown_version};
 pub(crate) use write_back::WrittenBack;
+pub(crate) use writes::{PutRequest, Writes};
 
 /// The key of an object on this target: bucket id and name.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -117,14 +120,17 @@ struct Inner {
     /// The locks of write-backs, by destination.
     written_back: lock::KeyLocks,
     listing: Listing,
-    uploads: upload::Uploads,
-    appends: append::Appends,
+    reads: Reads,
+    versions: Versions,
+    writes: Writes,
+    uploads: Uploads,
+    appends: Appends,
 }
 
 impl ObjectService {
     pub(crate) fn new(parts: Parts) -> Self {
         let Parts { id, store, maps, metrics, lifecycle, backends, peer, .. } = parts;
-        let (locks, lost) = (lock::KeyLocks::default(), heal::Lost::default());
+        let (locks, lost) = (lock::KeyLocks::default(), lost::Lost::default());
         let local = Arc::new(Local { id, store, maps, metrics, lifecycle, locks, lost });
         let cold_cache = ColdCache::new(ColdCacheParts {
             local: local.clone(),
@@ -139,6 +145,15 @@ impl ObjectService {
             let (replication, cold_cache) = (replication.clone(), cold_cache.clone());
             Listing::new(local.clone(), peer.clone(), replication, cold_cache)
         };
+        let reads = Reads::new(local.clone(), replication.clone(), cold_cache.clone());
+        let versions = Versions::new(local.clone(), replication.clone());
+        let writes = {
+            let (replication, cold_cache) = (replication.clone(), cold_cache.clone());
+            Writes::new(local.clone(), replication, cold_cache, versions.clone())
+        };
+        let uploads = Uploads::new(local.clone(), writes.clone());
+        let appends =
+            Appends::new(local.clone(), replication.clone(), reads.clone(), writes.clone());
         Self(Arc::new(Inner {
             local,
             replication,
@@ -146,8 +161,11 @@ impl ObjectService {
             cold_cache,
             written_back: lock::KeyLocks::default(),
             listing,
-            uploads: upload::Uploads::default(),
-            appends: append::Appends::default(),
+            reads,
+            versions,
+            writes,
+            uploads,
+            appends,
         }))
     }
 
@@ -159,6 +177,31 @@ impl ObjectService {
     /// Listings of what is here, and of backends.
     pub(crate) fn listing(&self) -> &Listing {
         &self.0.listing
+    }
+
+    /// Reads of objects.
+    pub(crate) fn reads(&self) -> &Reads {
+        &self.0.reads
+    }
+
+    /// Older versions of objects.
+    pub(crate) fn versions(&self) -> &Versions {
+        &self.0.versions
+    }
+
+    /// Writes and removals of objects.
+    pub(crate) fn writes(&self) -> &Writes {
+        &self.0.writes
+    }
+
+    /// Uploads in parts.
+    pub(crate) fn uploads(&self) -> &Uploads {
+        &self.0.uploads
+    }
+
+    /// Appends to objects.
+    pub(crate) fn appends(&self) -> &Appends {
+        &self.0.appends
     }
 
     /// The replication of native objects.
@@ -230,137 +273,13 @@ impl ObjectService {
         self.cold_cache().is_fetching(&key) || self.local().locks.is_held(&key)
     }
 
-    /// Metadata of an object; of a backend's object without fetching its bytes.
-    pub(crate) async fn head(&self, info: &BucketInfo, name: &str) -> Result<ObjectMeta> {
-        if let Some(record) = self.fresh_record(info, name).await? {
-            return Ok(record.object_meta());
-        }
-        if !info.has_backend() {
-            return match self.replication().newest(info, name).await? {
-                Some(record) => Ok(record.object_meta()),
-                None => Err(info.bucket.object_not_found(name)),
-            };
-        }
-        let remote = self.cold_cache().stat(info, name).await?;
-        Ok(cold_cache::object_meta(&remote, false))
-    }
-
-    /// Metadata of the copy held here as it is, without asking another node.
-    pub(crate) async fn head_local(&self, info: &BucketInfo, name: &str) -> Result<ObjectMeta> {
-        let record = self.store().get(info.id, name).await?;
-        record.map(|r| r.object_meta()).ok_or_else(|| self.local().missing(info, name))
-    }
-
-    /// Metadata of an object whose copy here must be current: `Conflict` if the backend has another
-    /// version by now, `Gone` if the object does not exist any more.
-    pub(crate) async fn head_latest(&self, info: &BucketInfo, name: &str) -> Result<ObjectMeta> {
-        let Some(record) = self.store().get(info.id, name).await? else {
-            return self.head(info, name).await;
-        };
-        let uri = info.bucket.object_uri(name);
-        match self.cold_cache().stat(info, name).await {
-            Ok(remote) if cold_cache::is_unchanged(info, &remote, &record) => {
-                Ok(record.object_meta())
-            }
-            Ok(remote) => Err(Error::new(
-                ErrorCode::Conflict,
-                format!(
-                    "{uri} has version \"{}\" at its backend, the copy here \"{}\"",
-                    remote.version, record.meta.backend_version
-                ),
-            )),
-            Err(e) if e.code == ErrorCode::ObjectNotFound => {
-                Err(Error::new(ErrorCode::Gone, format!("{uri} is gone from its backend")))
-            }
-            Err(e) => Err(e),
-        }
-    }
-
-    /// Metadata of an object that is not in the cluster.
-    pub(crate) async fn head_outside(&self, info: &BucketInfo, name: &str) -> Result<ObjectMeta> {
-        let meta = self.head(info, name).await?;
-        if meta.present {
-            let uri = info.bucket.object_uri(name);
-            return Err(Error::invalid(format!("{uri} is present, and was asked for outside")));
-        }
-        Ok(meta)
-    }
-
-    /// Removes an object, at its backend too.
-    pub(crate) async fn delete(&self, info: &BucketInfo, name: &str) -> Result<()> {
-        info.check_access(BucketChange::Delete)?;
-        if keeps_versions(info) {
-            return self.delete_if(info, name, None).await.map(drop);
-        }
-        let key = Key::new(info, name);
-        let guard = self.local().locks.lock(&key).await;
-        if info.has_backend() {
-            return self.cold_cache().delete_through(info, &key).await;
-        }
-        let (erased, _guard) = self.replication().remove(info, name, guard).await?;
-        self.local().lost.forget(&key);
-        if erased { Ok(()) } else { Err(deleted_missing(info, name)) }
-    }
-
-    /// Removes only the copy held here.
-    pub(crate) async fn delete_local(&self, info: &BucketInfo, name: &str) -> Result<()> {
-        let key = Key::new(info, name);
-        let _guard = self.local().locks.lock(&key).await;
-        let removed = self.store().remove(info.id, name).await?;
-        self.local().lost.forget(&key);
-        match removed {
-            Some(_) => Ok(()),
-            None => {
-                self.local().check_absent(info, name)?;
-                Err(deleted_missing(info, name))
-            }
-        }
-    }
-
-    /// Adds to the custom metadata of an object (or replaces all of it).
-    pub(crate) async fn set_custom(
-        &self,
-        info: &BucketInfo,
-        name: &str,
-        pairs: BTreeMap<String, String>,
-        replace: bool,
-    ) -> Result<()> {
-        info.check_access(BucketChange::Put)?;
-        let is_user = |key: &str| !is_system_key(key);
-        let added = pairs.clone();
-        let check = move |record: &Record| {
-            if !added.keys().any(|key| is_user(key)) {
-                return Ok(());
-            }
-            let kept = record.meta.custom.iter().filter(|_| !replace);
-            let all = kept.chain(&added).filter(|(key, _)| is_user(key));
-            check_custom(&all.map(|(key, value)| (key.clone(), value.clone())).collect())
-        };
-        let change = move |meta: &mut RecordMeta| {
-            if replace {
-                meta.custom.retain(|key, _| is_system_key(key));
-            }
-            meta.custom.extend(pairs);
-        };
-        if info.has_backend() {
-            let _guard = self.local().locks.lock(&Key::new(info, name)).await;
-            let record = self.store().get(info.id, name).await?;
-            let record = record.ok_or_else(|| self.local().missing(info, name))?;
-            check(&record)?;
-            return self.store().update(&record, change).await.map(drop);
-        }
-        let change = MetadataChange { check: Box::new(check), change: Box::new(change) };
-        let updated = self.replication().update(info, name, change).await?;
-        updated.map(drop).ok_or_else(|| self.local().missing(info, name))
-    }
-
     /// Drops all records of a bucket that was destroyed or evicted.
     pub(crate) async fn drop_bucket(&self, bucket_id: u64) -> Result<()> {
         self.local().lost.forget_bucket(bucket_id);
         self.cold_cache().forget_bucket(bucket_id);
         self.listing().forget_bucket(bucket_id);
         self.metrics().bucket_reads().forget(bucket_id);
-        self.drop_uploads_of(bucket_id).await?;
+        self.uploads().drop_bucket(bucket_id).await?;
         let (objects, bytes) = self.store().remove_bucket(bucket_id).await?;
         self.store().remove_bucket(history::id(bucket_id)).await?;
         self.store().remove_bucket(history::tombstones(bucket_id)).await?;
@@ -374,7 +293,7 @@ impl ObjectService {
     /// Ids of the buckets that have records here.
     pub(crate) async fn bucket_ids(&self) -> Result<Vec<u64>> {
         let mut ids = self.store().buckets().await?;
-        ids.extend(self.upload_buckets().await?);
+        ids.extend(self.uploads().buckets().await?);
         ids.sort_unstable();
         ids.dedup();
         Ok(ids)
@@ -385,13 +304,23 @@ impl ObjectService {
         self.store().note_cluster(id).await
     }
 
+    /// Creates an empty temporary file, on a disk of this target.
+    pub(crate) async fn scratch(&self, name: &str) -> Result<Scratch> {
+        scratch::begin_scratch(self.store(), name).await
+    }
+
+    /// Stores a client's body for a reader that needs it later or more than once.
+    pub(crate) async fn spool(
+        &self,
+        info: &BucketInfo,
+        name: &str,
+        body: BoxStream<'static, Result<Bytes>>,
+        len: Option<u64>,
+    ) -> Result<Spool> {
+        scratch::spool(self.store(), (info.id, name), body, len).await
+    }
+
     pub(crate) fn usage(&self) -> Usage {
         self.store().usage()
     }
-}
-
-/// The text that v1 clients expect for a DELETE of a missing object.
-fn deleted_missing(info: &BucketInfo, name: &str) -> Error {
-    let text = format!("{} doesn't exist", info.bucket.object_uri(name));
-    Error::new(ErrorCode::ObjectNotFound, text)
 }

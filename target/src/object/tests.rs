@@ -150,7 +150,7 @@ impl Bench {
         info: &BucketInfo,
         name: &str,
     ) -> Result<(Bytes, &'static str)> {
-        let found = self.service.get(info, name).await?;
+        let found = self.service.reads().get(info, name).await?;
         let (result, size) = (found.result(), found.meta().size);
         let parts: Vec<Bytes> = found.stream(ByteRange::whole(size)).try_collect().await?;
         Ok((parts.concat().into(), result))
@@ -207,7 +207,7 @@ async fn a_range_of_a_cold_object_is_that_range() {
     std::fs::write(bench.folder().join("o"), &data).unwrap();
     let range = ByteRange { start: 1_000_001, end: 2_500_003 };
     for expected in ["miss", "hit"] {
-        let found = bench.service.get(&info, "o").await.unwrap();
+        let found = bench.service.reads().get(&info, "o").await.unwrap();
         assert_eq!(found.result(), expected);
         let parts: Vec<Bytes> = found.stream(range).try_collect().await.unwrap();
         assert!(parts.concat() == data[1_000_001..2_500_003]);
@@ -251,15 +251,15 @@ async fn a_put_writes_through_and_a_delete_removes_both() {
     let bench = Bench::new(64 << 20).await;
     let info = bench.bucket("images", true, Freshness::default());
     let data = Bytes::from(pattern(2_000_000));
-    bench.service.put(&info, "d/o", put(vec![Ok(data.clone())])).await.unwrap();
+    bench.service.writes().put(&info, "d/o", put(vec![Ok(data.clone())])).await.unwrap();
     assert!(std::fs::read(bench.folder().join("d/o")).unwrap() == data);
     let (read, result) = bench.read(&info, "d/o").await.unwrap();
     assert!(read == data);
     assert_eq!((result, bench.gets()), ("hit", 0));
-    bench.service.delete(&info, "d/o").await.unwrap();
+    bench.service.writes().delete(&info, "d/o").await.unwrap();
     assert!(!bench.folder().join("d/o").exists());
     assert_eq!(bench.read(&info, "d/o").await.unwrap_err().code, ErrorCode::ObjectNotFound);
-    let again = bench.service.delete(&info, "d/o").await.unwrap_err();
+    let again = bench.service.writes().delete(&info, "d/o").await.unwrap_err();
     assert_eq!(again.code, ErrorCode::ObjectNotFound);
 }
 
@@ -267,18 +267,18 @@ async fn a_put_writes_through_and_a_delete_removes_both() {
 async fn a_put_that_fails_leaves_the_old_object_and_no_files() {
     let bench = Bench::new(64 << 20).await;
     let info = bench.bucket("native", false, Freshness::default());
-    bench.service.put(&info, "o", put(vec![Ok("old".into())])).await.unwrap();
+    bench.service.writes().put(&info, "o", put(vec![Ok("old".into())])).await.unwrap();
     let files = files_below(&bench.dir.path().join("disk"));
 
     let cut = put(vec![Ok("half".into()), Err(Error::invalid("client gone"))]);
-    bench.service.put(&info, "o", cut).await.unwrap_err();
+    bench.service.writes().put(&info, "o", cut).await.unwrap_err();
     let mut wrong = put(vec![Ok("bytes".into())]);
     wrong.announced = Some(Checksum { kind: ChecksumKind::Md5, value: "00".into() });
-    let e = bench.service.put(&info, "o", wrong).await.unwrap_err();
+    let e = bench.service.writes().put(&info, "o", wrong).await.unwrap_err();
     assert_eq!(e.code, ErrorCode::ChecksumMismatch);
     let mut short = put(vec![Ok("four".into())]);
     short.len = Some(5);
-    bench.service.put(&info, "o", short).await.unwrap_err();
+    bench.service.writes().put(&info, "o", short).await.unwrap_err();
 
     assert_eq!(bench.read(&info, "o").await.unwrap().0, "old");
     assert_eq!(files_below(&bench.dir.path().join("disk")), files);
@@ -290,13 +290,14 @@ async fn versions_count_up_and_an_identical_announced_checksum_changes_nothing()
     let info = bench.bucket("native", false, Freshness::default());
     let custom = BTreeMap::from([("k".to_owned(), "v".to_owned())]);
     let first = PutRequest { custom: Some(custom.clone()), ..put(vec![Ok("a".into())]) };
-    let meta = bench.service.put(&info, "o", first).await.unwrap().unwrap();
+    let meta = bench.service.writes().put(&info, "o", first).await.unwrap().unwrap();
     assert_eq!(meta.version, "1");
-    let meta = bench.service.put(&info, "o", put(vec![Ok("a".into())])).await.unwrap().unwrap();
+    let meta =
+        bench.service.writes().put(&info, "o", put(vec![Ok("a".into())])).await.unwrap().unwrap();
     assert_eq!((meta.version.as_str(), &meta.custom), ("2", &custom));
     let same = PutRequest { announced: meta.checksum, ..put(vec![Ok("a".into())]) };
-    assert_eq!(bench.service.put(&info, "o", same).await.unwrap(), None);
-    assert_eq!(bench.service.head(&info, "o").await.unwrap().version, "2");
+    assert_eq!(bench.service.writes().put(&info, "o", same).await.unwrap(), None);
+    assert_eq!(bench.service.reads().head(&info, "o").await.unwrap().version, "2");
 }
 
 #[tokio::test]
@@ -309,7 +310,7 @@ async fn a_backends_object_is_served_although_there_is_no_room_for_it() {
     assert!(read == data);
     assert_eq!(result, "miss");
     let native = bench.bucket("native", false, Freshness::default());
-    let e = bench.service.put(&native, "o", put(vec![Ok(data.into())])).await.unwrap_err();
+    let e = bench.service.writes().put(&native, "o", put(vec![Ok(data.into())])).await.unwrap_err();
     assert_eq!(e.code, ErrorCode::OutOfSpace);
 }
 
@@ -318,8 +319,8 @@ async fn a_write_during_a_fetch_is_not_undone_by_it() {
     let bench = Bench::new(64 << 20).await;
     let info = bench.bucket("images", true, Freshness::Never);
     std::fs::write(bench.folder().join("o"), pattern(8 << 20)).unwrap();
-    let in_flight = bench.service.get(&info, "o").await.unwrap();
-    bench.service.put(&info, "o", put(vec![Ok("new".into())])).await.unwrap();
+    let in_flight = bench.service.reads().get(&info, "o").await.unwrap();
+    bench.service.writes().put(&info, "o", put(vec![Ok("new".into())])).await.unwrap();
     let size = in_flight.meta().size;
     let _: Vec<Bytes> = in_flight.stream(ByteRange::whole(size)).try_collect().await.unwrap();
     assert_eq!(bench.read(&info, "o").await.unwrap().0, "new");
@@ -353,7 +354,7 @@ async fn where_nothing_is_admitted_reads_and_writes_leave_no_copy() {
     let bench = Bench::new(64 << 20).await;
     let rules = CacheRules { admission: Admission::Never, ..CacheRules::default() };
     let info = with_rules(&bench.bucket("through", true, Freshness::Never), rules);
-    bench.service.put(&info, "o", put(vec![Ok("written".into())])).await.unwrap();
+    bench.service.writes().put(&info, "o", put(vec![Ok("written".into())])).await.unwrap();
     assert_eq!(std::fs::read(bench.folder().join("o")).unwrap(), b"written");
     for _ in 0..2 {
         let (bytes, result) = bench.read(&info, "o").await.unwrap();
@@ -369,12 +370,17 @@ async fn above_the_last_mark_reads_go_through_and_keep_nothing() {
     let bench = Bench::new(1 << 20).await;
     let native = bench.bucket("native", false, Freshness::Never);
     let info = bench.bucket("cloud", true, Freshness::Never);
-    bench.service.put(&native, "n", put(vec![Ok(pattern(1_010_000).into())])).await.unwrap();
+    bench
+        .service
+        .writes()
+        .put(&native, "n", put(vec![Ok(pattern(1_010_000).into())]))
+        .await
+        .unwrap();
     std::fs::write(bench.folder().join("o"), pattern(2000)).unwrap();
     for _ in 0..2 {
         assert_eq!(bench.read(&info, "o").await.unwrap(), (pattern(2000).into(), "miss"));
     }
-    bench.service.delete(&native, "n").await.unwrap();
+    bench.service.writes().delete(&native, "n").await.unwrap();
     assert_eq!(bench.read(&info, "o").await.unwrap().1, "miss");
     bench.service.cold_cache().prefetch(&info, "o").await.unwrap();
     assert_eq!(bench.read(&info, "o").await.unwrap().1, "hit", "there is space again");
@@ -385,11 +391,11 @@ async fn a_backends_object_has_one_etag_cold_cached_listed_and_after_an_eviction
     let bench = Bench::new(64 << 20).await;
     let info = bench.bucket("images", true, Freshness::default());
     std::fs::write(bench.folder().join("o"), pattern(70_000)).unwrap();
-    let head = async || bench.service.head(&info, "o").await.unwrap().s3_etag();
+    let head = async || bench.service.reads().head(&info, "o").await.unwrap().s3_etag();
     let cold = head().await;
-    let in_flight = bench.service.get(&info, "o").await.unwrap().meta().s3_etag();
+    let in_flight = bench.service.reads().get(&info, "o").await.unwrap().meta().s3_etag();
     bench.service.cold_cache().prefetch(&info, "o").await.unwrap();
-    let cached = bench.service.get(&info, "o").await.unwrap();
+    let cached = bench.service.reads().get(&info, "o").await.unwrap();
     assert!(cached.meta().present);
     let listed = bench.service.listing().page_backend(&info, "", "", 9).await.unwrap();
     let etags =
@@ -400,9 +406,13 @@ async fn a_backends_object_has_one_etag_cold_cached_listed_and_after_an_eviction
     std::fs::write(bench.folder().join("o"), pattern(70_001)).unwrap();
     assert_ne!(head().await, cold);
     // Written through the cluster: the copy keeps the version of that moment.
-    let written = bench.service.put(&info, "p", put(vec![Ok(Bytes::from("new"))])).await.unwrap();
+    let written =
+        bench.service.writes().put(&info, "p", put(vec![Ok(Bytes::from("new"))])).await.unwrap();
     bench.service.cold_cache().evict(&info, "p").await.unwrap();
-    assert_eq!(bench.service.head(&info, "p").await.unwrap().s3_etag(), written.unwrap().s3_etag());
+    assert_eq!(
+        bench.service.reads().head(&info, "p").await.unwrap().s3_etag(),
+        written.unwrap().s3_etag()
+    );
 }
 
 #[tokio::test]
@@ -413,7 +423,7 @@ async fn an_eviction_keeps_what_is_on_its_way_out() {
         std::fs::write(bench.folder().join("o"), pattern(3 << 20)).unwrap();
         // The copy is committed when its lock is released, not before.
         let commit = bench.service.lock_key(info.id, "o").await;
-        let found = bench.service.get(&info, "o").await.unwrap();
+        let found = bench.service.reads().get(&info, "o").await.unwrap();
         assert_eq!(found.result(), "miss");
         let evict = bench.service.cold_cache().evict(&info, "o");
         if prefix {
@@ -444,7 +454,7 @@ async fn a_fetch_whose_last_reader_left_stops_where_much_is_missing() {
     let info = bench.bucket("images", true, Freshness::Never);
     let file = std::fs::File::create(bench.folder().join("huge")).unwrap();
     file.set_len(160 << 20).unwrap();
-    let found = bench.service.get(&info, "huge").await.unwrap();
+    let found = bench.service.reads().get(&info, "huge").await.unwrap();
     let mut stream = found.stream(ByteRange::whole(160 << 20));
     stream.next().await.unwrap().unwrap();
     drop(stream);
@@ -455,7 +465,7 @@ async fn a_fetch_whose_last_reader_left_stops_where_much_is_missing() {
         tokio::time::sleep(std::time::Duration::from_millis(5)).await;
     }
     assert!(
-        bench.service.head_local(&info, "huge").await.is_err(),
+        bench.service.reads().head_local(&info, "huge").await.is_err(),
         "it was not fetched to its end"
     );
     // A later reader gets all of it.

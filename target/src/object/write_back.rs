@@ -49,7 +49,7 @@ impl ObjectService {
         let _turn = self.0.written_back.lock(&Key::new(to.0, to.1)).await;
         let backend = self.cold_cache().backend(to.0).await?;
         for _ in 0..TRIES {
-            let stored = match self.stored(from.0, from.1).await {
+            let stored = match self.reads().stored(from.0, from.1).await {
                 Err(e) if e.code == ErrorCode::ObjectNotFound && remove => {
                     return self.remove_written_back(&*backend, from.0, to).await;
                 }

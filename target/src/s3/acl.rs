@@ -30,7 +30,7 @@ pub(super) async fn put(
     let body = s3::read_body(body, s3::MAX_BODY).await?;
     let owner = owner(call, &meta::rights(&object.custom)).id;
     let acl = api.door.acl_of_request(&call.parts.headers, &body, &owner)?;
-    api.objects.set_custom(&info, &name, [meta::acl_pair(&acl)].into(), false).await?;
+    api.objects.writes().set_custom(&info, &name, [meta::acl_pair(&acl)].into(), false).await?;
     Ok(s3::empty(StatusCode::OK))
 }
 

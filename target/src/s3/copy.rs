@@ -58,7 +58,7 @@ pub(super) async fn part(
     source: &CopySource,
 ) -> S3Result<Response> {
     let (info, name) = (&call.info, call.name.as_str());
-    let (upload, _) = api.objects.upload(info, name, &part.upload_id).await?;
+    let (upload, _) = api.objects.uploads().get(info, name, &part.upload_id).await?;
     let from = Source::open(api, call, source).await?;
     let algorithm = parts::checksum_of(&upload).map(|(algorithm, _)| algorithm);
     let incoming = Incoming::of_stream(from.stream, from.len, algorithm);

@@ -142,7 +142,7 @@ async fn refusal(
         && let O::GetObject(asked) | O::HeadObject(asked) = &call.request.operation
         && asked.version_id.is_none()
     {
-        let marker = api.objects.marker(&call.info, call.name.as_str()).await;
+        let marker = api.objects.versions().marker(&call.info, call.name.as_str()).await;
         let marker = marker.ok().flatten();
         let out = response.headers_mut();
         s3::set(out, "x-amz-delete-marker", if marker.is_some() { "true" } else { "false" });

@@ -37,7 +37,7 @@ pub(super) async fn create(api: &S3Api, call: &Call) -> S3Result<Response> {
         options.notes.insert(CHECKSUM.to_owned(), note);
     }
     let name = call.name.as_str();
-    let id = api.objects.begin_upload(&call.info, name, options).await?;
+    let id = api.objects.uploads().begin(&call.info, name, options).await?;
     let text = answers::upload_created(&call.info.bucket.name, name, &id, encode);
     let mut response = s3::xml(StatusCode::OK, text);
     if let Some((algorithm, kind)) = checksum {
@@ -88,7 +88,7 @@ pub(super) async fn store(
     });
     let request = PartRequest { body: stream, len, announced, at_end: Some(at_end) };
     let (id, number) = (&part.upload_id, part.part_number);
-    let done = api.objects.put_part(info, name, id, number, request).await;
+    let done = api.objects.uploads().put_part(info, name, id, number, request).await;
     let stored = report.judge(done)?;
     api.objects.wrote(info, stored.size);
     Ok((stored, report.checksum()))
@@ -107,13 +107,13 @@ fn part_checksum(part: &Part) -> Option<S3Checksum> {
 }
 
 pub(super) async fn abort(api: &S3Api, call: &Call, upload: &UploadId) -> S3Result<Response> {
-    api.objects.abort_upload(&call.info, call.name.as_str(), &upload.upload_id).await?;
+    api.objects.uploads().abort(&call.info, call.name.as_str(), &upload.upload_id).await?;
     Ok(s3::empty(StatusCode::NO_CONTENT))
 }
 
 pub(super) async fn list(api: &S3Api, call: &Call, asked: &ListParts) -> S3Result<Response> {
     let name = call.name.as_str();
-    let (upload, parts) = api.objects.upload(&call.info, name, &asked.upload_id).await?;
+    let (upload, parts) = api.objects.uploads().get(&call.info, name, &asked.upload_id).await?;
     let behind = parts.iter().filter(|part| part.number > asked.part_number_marker);
     let limit = asked.max_parts as usize;
     let page = PartPage {
@@ -147,7 +147,7 @@ pub(super) async fn complete(
     let body = s3::read_body(body, s3::MAX_BODY).await?;
     let named = forebay_node::off_worker(body.len(), || bodies::complete_upload(&body))?;
     let (info, name, id) = (&call.info, call.name.as_str(), &upload.upload_id);
-    let started = match api.objects.upload(info, name, id).await {
+    let started = match api.objects.uploads().get(info, name, id).await {
         Ok((started, _)) => started,
         Err(e) if e.code == ErrorCode::UploadNotFound => {
             return again(api, call, id, encode).await.ok_or_else(|| e.into());
@@ -174,7 +174,7 @@ pub(super) async fn complete(
             .at_end(),
         ),
     };
-    let done = api.objects.complete_upload(info, name, id, completion).await;
+    let done = api.objects.uploads().complete(info, name, id, completion).await;
     let stored = match done {
         // Another request completed it meanwhile.
         Err(e) if e.code == ErrorCode::UploadNotFound => {
@@ -187,7 +187,7 @@ pub(super) async fn complete(
 
 /// The response to a repeated completion: the object exists.
 async fn again(api: &S3Api, call: &Call, id: &str, encode: bool) -> Option<Response> {
-    let object = api.objects.head(&call.info, call.name.as_str()).await.ok()?;
+    let object = api.objects.reads().head(&call.info, call.name.as_str()).await.ok()?;
     let made = object.custom.get(meta::UPLOAD).is_some_and(|upload| upload == id);
     made.then(|| completed(call, &object, encode))
 }

@@ -39,10 +39,10 @@ pub(super) async fn get(api: &S3Api, call: &Call, asked: &GetObject) -> S3Result
             None => (&*call.info, call.name.as_str()),
             Some((info, name)) => (info, name.as_str()),
         };
-        let found = match api.objects.get_range(info, name, range).await {
+        let found = match api.objects.reads().get_range(info, name, range).await {
             Err(e) if e.code == ErrorCode::RangeNotSatisfiable => {
                 // Handled after the metadata: the object's size, and whether the range fits at all.
-                api.objects.get_range(info, name, None).await
+                api.objects.reads().get_range(info, name, None).await
             }
             found => found,
         };
@@ -55,7 +55,7 @@ pub(super) async fn get(api: &S3Api, call: &Call, asked: &GetObject) -> S3Result
         check_object(api, call, &object)?;
         if range.is_some() && !headers.range_is_of(present(&object, &object.s3_etag())) {
             // The whole object is sent, of this version or of a newer one.
-            found = api.objects.get_range(info, name, None).await?;
+            found = api.objects.reads().get_range(info, name, None).await?;
             if found.meta().s3_etag() != object.s3_etag() {
                 continue;
             }
@@ -121,7 +121,7 @@ pub(super) async fn locate(
     version: &Option<String>,
 ) -> S3Result<(BucketInfo, String)> {
     let Some(id) = version.as_deref() else { return Ok((info.clone(), name.to_owned())) };
-    let found = api.objects.version(info, name, id).await?;
+    let found = api.objects.versions().find(info, name, id).await?;
     found.ok_or_else(|| S3Error::from(S3Code::NoSuchVersion).detail("VersionId", id))
 }
 
@@ -147,7 +147,7 @@ pub(super) async fn stat(
     let mut looks = VersionLooks::default();
     loop {
         let (info, name) = locate(api, &call.info, call.name.as_str(), version).await?;
-        let object = api.objects.head(&info, &name).await;
+        let object = api.objects.reads().head(&info, &name).await;
         if looks.again(&call.info, version.as_deref(), object.as_ref())? {
             continue;
         }

@@ -56,7 +56,7 @@ impl Source {
                 let (mut looks, version) = (VersionLooks::default(), &source.version_id);
                 loop {
                     let (at, name) = read::locate(api, info, &source.key, version).await?;
-                    let found = api.objects.get(&at, &name).await;
+                    let found = api.objects.reads().get(&at, &name).await;
                     let opened = found.as_ref().map(|found| found.meta());
                     if !looks.again(info, version.as_deref(), opened)? {
                         return Ok(found?);

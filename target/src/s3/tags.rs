@@ -23,14 +23,14 @@ pub(super) async fn put(
 ) -> S3Result<Response> {
     let (info, name) =
         read::locate(api, &call.info, call.name.as_str(), &version.version_id).await?;
-    let object = api.objects.head(&info, &name).await?;
+    let object = api.objects.reads().head(&info, &name).await?;
     let body = s3::read_body(body, s3::MAX_BODY).await?;
     let tags = bodies::tagging(&body, bodies::MAX_OBJECT_TAGS)?;
     let rights = ObjectRights { new_tags: tags.clone(), ..meta::rights(&object.custom) };
     call.check(api, &rights)?;
     read::check_marker(&object)?;
     let pairs = [meta::tags_pair(&tags)].into();
-    api.objects.set_custom(&info, &name, pairs, false).await?;
+    api.objects.writes().set_custom(&info, &name, pairs, false).await?;
     Ok(s3::empty(StatusCode::OK))
 }
 
@@ -43,6 +43,6 @@ pub(super) async fn delete(
     let (info, name) =
         read::locate(api, &call.info, call.name.as_str(), &version.version_id).await?;
     let pairs = [meta::tags_pair(&[])].into();
-    api.objects.set_custom(&info, &name, pairs, false).await?;
+    api.objects.writes().set_custom(&info, &name, pairs, false).await?;
     Ok(s3::empty(StatusCode::NO_CONTENT))
 }

@@ -53,10 +53,10 @@ pub(super) async fn store(
         at_end: Some(at_end(&report)),
         ..PutRequest::new(stream)
     };
-    let done = api.objects.put(info, name, put).await;
+    let done = api.objects.writes().put(info, name, put).await;
     let stored = match report.judge(done)? {
         Some(stored) => stored,
-        None => api.objects.head(info, name).await?,
+        None => api.objects.reads().head(info, name).await?,
     };
     api.objects.wrote(info, stored.size);
     Ok((stored, report))
@@ -92,9 +92,9 @@ pub(super) async fn delete(api: &S3Api, call: &Call, asked: &ObjectVersion) -> S
     let only_if = (!conditions.is_empty()).then(|| only_if_deleted(conditions, &report));
     let done = match &asked.version_id {
         Some(id) if !info.has_backend() => {
-            api.objects.delete_version(info, name, id, only_if).await
+            api.objects.versions().delete(info, name, id, only_if).await
         }
-        _ => api.objects.delete_if(info, name, only_if).await,
+        _ => api.objects.writes().delete_if(info, name, only_if).await,
     };
     let removed = match done {
         Err(e) if e.code == ErrorCode::ObjectNotFound => Removed::default(),

@@ -203,7 +203,7 @@ impl Scrub {
     async fn check(&mut self, record: &Record, progress: &mut Progress) {
         let pace = &mut self.pace;
         let rest = |bytes, took, full| pace.rest(bytes, took, full);
-        match self.objects.check(record, rest).await {
+        match self.objects.reads().check(record, rest).await {
             Ok(Verdict::Sound) => {
                 progress.objects += 1;
                 progress.bytes += record.size;

@@ -20,7 +20,7 @@ fn scrub(bench: &Bench) -> Scrub {
 
 async fn put_native(bench: &Bench, info: &BucketInfo, name: &str, data: &[u8]) {
     let body = put(vec![Ok(Bytes::copy_from_slice(data))]);
-    bench.service.put(info, name, body).await.unwrap();
+    bench.service.writes().put(info, name, body).await.unwrap();
 }
 
 #[tokio::test]

@@ -17,7 +17,7 @@ use tokio::sync::mpsc;
 use super::{Opened, Shards};
 use crate::batch::outgoing;
 use crate::batch::output::{Output, Sink};
-use crate::object::{ObjectService, PutRequest, Spool, Stored};
+use crate::object::{PutRequest, Spool, Stored, if_still};
 
 const BLOCK: u64 = 512;
 /// Entries behind the last file, other than files, that are examined one by one.
@@ -67,7 +67,7 @@ impl Shards {
         let member = member_name(name, &new.path, self.0.limits.name_bytes)?;
         if new.on == OnArchive::Append {
             // Before the body is received for nothing.
-            objects.head(info, name).await?;
+            objects.reads().head(info, name).await?;
         }
         let known = new.mime.or_else(|| ArchiveFormat::from_name(name));
         let spool = objects.spool(info, name, new.body, new.len).await?;
@@ -75,7 +75,7 @@ impl Shards {
             return Err(Error::invalid(format!("failed to archive {uri}: the member is empty")));
         }
         // Writers of members of one shard are serialized, so that no member is lost.
-        let _turn = objects.shard_turn(info, name).await;
+        let _turn = objects.appends().lock_shard(info, name).await;
         let opened = match new.on {
             OnArchive::Replace => None,
             _ => match self.open(info, name, new.mime).await {
@@ -107,10 +107,10 @@ impl Shards {
             spool,
         };
         let put = PutRequest {
-            only_if: meta.map(|meta| ObjectService::if_still(Some(meta), info)),
+            only_if: meta.map(|meta| if_still(Some(meta), info)),
             ..PutRequest::new(rewrite.start())
         };
-        objects.put(info, name, put).await.map(drop)
+        objects.writes().put(info, name, put).await.map(drop)
     }
 }
 

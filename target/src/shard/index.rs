@@ -109,7 +109,7 @@ impl Shards {
         name: &str,
         mime: Option<ArchiveFormat>,
     ) -> Result<Opened> {
-        let stored = self.0.objects.stored(info, name).await?;
+        let stored = self.0.objects.reads().stored(info, name).await?;
         let format = match mime.or_else(|| ArchiveFormat::from_name(name)) {
             Some(format) => format,
             None => by_content(&stored).await.map_err(|e| in_shard(info, name, e))?,
@@ -186,14 +186,14 @@ impl Inner {
         let (index, bytes) = made.await?;
         self.built.fetch_add(1, Ordering::Relaxed);
         if let Some(bytes) = bytes {
-            self.objects.keep_sidecar(stored.record(), bytes).await;
+            self.objects.reads().keep_sidecar(stored.record(), bytes).await;
         }
         Ok(index)
     }
 
     /// The index that is stored beside the shard, if there is one.
     async fn kept_beside(&self, stored: &Stored) -> Option<ShardIndex> {
-        let bytes = self.objects.sidecar(stored.record()).await?;
+        let bytes = self.objects.reads().sidecar(stored.record()).await?;
         let decoded = blocking(move || {
             let index = ShardIndex::decode(&bytes)?;
             index.sort_names();

@@ -46,7 +46,7 @@ impl Source for Here<'_> {
 
     async fn members(&self, name: &str) -> Result<Option<Arc<ShardIndex>>> {
         let gone = |code| code == ErrorCode::ObjectNotFound;
-        match self.objects.head_local(self.info, name).await {
+        match self.objects.reads().head_local(self.info, name).await {
             Err(e) if gone(e.code) => return Ok(None),
             other => other.map(drop)?,
         }

@@ -119,7 +119,9 @@ impl Shards {
         if mime.or_else(|| ArchiveFormat::from_name(name)) != Some(ArchiveFormat::Tar) {
             return Ok(None);
         }
-        let Some(record) = self.0.objects.present(info, name).await? else { return Ok(None) };
+        let Some(record) = self.0.objects.reads().present(info, name).await? else {
+            return Ok(None);
+        };
         let key = ShardKey::of(&record, ArchiveFormat::Tar);
         // The content may have another format than the name implies.
         let index = self.0.indexes.get(&key).filter(|index| index.format == ArchiveFormat::Tar);
@@ -130,7 +132,7 @@ impl Shards {
             return Ok(None);
         }
         let range = ByteRange { start: offset, end: offset + size };
-        let bytes = self.0.objects.part(info, &record, range).await?;
+        let bytes = self.0.objects.reads().part(info, &record, range).await?;
         let data = |b| MemberData { size, result: "hit", source: Source::Memory(b) };
         Ok(bytes.map(data))
     }

@@ -109,7 +109,7 @@ impl Bench {
     async fn put(&self, info: &BucketInfo, name: &str, bytes: Vec<u8>) {
         let body = futures::stream::iter([Ok(Bytes::from(bytes))]).boxed();
         let request = PutRequest::new(body);
-        self.objects.put(info, name, request).await.unwrap();
+        self.objects.writes().put(info, name, request).await.unwrap();
     }
 
     async fn read(&self, info: &BucketInfo, name: &str, member: &str) -> Result<Bytes> {
@@ -501,7 +501,7 @@ async fn a_damaged_shard_still_has_every_member_and_a_native_one_never_a_wrong_b
                     Err(e) => assert_eq!(e.code, ErrorCode::Corrupt, "{e}"),
                 }
             }
-            bench.objects.delete(&native, &name).await.unwrap();
+            bench.objects.writes().delete(&native, &name).await.unwrap();
         }
     }
 }

@@ -37,7 +37,7 @@ impl Reading {
         for index in self.wanted[self.next..].iter().take(self.group) {
             let entry = &request.entries[*index];
             if let Some(Some((info, _))) = buckets.get(entry.bucket as usize) {
-                self.loader.service.expect(info, entry.name.as_str());
+                self.loader.service.reads().expect(info, entry.name.as_str());
             }
         }
         let mut small: Vec<(DiskOrder, usize, Located)> = Vec::new();
@@ -76,7 +76,8 @@ impl Reading {
                     info.has_backend() || owner().is_ok_and(|node| node.id == self.loader.me)
                 });
                 let most = whole as u64;
-                match info.and_then(|(info, _)| self.loader.service.small(info, name, most)) {
+                match info.and_then(|(info, _)| self.loader.service.reads().small(info, name, most))
+                {
                     Some(located) => {
                         cost = located.bytes() as usize;
                         bytes += cost;

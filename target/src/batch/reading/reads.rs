@@ -34,7 +34,7 @@ impl Reading {
         let name_of = |position: usize| request.entries[self.wanted[position]].name.as_str();
         let named: Vec<(&Located, &str)> =
             found.iter().map(|(_, position, located)| (located, name_of(*position))).collect();
-        let payloads = self.loader.service.payloads_now(&named);
+        let payloads = self.loader.service.reads().payloads_now(&named);
         let mut far = Vec::new();
         for ((_, position, located), payload) in found.into_iter().zip(payloads) {
             let entry = &request.entries[self.wanted[position]];
@@ -44,7 +44,8 @@ impl Reading {
                     self.place(position, answer.map(Loaded::Whole));
                 }
                 None => {
-                    let record = self.loader.service.record_of(located, entry.name.as_str());
+                    let record =
+                        self.loader.service.reads().record_of(located, entry.name.as_str());
                     far.push((position, record));
                 }
             }
@@ -56,7 +57,7 @@ impl Reading {
             let (loader, request) = (self.loader.clone(), self.request.clone());
             let counters = self.counters.clone();
             self.add(async move {
-                let read = loader.service.payloads(records).await.unwrap_or_default();
+                let read = loader.service.reads().payloads(records).await.unwrap_or_default();
                 let answers = read.into_iter().chain(std::iter::repeat(None)).zip(entries);
                 let answers = answers.map(|(bytes, index)| {
                     let entry = &request.entries[index];

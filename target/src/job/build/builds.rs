@@ -128,7 +128,7 @@ impl Builds {
             build.outcome.send_replace(Some(done));
         };
         if !aside {
-            let done = objects.put(info, name.as_str(), PutRequest::new(body)).await;
+            let done = objects.writes().put(info, name.as_str(), PutRequest::new(body)).await;
             tell(done.map(|meta| BuildOutcome::Done {
                 size: meta.as_ref().map_or(0, |m| m.size),
                 checksum: meta.and_then(|m| m.checksum),
@@ -137,12 +137,12 @@ impl Builds {
         }
         let notes = [(ASIDE.to_owned(), id.clone())].into();
         let options = UploadOptions { notes, ..UploadOptions::default() };
-        let upload = match objects.begin_upload(info, name.as_str(), options).await {
+        let upload = match objects.uploads().begin(info, name.as_str(), options).await {
             Ok(upload) => upload,
             Err(e) => return tell(Err(e)),
         };
         let part = PartRequest { body, len: None, announced: None, at_end: None };
-        let part = objects.put_part(info, name.as_str(), &upload, 1, part).await;
+        let part = objects.uploads().put_part(info, name.as_str(), &upload, 1, part).await;
         let whole = part.is_ok();
         tell(part.map(|part| BuildOutcome::Done { size: part.size, checksum: None }));
         let wanted = whole
@@ -154,7 +154,7 @@ impl Builds {
         if wanted {
             let parts = vec![ChosenPart { number: 1, etag: String::new() }];
             let all = Completion { parts, all: true, ..Completion::default() };
-            let done = objects.complete_upload(info, name.as_str(), &upload, all).await;
+            let done = objects.uploads().complete(info, name.as_str(), &upload, all).await;
             let failed = done.is_err();
             tell(done.map(|m| BuildOutcome::Done { size: m.size, checksum: m.checksum }));
             if !failed {
@@ -163,7 +163,7 @@ impl Builds {
         } else if whole {
             tell(Err(super::stopped()));
         }
-        if let Err(e) = objects.abort_upload(info, name.as_str(), &upload).await {
+        if let Err(e) = objects.uploads().abort(info, name.as_str(), &upload).await {
             tracing::debug!(build = id, error = %e, "what lay aside goes later");
         }
     }

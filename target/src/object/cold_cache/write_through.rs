@@ -8,8 +8,8 @@ use forebay_store::RecordMeta;
 
 use super::{ColdCache, cached_meta};
 use crate::object::Key;
+use crate::object::attrs::ObjectAttrs;
 use crate::object::ownership::Ownership;
-use crate::object::put::Making;
 
 impl ColdCache {
     /// Puts an object to its backend. The caller holds its lock.
@@ -18,7 +18,7 @@ impl ColdCache {
         ownership: &Ownership<'_>,
         size: u64,
         open: OpenBody,
-        making: Making,
+        attrs: ObjectAttrs,
     ) -> Result<RecordMeta> {
         let (info, name) = ownership.object();
         let key = &Key::new(info, name);
@@ -27,14 +27,14 @@ impl ColdCache {
         self.0.fetches.supersede(key);
         self.store().remove(info.id, &key.name).await?;
         let mut body = PutBody::new(size, open);
-        let own = body.take_custom(making.custom.unwrap_or_default());
+        let own = body.take_custom(attrs.custom.unwrap_or_default());
         let epoch = self.state().version;
         let remote = backend.put(&key.name, body).await?;
         self.0.fetches.supersede(key);
         ownership.check()?;
-        let mut meta = cached_meta(&remote, making.checksum, epoch);
+        let mut meta = cached_meta(&remote, attrs.checksum, epoch);
         meta.custom.extend(own);
-        Ok(RecordMeta { parts: making.parts, ..meta })
+        Ok(RecordMeta { parts: attrs.parts, ..meta })
     }
 
     /// Removes an object at its backend, and the copy here. The caller holds its lock.

@@ -148,8 +148,8 @@ async fn a_kept_listing_is_read_again_until_it_is_too_old() {
     all.remove(7);
     assert_eq!(names(&bench, &info, &[900], later).await, all);
 
-    bench.service.put(&info, "d/0007-new", put(vec![Ok("y".into())])).await.unwrap();
-    bench.service.delete(&info, "d/2499").await.unwrap();
+    bench.service.writes().put(&info, "d/0007-new", put(vec![Ok("y".into())])).await.unwrap();
+    bench.service.writes().delete(&info, "d/2499").await.unwrap();
     all.insert(7, "d/0007-new".into());
     all.pop();
     std::fs::remove_file(bench.folder().join("d/0100")).unwrap();

@@ -109,7 +109,7 @@ async fn written() -> (Bench, Other, BucketInfo, String) {
     let router = Router::new().fallback(move |request| answering.clone().answer(request));
     tokio::spawn(async move { axum::serve(listener, router).await });
     let before = PutRequest::whole(Bytes::from_static(b"before"));
-    bench.service.put(&info, &name, before).await.unwrap();
+    bench.service.writes().put(&info, &name, before).await.unwrap();
     other.received.lock().unwrap().clear();
     other.takes_over.store(true, Ordering::SeqCst);
     (bench, other, info, name)
@@ -123,7 +123,7 @@ fn by_other(stamp: Stamp, written: bool) -> Received {
 async fn a_write_whose_owner_changes_on_the_way_is_acknowledged_when_the_new_one_has_it() {
     let (bench, other, info, name) = written().await;
     let put = PutRequest::whole(Bytes::from_static(b"after"));
-    bench.service.put(&info, &name, put).await.unwrap();
+    bench.service.writes().put(&info, &name, put).await.unwrap();
     let stamp = bench.service.store().get(info.id, &name).await.unwrap().unwrap().stamp();
     let copies = [true, false].map(|written| Received::Copy { written });
     let mut received = other.received.lock().unwrap();
@@ -141,7 +141,7 @@ async fn a_removal_is_acknowledged_unless_the_new_owner_changed_the_object_too()
             let removed = Some(Stamp { epoch: u64::MAX, version: 1 });
             *other.look.lock().unwrap() = CopyLook { removed, ..CopyLook::default() };
         }
-        let done = bench.service.delete(&info, &name).await;
+        let done = bench.service.writes().delete(&info, &name).await;
         let code = done.err().map(|e| e.code);
         assert_eq!(code, overtaken.then_some(ErrorCode::Unavailable));
         let stamp = Stamp { version: before.version + 1, ..before };

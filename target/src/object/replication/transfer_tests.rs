@@ -76,7 +76,7 @@ async fn is_obsolete(
 }
 
 async fn read(bench: &Bench, info: &BucketInfo, name: &str) -> Option<String> {
-    let found = bench.service.get_local(info, name).await.ok()?;
+    let found = bench.service.reads().get_local(info, name).await.ok()?;
     Some(String::from_utf8(found.read_all().await.unwrap().to_vec()).unwrap())
 }
 
@@ -188,8 +188,8 @@ async fn what_is_written_after_a_removal_that_stayed_noted_is_there_to_be_remove
     let removed = Stamp { epoch: state.version, version: 7 };
     bench.service.replication().write_tombstone(&info, "o", removed, false).await.unwrap();
     let put = PutRequest::whole(Bytes::from_static(b"later"));
-    bench.service.put(&info, "o", put).await.unwrap();
+    bench.service.writes().put(&info, "o", put).await.unwrap();
     let record = bench.service.store().get(info.id, "o").await.unwrap().unwrap();
     assert!(record.stamp() > removed);
-    bench.service.delete(&info, "o").await.unwrap();
+    bench.service.writes().delete(&info, "o").await.unwrap();
 }

@@ -6,7 +6,6 @@ use bytes::{Bytes, BytesMut};
 use forebay_clouds::{BodyStream, OpenBody};
 use forebay_core::bucket::BucketInfo;
 use forebay_core::bucket_access::BucketChange;
-use forebay_core::cache_rules::Admission;
 use forebay_core::checksum::ChecksumKind;
 use forebay_core::object::{ObjectMeta, PartSizes};
 use forebay_core::size::ByteRange;
@@ -16,11 +15,11 @@ use forebay_store::{Piece, Record, RecordMeta, Store, UploadDir, WorkFile, is_co
 use futures::{StreamExt, TryStreamExt};
 
 use super::registry::Live;
-use super::{ChosenPart, Completion};
+use super::{ChosenPart, Completion, Uploads};
+use crate::object::attrs::ObjectAttrs;
 use crate::object::learn::Learner;
 use crate::object::ownership::Ownership;
-use crate::object::put::{Hashes, Making};
-use crate::object::{Key, ObjectService};
+use crate::object::writes::{Hashes, NewContent};
 
 /// Smaller parts are merged: one file each would make reads slow.
 const SMALL_PART: u64 = 1 << 20;
@@ -42,11 +41,20 @@ enum Whole {
     Pieces(Vec<Piece>),
 }
 
-impl ObjectService {
+/// The parts of an object, for its write.
+struct JoinedParts<'a> {
+    uploads: &'a Uploads,
+    live: &'a Live,
+    info: &'a BucketInfo,
+    chosen: Arc<[Chosen]>,
+    whole: Whole,
+}
+
+impl Uploads {
     /// Makes an object of the parts, at its backend too, and ends the upload. After an error the
     /// upload still exists, unless its disk failed. Continues if the future is dropped, so that a
     /// client's disconnect does not undo it.
-    pub(crate) async fn complete_upload(
+    pub(crate) async fn complete(
         &self,
         info: &BucketInfo,
         name: &str,
@@ -54,24 +62,23 @@ impl ObjectService {
         completion: Completion,
     ) -> Result<ObjectMeta> {
         info.check_access(BucketChange::Put)?;
-        let live = self.find_upload(info, name, id).await?;
-        let (service, info) = (self.clone(), info.clone());
+        let live = self.find(info, name, id).await?;
+        let (uploads, info) = (self.clone(), info.clone());
         let done = self.local().lifecycle.spawn(async move {
             let _turn = live.turn.write().await;
             live.check_open(&info)?;
-            service.complete(&live, &info, completion).await
+            uploads.make_object(&live, &info, completion).await
         });
         done.await.unwrap_or_else(|e| Err(Error::internal(format!("completion failed: {e}"))))
     }
 
-    async fn complete(
+    async fn make_object(
         &self,
         live: &Arc<Live>,
         info: &BucketInfo,
         completion: Completion,
     ) -> Result<ObjectMeta> {
         let name = live.upload.name.as_str();
-        let key = Key::new(info, name);
         let ownership = Ownership::of(self.local(), info, name);
         let chosen = choose(live, &completion)?;
         let parts: Vec<Part> = chosen.iter().map(|c| c.part.clone()).collect();
@@ -82,58 +89,20 @@ impl ObjectService {
             learner.update(bytes);
         });
         let whole = whole.await?;
-        let mut making = Making {
+        let mut attrs = ObjectAttrs {
             checksum: hashes.finish(name)?.checksum,
             etag: if live.upload.md5 { s3_etag(&parts)? } else { String::new() },
             custom: live.upload.custom.clone(),
             parts: parts.iter().map(|p| p.size).collect::<PartSizes>(),
         };
         if let Some(at_end) = completion.at_end {
-            making.add(at_end(&parts)?);
+            attrs.add(at_end(&parts)?);
         }
 
-        let commit = |meta| self.commit_parts(live, info, whole, meta);
-        let record = if info.has_backend() {
-            let _guard = self.local().locks.lock(&key).await;
-            if let Some(only_if) = completion.only_if {
-                only_if(self.current(info, name).await?.as_ref())?;
-            }
-            let size = parts.iter().map(|p| p.size).sum();
-            let open = reopen(self.store().clone(), live.dir.clone(), chosen);
-            let meta = self.cold_cache().write_through(&ownership, size, open, making).await?;
-            let record = commit(meta).await?;
-            if info.cache.admission == Admission::Never {
-                self.store().discard(&record).await?;
-            }
-            record
-        } else {
-            self.write_native(info, name, (making, completion.only_if), commit).await?
-        };
+        let content = JoinedParts { uploads: self, live, info, chosen: chosen.into(), whole };
+        let record = self.writes().write(&ownership, content, attrs, completion.only_if).await?;
         self.local().keep_learned(learner, &record);
         Ok(record.object_meta())
-    }
-
-    /// Commits the object, and ends the upload unless nothing of it was changed.
-    async fn commit_parts(
-        &self,
-        live: &Arc<Live>,
-        info: &BucketInfo,
-        whole: Whole,
-        meta: RecordMeta,
-    ) -> Result<Record> {
-        let name = live.upload.name.as_str();
-        let record = match whole {
-            Whole::Memory(bytes) => self.store().put(info.id, name, bytes, meta).await,
-            Whole::Pieces(pieces) => {
-                // From here on the parts belong to the object.
-                live.end();
-                self.store().commit_upload(&live.dir, info.id, name, pieces, meta).await
-            }
-        };
-        if record.is_ok() || !live.is_open() {
-            self.end_upload(live).await;
-        }
-        record
     }
 
     /// Reads all bytes once, in order, and decides which of them are rewritten: those of small
@@ -197,6 +166,34 @@ impl ObjectService {
             invalid(number, "was lost: send it again")
         };
         Ok(reader.stream(ByteRange::whole(size)).map_err(damaged).boxed())
+    }
+}
+
+impl NewContent for JoinedParts<'_> {
+    fn size(&self) -> u64 {
+        self.chosen.iter().map(|c| c.part.size).sum()
+    }
+
+    fn open(&self) -> OpenBody {
+        reopen(self.uploads.store().clone(), self.live.dir.clone(), self.chosen.clone())
+    }
+
+    /// Commits the object, and ends the upload unless nothing of it was changed.
+    async fn commit(self, meta: RecordMeta) -> Result<Record> {
+        let Self { uploads, live, info, whole, .. } = self;
+        let (store, name) = (uploads.store(), live.upload.name.as_str());
+        let record = match whole {
+            Whole::Memory(bytes) => store.put(info.id, name, bytes, meta).await,
+            Whole::Pieces(pieces) => {
+                // From here on the parts belong to the object.
+                live.end();
+                store.commit_upload(&live.dir, info.id, name, pieces, meta).await
+            }
+        };
+        if record.is_ok() || !live.is_open() {
+            uploads.end(live).await;
+        }
+        record
     }
 }
 
@@ -275,8 +272,7 @@ fn s3_etag(parts: &[Part]) -> Result<String> {
 }
 
 /// Reads the object from its parts, from any offset and as often as a backend needs.
-fn reopen(store: Store, dir: UploadDir, chosen: Vec<Chosen>) -> OpenBody {
-    let chosen: Arc<[Chosen]> = chosen.into();
+fn reopen(store: Store, dir: UploadDir, chosen: Arc<[Chosen]>) -> OpenBody {
     Arc::new(move |range| {
         let mut base = 0;
         let mut cuts = Vec::new();

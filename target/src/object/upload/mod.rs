@@ -1,10 +1,13 @@
 //! Multipart uploads: parts arrive in any order and concurrently, and become one object that is not
 //! visible before. Uploads survive a restart; abandoned ones are dropped.
+//!
+//! [`Uploads`] is the one entrance. Its dependencies are this target ([`Local`]), which stores the parts,
+//! and the write of the object that they become ([`Writes`]).
 
 mod complete;
 mod registry;
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,14 +21,16 @@ pub(crate) use forebay_core::upload::ChosenPart;
 use forebay_core::upload::{MAX_PART, Part, Upload, UploadsPage, UploadsRequest};
 use forebay_core::{Error, ErrorCode, Result};
 use forebay_node::clock::unix_ns;
+use forebay_store::Store;
 use futures::StreamExt;
 use futures::stream::BoxStream;
 
-pub(super) use registry::Uploads;
-
-use super::put::{AtEnd, AtEndMeta, Hashes, OnlyIf};
-use super::{Key, ObjectService};
-use registry::{Kept, Line, Live};
+use self::registry::{Kept, Line, Live, UploadTable};
+use super::Key;
+use super::attrs::{AtEnd, AtEndMeta};
+use super::condition::OnlyIf;
+use super::local::Local;
+use super::writes::{Hashes, Writes};
 
 /// An upload that was idle for this time is dropped.
 const IDLE: Duration = Duration::from_secs(7 * 24 * 3600);
@@ -72,17 +77,43 @@ pub(crate) struct Completion {
     pub(crate) at_end: Option<CompleteMeta>,
 }
 
-impl ObjectService {
+/// The uploads of this target; cheap to clone.
+#[derive(Clone)]
+pub(crate) struct Uploads(Arc<Inner>);
+
+struct Inner {
+    local: Arc<Local>,
+    writes: Writes,
+    table: UploadTable,
+}
+
+impl Uploads {
+    pub(super) fn new(local: Arc<Local>, writes: Writes) -> Self {
+        Self(Arc::new(Inner { local, writes, table: UploadTable::default() }))
+    }
+
+    fn local(&self) -> &Arc<Local> {
+        &self.0.local
+    }
+
+    fn store(&self) -> &Store {
+        &self.0.local.store
+    }
+
+    fn writes(&self) -> &Writes {
+        &self.0.writes
+    }
+
     /// Starts an upload; its id is opaque and cannot be guessed.
-    pub(crate) async fn begin_upload(
+    pub(crate) async fn begin(
         &self,
         info: &BucketInfo,
         name: &str,
         options: UploadOptions,
     ) -> Result<String> {
         info.check_access(BucketChange::Put)?;
-        self.load_uploads().await?;
-        if self.0.uploads.len() >= MOST {
+        self.load().await?;
+        if self.0.table.len() >= MOST {
             return Err(Error::new(
                 ErrorCode::TooManyRequests,
                 format!("there are {MOST} uploads in parts on this target already"),
@@ -102,7 +133,7 @@ impl ObjectService {
         let id = upload.id.clone();
         let line = Line::Upload { bucket_id: info.id, upload: upload.clone() }.encode()?;
         let dir = self.store().begin_upload(info.id, name, &id, &line).await?;
-        self.0.uploads.insert(Live::new(info.id, upload, dir));
+        self.0.table.insert(Live::new(info.id, upload, dir));
         Ok(id)
     }
 
@@ -118,7 +149,7 @@ impl ObjectService {
         if !(1..=MAX_PART).contains(&number) {
             return Err(Error::invalid(format!("invalid part number {number}")));
         }
-        let live = self.find_upload(info, name, id).await?;
+        let live = self.find(info, name, id).await?;
         let uri = format!("part {number} of {}", info.bucket.object_uri(name));
         let (dir, store) = (&live.dir, self.store());
         let mut work = store.begin_upload_part(dir, info.id, name, request.len).await?;
@@ -155,56 +186,82 @@ impl ObjectService {
     }
 
     /// An upload and its parts in the order of their numbers.
-    pub(crate) async fn upload(
+    pub(crate) async fn get(
         &self,
         info: &BucketInfo,
         name: &str,
         id: &str,
     ) -> Result<(Upload, Vec<Part>)> {
-        let live = self.find_upload(info, name, id).await?;
+        let live = self.find(info, name, id).await?;
         Ok((live.upload.clone(), live.parts()))
     }
 
     /// The uploads of a bucket on this target, ordered by name and id.
-    pub(crate) async fn uploads(&self, request: &UploadsRequest) -> Result<UploadsPage> {
-        self.load_uploads().await?;
-        Ok(self.0.uploads.page(request))
+    pub(crate) async fn page(&self, request: &UploadsRequest) -> Result<UploadsPage> {
+        self.load().await?;
+        Ok(self.0.table.page(request))
     }
 
     /// Ends an upload without an object.
-    pub(crate) async fn abort_upload(&self, info: &BucketInfo, name: &str, id: &str) -> Result<()> {
-        let live = self.find_upload(info, name, id).await?;
+    pub(crate) async fn abort(&self, info: &BucketInfo, name: &str, id: &str) -> Result<()> {
+        let live = self.find(info, name, id).await?;
         let _turn = live.turn.write().await;
         live.check_open(info)?;
-        self.end_upload(&live).await;
+        self.end(&live).await;
         Ok(())
     }
 
+    /// Reads existing uploads from the disks, once.
+    async fn load(&self) -> Result<()> {
+        let table = &self.0.table;
+        let load = async || {
+            for found in self.store().find_uploads().await? {
+                match Live::recovered(found) {
+                    // The process that would have completed it has ended.
+                    Ok(live) if live.is_aside() => self.store().drop_upload(&live.dir).await?,
+                    Ok(live) => table.insert(live),
+                    // The process ended while it created or dropped the upload: no client has its
+                    // id.
+                    Err(found) if found.files.is_empty() => {
+                        self.store().drop_upload(&found.dir).await?;
+                    }
+                    Err(found) => tracing::warn!(
+                        place = found.dir.place(),
+                        parts = found.files.len(),
+                        "the journal of an upload cannot be read; its parts stay on the disk"
+                    ),
+                }
+            }
+            Ok(())
+        };
+        table.loaded.get_or_try_init(load).await.map(drop)
+    }
+
     /// The upload of this id, if it belongs to this object.
-    async fn find_upload(&self, info: &BucketInfo, name: &str, id: &str) -> Result<Arc<Live>> {
-        self.load_uploads().await?;
-        let found = self.0.uploads.find(&Key::new(info, name), id);
+    async fn find(&self, info: &BucketInfo, name: &str, id: &str) -> Result<Arc<Live>> {
+        self.load().await?;
+        let found = self.0.table.find(&Key::new(info, name), id);
         found.ok_or_else(|| registry::unknown(info, name, id))
     }
 
     /// Removes an upload and its data on the disk. The caller holds its lock.
-    async fn end_upload(&self, live: &Live) {
+    async fn end(&self, live: &Live) {
         live.end();
-        self.0.uploads.remove(live);
+        self.0.table.remove(live);
         if let Err(e) = self.store().drop_upload(&live.dir).await {
             tracing::warn!(upload = live.upload.id, "parts of an upload stay on the disk: {e}");
         }
     }
 
     /// Drops the uploads that were idle since `before_ns`.
-    pub(super) async fn drop_idle_uploads(&self, before_ns: u64) -> Result<usize> {
-        self.load_uploads().await?;
+    async fn drop_idle(&self, before_ns: u64) -> Result<usize> {
+        self.load().await?;
         let mut dropped = 0;
-        for live in self.0.uploads.idle_since(before_ns) {
+        for live in self.0.table.idle_since(before_ns) {
             let _turn = live.turn.write().await;
             if live.is_open() && live.touched_ns() < before_ns {
                 tracing::info!(upload = live.upload.id, object = live.upload.name, "given up");
-                self.end_upload(&live).await;
+                self.end(&live).await;
                 dropped += 1;
             }
         }
@@ -212,45 +269,39 @@ impl ObjectService {
     }
 
     /// Drops the uploads of a bucket that was destroyed.
-    pub(super) async fn drop_uploads_of(&self, bucket_id: u64) -> Result<()> {
-        self.load_uploads().await?;
-        for live in self.0.uploads.of_bucket(bucket_id) {
+    pub(super) async fn drop_bucket(&self, bucket_id: u64) -> Result<()> {
+        self.load().await?;
+        for live in self.0.table.of_bucket(bucket_id) {
             let _turn = live.turn.write().await;
             if live.is_open() {
-                self.end_upload(&live).await;
+                self.end(&live).await;
             }
         }
         Ok(())
     }
 
     /// Buckets that have uploads here.
-    pub(super) async fn upload_buckets(&self) -> Result<Vec<u64>> {
-        self.load_uploads().await?;
-        Ok(self.0.uploads.buckets())
+    pub(super) async fn buckets(&self) -> Result<Vec<u64>> {
+        self.load().await?;
+        Ok(self.0.table.buckets())
     }
 
     /// Drops idle uploads until the node stops.
-    pub(crate) async fn watch_uploads(self) {
+    pub(crate) async fn watch(self) {
         let stop = self.local().lifecycle.token();
         // Load now, so that leftovers of jobs are removed immediately, not on the next upload.
-        if let Err(e) = self.load_uploads().await {
+        if let Err(e) = self.load().await {
             tracing::warn!("uploads are looked for again when one is asked for: {e}");
         }
-        let mut turns = self.disk_turns();
         loop {
             tokio::select! {
                 () = stop.cancelled() => return,
-                Ok(()) = turns.changed() => {
-                    self.void_appends_of_left_disks();
-                    continue;
-                }
                 () = tokio::time::sleep(SWEEP) => {}
             }
             let before = unix_ns().saturating_sub(IDLE.as_nanos() as u64);
-            if let Err(e) = self.drop_idle_uploads(before).await {
+            if let Err(e) = self.drop_idle(before).await {
                 tracing::warn!("cannot look for forgotten uploads: {e}");
             }
-            self.drop_idle_appends();
         }
     }
 }

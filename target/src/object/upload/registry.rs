@@ -12,13 +12,14 @@ use forebay_store::{FoundUpload, PartFile, UploadDir};
 use serde::{Deserialize, Serialize};
 use tokio::sync::{OnceCell, RwLock};
 
-use crate::object::{Key, ObjectService};
+use crate::object::Key;
 
 /// Uploads by bucket, name of the object, and id.
 #[derive(Default)]
-pub(crate) struct Uploads {
+pub(super) struct UploadTable {
     table: Mutex<BTreeMap<(u64, String, String), Arc<Live>>>,
-    loaded: OnceCell<()>,
+    /// Set when the disks were searched for uploads.
+    pub(super) loaded: OnceCell<()>,
 }
 
 /// A line of a journal. A later part replaces an earlier one with the same number.
@@ -85,7 +86,7 @@ impl Live {
     }
 
     /// The upload that was found on a disk; if its journal is unusable, what was found is returned.
-    fn recovered(found: FoundUpload) -> std::result::Result<Self, FoundUpload> {
+    pub(super) fn recovered(found: FoundUpload) -> std::result::Result<Self, FoundUpload> {
         let mut lines = found.lines.iter().map(|line| serde_json::from_slice(line));
         let Some(Ok(Line::Upload { bucket_id, upload })) = lines.next() else { return Err(found) };
         let live = Self::new(bucket_id, upload, found.dir);
@@ -151,7 +152,7 @@ impl Live {
     }
 }
 
-impl Uploads {
+impl UploadTable {
     fn table(&self) -> MutexGuard<'_, BTreeMap<(u64, String, String), Arc<Live>>> {
         self.table.locked()
     }
@@ -214,33 +215,5 @@ impl Uploads {
             page.uploads.push(live.upload.clone());
         }
         page
-    }
-}
-
-impl ObjectService {
-    /// Reads existing uploads from the disks, once.
-    pub(super) async fn load_uploads(&self) -> Result<()> {
-        let uploads = &self.0.uploads;
-        let load = async || {
-            for found in self.store().find_uploads().await? {
-                match Live::recovered(found) {
-                    // The process that would have completed it has ended.
-                    Ok(live) if live.is_aside() => self.store().drop_upload(&live.dir).await?,
-                    Ok(live) => uploads.insert(live),
-                    // The process ended while it created or dropped the upload: no client has its
-                    // id.
-                    Err(found) if found.files.is_empty() => {
-                        self.store().drop_upload(&found.dir).await?;
-                    }
-                    Err(found) => tracing::warn!(
-                        place = found.dir.place(),
-                        parts = found.files.len(),
-                        "the journal of an upload cannot be read; its parts stay on the disk"
-                    ),
-                }
-            }
-            Ok(())
-        };
-        uploads.loaded.get_or_try_init(load).await.map(drop)
     }
 }

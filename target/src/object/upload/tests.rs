@@ -1,4 +1,4 @@
-//! Tests of multipart uploads and appends, over a real store and a real folder backend.
+//! Tests of multipart uploads, over a real store and a real folder backend.
 #![allow(clippy::unwrap_used)]
 
 use bytes::Bytes;
@@ -15,9 +15,9 @@ use futures::stream::BoxStream;
 use super::{Completion, PartRequest, UploadOptions};
 use crate::object::tests::{Bench, pattern, put};
 
-const LARGE: usize = 3 << 20;
+pub(in crate::object) const LARGE: usize = 3 << 20;
 
-fn body(bytes: &[u8]) -> BoxStream<'static, Result<Bytes>> {
+pub(in crate::object) fn body(bytes: &[u8]) -> BoxStream<'static, Result<Bytes>> {
     let pieces: Vec<_> = bytes.chunks(100_000).map(|c| Ok(Bytes::copy_from_slice(c))).collect();
     futures::stream::iter(pieces).boxed()
 }
@@ -32,13 +32,13 @@ fn named(numbers: &[u32]) -> Completion {
 }
 
 /// A bench and one object's uploads.
-struct Case {
-    bench: Bench,
-    info: BucketInfo,
+pub(in crate::object) struct Case {
+    pub(in crate::object) bench: Bench,
+    pub(in crate::object) info: BucketInfo,
 }
 
 impl Case {
-    async fn new(folder: bool) -> Self {
+    pub(in crate::object) async fn new(folder: bool) -> Self {
         let bench = Bench::new(256 << 20).await;
         let info = bench.bucket("b", folder, Freshness::default());
         Self { bench, info }
@@ -46,22 +46,27 @@ impl Case {
 
     async fn begin(&self) -> String {
         let options = UploadOptions::default();
-        self.bench.service.begin_upload(&self.info, "o", options).await.unwrap()
+        self.bench.service.uploads().begin(&self.info, "o", options).await.unwrap()
     }
 
     async fn send(&self, id: &str, number: u32, bytes: &[u8]) {
-        self.bench.service.put_part(&self.info, "o", id, number, part(bytes)).await.unwrap();
+        self.bench
+            .service
+            .uploads()
+            .put_part(&self.info, "o", id, number, part(bytes))
+            .await
+            .unwrap();
     }
 
     async fn complete(&self, id: &str, numbers: &[u32]) -> Result<ObjectMeta> {
-        self.bench.service.complete_upload(&self.info, "o", id, named(numbers)).await
+        self.bench.service.uploads().complete(&self.info, "o", id, named(numbers)).await
     }
 
-    async fn contents(&self) -> Bytes {
+    pub(in crate::object) async fn contents(&self) -> Bytes {
         self.bench.read(&self.info, "o").await.unwrap().0
     }
 
-    fn leftovers(&self) -> usize {
+    pub(in crate::object) fn leftovers(&self) -> usize {
         let list = |dir: &str| {
             let dir = self.bench.dir.path().join("disk").join(dir);
             std::fs::read_dir(dir).map_or(0, |entries| entries.count())
@@ -97,7 +102,7 @@ async fn parts_in_any_order_become_one_object() {
         assert_eq!(case.leftovers(), 0);
         // Some ranges cross the boundaries of parts.
         let range = ByteRange { start: 5, end: whole.len() as u64 - 3 };
-        let found = case.bench.service.get(&case.info, "o").await.unwrap();
+        let found = case.bench.service.reads().get(&case.info, "o").await.unwrap();
         let parts: Vec<Bytes> =
             futures::TryStreamExt::try_collect(found.stream(range)).await.unwrap();
         assert_eq!(parts.concat(), whole[5..whole.len() - 3]);
@@ -110,7 +115,7 @@ async fn a_part_that_is_sent_again_replaces_the_first() {
     let id = case.begin().await;
     case.send(&id, 1, &pattern(LARGE)).await;
     case.send(&id, 1, b"again").await;
-    let (_, parts) = case.bench.service.upload(&case.info, "o", &id).await.unwrap();
+    let (_, parts) = case.bench.service.uploads().get(&case.info, "o", &id).await.unwrap();
     assert_eq!(parts.iter().map(|p| (p.number, p.size)).collect::<Vec<_>>(), [(1, 5)]);
     case.complete(&id, &[1]).await.unwrap();
     assert_eq!(case.contents().await, "again");
@@ -147,17 +152,17 @@ async fn the_front_of_s3_may_leave_parts_out_and_gets_its_etag() {
     let service = &case.bench.service;
     let custom = [("colour".to_owned(), "red".to_owned())].into();
     let options = UploadOptions { custom: Some(custom), md5: true, ..UploadOptions::default() };
-    let id = service.begin_upload(&case.info, "o", options).await.unwrap();
-    let hello = service.put_part(&case.info, "o", &id, 1, part(b"hello")).await.unwrap();
+    let id = service.uploads().begin(&case.info, "o", options).await.unwrap();
+    let hello = service.uploads().put_part(&case.info, "o", &id, 1, part(b"hello")).await.unwrap();
     assert_eq!(hello.md5, "5d41402abc4b2a76b9719d911017c592");
-    service.put_part(&case.info, "o", &id, 2, part(b"unwanted")).await.unwrap();
+    service.uploads().put_part(&case.info, "o", &id, 2, part(b"unwanted")).await.unwrap();
     let wrong = ChosenPart { number: 1, etag: "0000".into() };
     let completion = Completion { parts: vec![wrong], ..Completion::default() };
-    let e = service.complete_upload(&case.info, "o", &id, completion).await.unwrap_err();
+    let e = service.uploads().complete(&case.info, "o", &id, completion).await.unwrap_err();
     assert_eq!(e.code, ErrorCode::InvalidPart);
     let right = ChosenPart { number: 1, etag: format!("\"{}\"", hello.md5) };
     let completion = Completion { parts: vec![right], ..Completion::default() };
-    let meta = service.complete_upload(&case.info, "o", &id, completion).await.unwrap();
+    let meta = service.uploads().complete(&case.info, "o", &id, completion).await.unwrap();
     assert_eq!(meta.etag, "62109206880d38a4010a98e11243924a-1");
     assert_eq!(meta.custom["colour"], "red");
     assert_eq!(case.contents().await, "hello");
@@ -167,7 +172,7 @@ async fn the_front_of_s3_may_leave_parts_out_and_gets_its_etag() {
 async fn a_condition_holds_while_the_object_is_made() {
     let case = Case::new(false).await;
     let service = &case.bench.service;
-    service.put(&case.info, "o", put(vec![Ok("there".into())])).await.unwrap();
+    service.writes().put(&case.info, "o", put(vec![Ok("there".into())])).await.unwrap();
     let id = case.begin().await;
     case.send(&id, 1, b"new").await;
     let only_if = || -> crate::object::OnlyIf {
@@ -177,11 +182,11 @@ async fn a_condition_holds_while_the_object_is_made() {
         })
     };
     let completion = Completion { only_if: Some(only_if()), ..named(&[1]) };
-    let e = service.complete_upload(&case.info, "o", &id, completion).await.unwrap_err();
+    let e = service.uploads().complete(&case.info, "o", &id, completion).await.unwrap_err();
     assert_eq!((e.code, case.contents().await.as_ref()), (ErrorCode::ObjectChanged, &b"there"[..]));
-    service.delete(&case.info, "o").await.unwrap();
+    service.writes().delete(&case.info, "o").await.unwrap();
     let completion = Completion { only_if: Some(only_if()), ..named(&[1]) };
-    service.complete_upload(&case.info, "o", &id, completion).await.unwrap();
+    service.uploads().complete(&case.info, "o", &id, completion).await.unwrap();
     assert_eq!(case.contents().await, "new");
 }
 
@@ -191,16 +196,16 @@ async fn what_is_over_is_not_found() {
     let service = &case.bench.service;
     let aborted = case.begin().await;
     case.send(&aborted, 1, &pattern(LARGE)).await;
-    service.abort_upload(&case.info, "o", &aborted).await.unwrap();
+    service.uploads().abort(&case.info, "o", &aborted).await.unwrap();
     assert_eq!(case.leftovers(), 0);
     let completed = case.begin().await;
     case.send(&completed, 1, b"x").await;
     case.complete(&completed, &[1]).await.unwrap();
     for id in [aborted.as_str(), &completed, "nobody", "../../x", ""] {
-        let sent = service.put_part(&case.info, "o", id, 1, part(b"x")).await.map(drop);
+        let sent = service.uploads().put_part(&case.info, "o", id, 1, part(b"x")).await.map(drop);
         let done = case.complete(id, &[1]).await.map(drop);
-        let gone = service.abort_upload(&case.info, "o", id).await;
-        let looked_up = service.upload(&case.info, "o", id).await.map(drop);
+        let gone = service.uploads().abort(&case.info, "o", id).await;
+        let looked_up = service.uploads().get(&case.info, "o", id).await.map(drop);
         for result in [sent, done, gone, looked_up] {
             let e = result.unwrap_err();
             assert_eq!(e.code, ErrorCode::UploadNotFound);
@@ -209,7 +214,8 @@ async fn what_is_over_is_not_found() {
     }
     // An id belongs to one object.
     let id = case.begin().await;
-    let other = service.put_part(&case.info, "other", &id, 1, part(b"x")).await.unwrap_err();
+    let other =
+        service.uploads().put_part(&case.info, "other", &id, 1, part(b"x")).await.unwrap_err();
     assert_eq!(other.code, ErrorCode::UploadNotFound);
 }
 
@@ -221,16 +227,16 @@ async fn a_part_that_breaks_off_leaves_nothing() {
     let broken = vec![Ok(Bytes::from(pattern(LARGE))), Err(Error::invalid("gone"))];
     let request = PartRequest { body: futures::stream::iter(broken).boxed(), ..part(b"") };
     let request = PartRequest { len: None, ..request };
-    assert!(service.put_part(&case.info, "o", &id, 1, request).await.is_err());
+    assert!(service.uploads().put_part(&case.info, "o", &id, 1, request).await.is_err());
     let short = PartRequest { len: Some(9), ..part(b"x") };
-    assert!(service.put_part(&case.info, "o", &id, 1, short).await.is_err());
+    assert!(service.uploads().put_part(&case.info, "o", &id, 1, short).await.is_err());
     let sum = forebay_core::checksum::Checksum { kind: ChecksumKind::Md5, value: "00".into() };
     let wrong = PartRequest { announced: Some(sum), ..part(b"x") };
-    let e = service.put_part(&case.info, "o", &id, 1, wrong).await.unwrap_err();
+    let e = service.uploads().put_part(&case.info, "o", &id, 1, wrong).await.unwrap_err();
     assert_eq!(e.code, ErrorCode::ChecksumMismatch);
-    let (_, parts) = service.upload(&case.info, "o", &id).await.unwrap();
+    let (_, parts) = service.uploads().get(&case.info, "o", &id).await.unwrap();
     assert!(parts.is_empty());
-    service.abort_upload(&case.info, "o", &id).await.unwrap();
+    service.uploads().abort(&case.info, "o", &id).await.unwrap();
     assert_eq!(case.leftovers(), 0);
 }
 
@@ -240,7 +246,7 @@ async fn uploads_are_listed_by_name_and_go_with_their_bucket() {
     let service = &case.bench.service;
     let mut started = Vec::new();
     for name in ["b/2", "a", "b/1", "b/1"] {
-        let id = service.begin_upload(&case.info, name, UploadOptions::default()).await.unwrap();
+        let id = service.uploads().begin(&case.info, name, UploadOptions::default()).await.unwrap();
         started.push((name.to_owned(), id));
     }
     started.sort();
@@ -252,7 +258,7 @@ async fn uploads_are_listed_by_name_and_go_with_their_bucket() {
             after_id: after_id.map(str::to_owned),
             limit,
         };
-        let page = service.uploads(&request).await.unwrap();
+        let page = service.uploads().page(&request).await.unwrap();
         let rows: Vec<_> = page.uploads.into_iter().map(|u| (u.name, u.id)).collect();
         (rows, page.more)
     };
@@ -276,9 +282,9 @@ async fn an_upload_that_nobody_touches_is_given_up() {
     tokio::time::sleep(std::time::Duration::from_millis(2)).await;
     let now = unix_ns();
     case.send(&touched, 1, b"x").await;
-    assert_eq!(service.drop_idle_uploads(now).await.unwrap(), 1);
-    assert!(service.upload(&case.info, "o", &old).await.is_err());
-    assert!(service.upload(&case.info, "o", &touched).await.is_ok());
+    assert_eq!(service.uploads().drop_idle(now).await.unwrap(), 1);
+    assert!(service.uploads().get(&case.info, "o", &old).await.is_err());
+    assert!(service.uploads().get(&case.info, "o", &touched).await.is_ok());
 }
 
 #[tokio::test]
@@ -298,7 +304,7 @@ async fn an_upload_outlives_a_restart() {
     std::fs::write(dir.join("00000000000000ff"), b"torn").unwrap();
     case.bench.restart().await;
     let service = &case.bench.service;
-    let (_, parts) = service.upload(&case.info, "o", &id).await.unwrap();
+    let (_, parts) = service.uploads().get(&case.info, "o", &id).await.unwrap();
     assert_eq!(parts.iter().map(|p| p.size).collect::<Vec<_>>(), [11, LARGE as u64, 700_000]);
     // Damage by a power cut to the last part is detected, and the part can be sent again.
     let mut files = std::fs::read_dir(&dir).unwrap().map(|e| e.unwrap().path());
@@ -347,10 +353,10 @@ async fn a_drop_that_breaks_off_leaves_an_upload_that_can_be_dropped() {
     // A file cannot be removed, as if the process had ended there.
     let dir = case.bench.dir.path().join("disk/uploads").join(&id);
     std::fs::create_dir(dir.join("0")).unwrap();
-    case.bench.service.abort_upload(&case.info, "o", &id).await.unwrap();
+    case.bench.service.uploads().abort(&case.info, "o", &id).await.unwrap();
     std::fs::remove_dir(dir.join("0")).unwrap();
     case.bench.restart().await;
-    case.bench.service.abort_upload(&case.info, "o", &id).await.unwrap();
+    case.bench.service.uploads().abort(&case.info, "o", &id).await.unwrap();
     assert_eq!(case.leftovers(), 0);
 }
 
@@ -367,114 +373,4 @@ async fn with_a_backend_the_object_is_there_when_the_upload_is_complete() {
     let (bytes, how) = case.bench.read(&case.info, "o").await.unwrap();
     assert_eq!((bytes.as_ref(), how), (whole.as_slice(), "hit"));
     assert_eq!(case.leftovers(), 0);
-}
-
-#[tokio::test]
-async fn nobody_sees_what_is_appended_before_it_is_flushed() {
-    for folder in [false, true] {
-        for old in [0, 1000, LARGE] {
-            let case = Case::new(folder).await;
-            let service = &case.bench.service;
-            let before = pattern(old);
-            if old > 0 {
-                let first = put(vec![Ok(before.clone().into())]);
-                service.put(&case.info, "o", first).await.unwrap();
-            }
-            let handle = service.append(&case.info, "o", None, body(b"one ")).await.unwrap();
-            let again = service.append(&case.info, "o", Some(&handle), body(&pattern(300_000)));
-            assert_eq!(again.await.unwrap(), handle);
-            match old {
-                0 => assert!(case.bench.read(&case.info, "o").await.is_err()),
-                _ => assert_eq!(case.contents().await, before),
-            }
-            let meta = service.flush_append(&case.info, "o", &handle, None).await.unwrap();
-            let whole = [before.as_slice(), b"one ", &pattern(300_000)].concat();
-            assert_eq!(case.contents().await, whole, "folder {folder}, {old} bytes before");
-            let mut hasher = ChecksumKind::Xxhash2.hasher();
-            hasher.update(&whole);
-            assert_eq!((meta.size, meta.checksum), (whole.len() as u64, hasher.finish()));
-            assert_eq!(case.leftovers(), 0);
-            let e = service.flush_append(&case.info, "o", &handle, None).await.unwrap_err();
-            assert_eq!(e.code, ErrorCode::UploadNotFound);
-        }
-    }
-}
-
-#[tokio::test]
-async fn two_who_append_lose_nothing() {
-    for old in [0, LARGE] {
-        let case = &Case::new(false).await;
-        let service = &case.bench.service;
-        let first = put(vec![Ok(pattern(old).into())]);
-        service.put(&case.info, "o", first).await.unwrap();
-        let a = service.append(&case.info, "o", None, body(b"aaa")).await.unwrap();
-        let b = service.append(&case.info, "o", None, body(b"bbb")).await.unwrap();
-        let flush = |handle: String| async move {
-            service.flush_append(&case.info, "o", &handle, None).await.unwrap();
-        };
-        tokio::join!(flush(a), flush(b));
-        let all = case.contents().await;
-        let tail = &all[old..];
-        assert!(tail == b"aaabbb" || tail == b"bbbaaa", "{tail:?}");
-    }
-}
-
-#[tokio::test]
-async fn an_append_that_breaks_off_takes_its_handle_along() {
-    let case = Case::new(false).await;
-    let service = &case.bench.service;
-    let handle = service.append(&case.info, "o", None, body(b"whole")).await.unwrap();
-    let broken = vec![Ok(Bytes::from("half")), Err(Error::invalid("gone"))];
-    let broken = futures::stream::iter(broken).boxed();
-    assert!(service.append(&case.info, "o", Some(&handle), broken).await.is_err());
-    let e = service.flush_append(&case.info, "o", &handle, None).await.unwrap_err();
-    assert_eq!(e.code, ErrorCode::UploadNotFound);
-    assert_eq!(case.leftovers(), 0);
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_append_whose_disk_left_service_is_refused_once_and_frees_what_it_held() {
-    for old in [0, LARGE] {
-        let case = Case::new(false).await;
-        let service = &case.bench.service;
-        if old > 0 {
-            let first = put(vec![Ok(pattern(old).into())]);
-            service.put(&case.info, "o", first).await.unwrap();
-        }
-        let (watched, token) =
-            (service.store().clone(), tokio_util::sync::CancellationToken::new());
-        let (_end, tended) = (token.clone().drop_guard(), service.clone());
-        tokio::spawn(async move { watched.watch_disks(&token).await });
-        let mut handles = Vec::new();
-        for _ in 0..3 {
-            let handle = service.append(&case.info, "o", None, body(&pattern(300_000)));
-            handles.push(handle.await.unwrap());
-        }
-        let mut turns = service.disk_turns();
-        turns.mark_unchanged();
-        forebay_store::testing::fail_disk(&service.store().volumes()[0]);
-        let back = async {
-            while service.store().volumes().is_empty()
-                || !forebay_store::testing::accepts_writes(&service.store().volumes()[0])
-            {
-                turns.changed().await.unwrap();
-            }
-        };
-        tokio::time::timeout(std::time::Duration::from_secs(5), back).await.expect("back in use");
-        tended.void_appends_of_left_disks();
-
-        let more = service.append(&case.info, "o", Some(&handles[0]), body(b"more")).await;
-        let flushed = service.flush_append(&case.info, "o", &handles[1], None).await;
-        for e in [more.unwrap_err(), flushed.unwrap_err()] {
-            assert_eq!((e.code, e.retry_after_s.is_some()), (ErrorCode::Unavailable, true), "{e}");
-        }
-        for handle in &handles[..2] {
-            let e = service.flush_append(&case.info, "o", handle, None).await.unwrap_err();
-            assert_eq!(e.code, ErrorCode::UploadNotFound, "{e}");
-        }
-        // A new one does not repeat the old one's content.
-        let handle = service.append(&case.info, "o", None, body(b"again")).await.unwrap();
-        service.flush_append(&case.info, "o", &handle, None).await.unwrap();
-        assert_eq!(case.contents().await, [pattern(old).as_slice(), b"again"].concat());
-    }
 }

@@ -129,9 +129,9 @@ impl Rig {
         self.dir.path().join("folder").join(name)
     }
 
-    async fn found(&self, name: &str, range: ByteRange) -> Result<crate::object::get::Found> {
+    async fn found(&self, name: &str, range: ByteRange) -> Result<crate::object::reads::Found> {
         let spec = RangeSpec::From(range.start, Some(range.end - 1));
-        self.service.get_range(&self.info, name, Some(spec)).await
+        self.service.reads().get_range(&self.info, name, Some(spec)).await
     }
 
     async fn read(&self, name: &str, range: ByteRange) -> Result<(Bytes, &'static str)> {
@@ -142,7 +142,7 @@ impl Rig {
     }
 
     async fn read_whole(&self, name: &str) -> (Bytes, &'static str) {
-        let found = self.service.get(&self.info, name).await.unwrap();
+        let found = self.service.reads().get(&self.info, name).await.unwrap();
         let (result, size) = (found.result(), found.meta().size);
         let parts: Vec<Bytes> = found.stream(ByteRange::whole(size)).try_collect().await.unwrap();
         (parts.concat().into(), result)
@@ -217,7 +217,7 @@ async fn random_ranges_cost_little_more_than_they_ask_for() {
     assert!(bytes <= 3 * asked / 2, "{bytes} bytes for {asked}");
     assert!(gets <= 110, "{gets}");
     assert_eq!(rig.stats.load(Ordering::SeqCst), 0, "the first read tells all");
-    assert!(!rig.service.head(&rig.info, "o").await.unwrap().present);
+    assert!(!rig.service.reads().head(&rig.info, "o").await.unwrap().present);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -338,11 +338,11 @@ async fn versions_are_never_mixed() {
     write_object(&rig.file("o"), size, 4);
     let info = BucketInfo { freshness: Freshness::Always, ..BucketInfo::clone(&rig.info) };
     let spec = Some(RangeSpec::From(old.start, Some(old.end - 1)));
-    let found = rig.service.get_range(&info, "o", spec).await.unwrap();
+    let found = rig.service.reads().get_range(&info, "o", spec).await.unwrap();
     let parts: Vec<Bytes> = found.stream(old).try_collect().await.unwrap();
     assert!(parts.concat() == expected(old, 4));
     std::fs::remove_file(rig.file("o")).unwrap();
-    let gone = rig.service.get_range(&info, "o", spec).await.err().unwrap();
+    let gone = rig.service.reads().get_range(&info, "o", spec).await.err().unwrap();
     assert_eq!((gone.code, rig.lying()), (ErrorCode::ObjectNotFound, 0));
 }
 
@@ -396,12 +396,12 @@ async fn writes_removals_and_evictions_end_what_is_here_in_part() {
             0 => {
                 let body = futures::stream::iter([Ok(Bytes::from_static(b"new"))]).boxed();
                 let put = PutRequest::new(body);
-                rig.service.put(&rig.info, "o", put).await.unwrap();
+                rig.service.writes().put(&rig.info, "o", put).await.unwrap();
                 assert_eq!(rig.read_whole("o").await.0, "new");
                 rig.service.cold_cache().evict(&rig.info, "o").await.unwrap();
             }
             1 => {
-                rig.service.delete(&rig.info, "o").await.unwrap();
+                rig.service.writes().delete(&rig.info, "o").await.unwrap();
                 let gone = rig.read("o", asked).await.unwrap_err();
                 assert_eq!(gone.code, ErrorCode::ObjectNotFound);
             }
@@ -452,7 +452,7 @@ async fn odd_ranges_are_answered() {
         (RangeSpec::From(size, Some(size + 3)), None),
     ] {
         for fresh in [true, false] {
-            let found = rig.service.get_range(&rig.info, "o", Some(spec)).await.unwrap();
+            let found = rig.service.reads().get_range(&rig.info, "o", Some(spec)).await.unwrap();
             let meta = found.meta().clone();
             assert_eq!(meta.size, size);
             let resolved = spec.resolve(meta.size).ok();
@@ -490,7 +490,7 @@ async fn heads_and_ranges_speak_of_one_version() {
             rig.info = info;
         }
         write_object(&rig.file("o"), 40 * MIB, 2);
-        assert_eq!(rig.service.head(&rig.info, "o").await.unwrap().size, 40 * MIB);
+        assert_eq!(rig.service.reads().head(&rig.info, "o").await.unwrap().size, 40 * MIB);
         assert!(rig.read("o", near).await.unwrap().0 == expected(near, 2), "{restarted}");
         let far = range(40 * MIB - 8, 8);
         assert!(rig.read("o", far).await.unwrap().0 == expected(far, 2), "{restarted}");
@@ -504,7 +504,7 @@ async fn heads_and_ranges_speak_of_one_version() {
         rig.wait_fetched("o").await;
 
         std::fs::remove_file(rig.file("o")).unwrap();
-        let gone = rig.service.head(&rig.info, "o").await.unwrap_err();
+        let gone = rig.service.reads().head(&rig.info, "o").await.unwrap_err();
         assert_eq!(gone.code, ErrorCode::ObjectNotFound);
         let gone = rig.read("o", near).await.unwrap_err();
         assert_eq!((gone.code, rig.lying()), (ErrorCode::ObjectNotFound, 0));
@@ -514,7 +514,7 @@ async fn heads_and_ranges_speak_of_one_version() {
     rig.read("o", near).await.unwrap();
     rig.wait_fetched("o").await;
     let asked = rig.stats.load(Ordering::SeqCst);
-    rig.service.head(&rig.info, "o").await.unwrap();
+    rig.service.reads().head(&rig.info, "o").await.unwrap();
     assert_eq!(rig.read("o", near).await.unwrap().1, "hit");
     assert_eq!(rig.stats.load(Ordering::SeqCst), asked + 1);
 }

@@ -9,7 +9,7 @@ use forebay_node::clock::unix_ns;
 use forebay_node::metrics::CheckPath;
 use forebay_store::{Access, Commit, Located, Record, Taken, Validation};
 
-use super::ObjectService;
+use super::Reads;
 
 /// Position of a small fresh copy: sorted by it, a disk is read from its start to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -25,7 +25,7 @@ impl DiskOrder {
     }
 }
 
-impl ObjectService {
+impl Reads {
     /// Announces that [`Self::small`] will be called for this object soon.
     pub(crate) fn expect(&self, info: &BucketInfo, name: &str) {
         self.store().expect(info.id, name);
@@ -61,12 +61,12 @@ impl ObjectService {
         &self,
         records: Vec<Option<Record>>,
     ) -> Result<Vec<Option<Bytes>>> {
-        let service = self.clone();
+        let reads = self.clone();
         forebay_store::blocking(move || {
             let read = |record: Option<Record>| {
                 let record = record?;
-                let bytes = service.store().read_blocking(&record).ok()?;
-                service.noted(record.disk, &Access::of(&record), record.size, unix_ns());
+                let bytes = reads.store().read_blocking(&record).ok()?;
+                reads.noted(record.disk, &Access::of(&record), record.size, unix_ns());
                 Some(bytes)
             };
             Ok(records.into_iter().map(read).collect())

@@ -12,8 +12,8 @@ use forebay_store::{Access, Record, Ticket, Validation, is_corrupt};
 use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt};
 
-use super::cold_cache::{Following, Parts, validation_of};
-use super::{ObjectService, Stored};
+use super::{Reads, Stored};
+use crate::object::cold_cache::{Following, Parts, validation_of};
 
 /// Objects up to this size are read whole in one step.
 const SMALL: u64 = 1 << 20;
@@ -113,7 +113,7 @@ fn cut(
     cut.try_filter(|chunk| std::future::ready(!chunk.is_empty())).boxed()
 }
 
-impl ObjectService {
+impl Reads {
     /// Finds an object: the copy here if it is fresh, else the backend's.
     pub(crate) async fn get(&self, info: &BucketInfo, name: &str) -> Result<Found> {
         self.get_range(info, name, None).await
@@ -273,7 +273,11 @@ impl ObjectService {
     }
 
     /// Streams the object from the backend without keeping it.
-    pub(super) async fn pass_through(&self, info: &BucketInfo, name: &str) -> Result<Found> {
+    pub(in crate::object) async fn pass_through(
+        &self,
+        info: &BucketInfo,
+        name: &str,
+    ) -> Result<Found> {
         let (meta, stream) = self.cold_cache().pass_through(info, name).await?;
         Ok(Found::PassThrough { meta, stream })
     }

@@ -3,49 +3,66 @@
 //!
 //! Handles do not outlive the process; one that was idle for [`IDLE`] is dropped. If the disk of a
 //! handle leaves service, its next use fails, and its collected bytes are freed immediately.
+//!
+//! [`Appends`] is the one entrance. Its dependencies are this target ([`Local`]), which stores the bytes;
+//! the replication ([`Replication`]), which commits an object that gets longer; and, for one that is
+//! rewritten, its old bytes ([`Reads`]) and its write ([`Writes`]).
+
+mod longer;
+#[cfg(test)]
+mod tests;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-use async_trait::async_trait;
 use bytes::Bytes;
 use forebay_core::bucket::BucketInfo;
 use forebay_core::bucket_access::BucketChange;
 use forebay_core::checksum::Checksum;
-use forebay_core::copies::Stamp;
 use forebay_core::locks::MutexExt;
 use forebay_core::object::ObjectMeta;
 use forebay_core::replication::WriteOptions;
 use forebay_core::size::ByteRange;
 use forebay_core::{Error, ErrorCode, Result};
-use forebay_store::{Record, RecordMeta, WorkFile};
+use forebay_store::{Store, WorkFile};
+use futures::StreamExt;
 use futures::stream::BoxStream;
-use futures::{StreamExt, TryStreamExt};
 
+use self::longer::{LongerVersion, stays};
+use super::Key;
+use super::attrs::AtEndMeta;
+use super::condition::if_still;
+use super::local::Local;
 use super::lock::{KeyGuard, KeyLocks};
-use super::put::{AtEndMeta, Hashes, Making, OnlyIf, PutRequest, reread};
-use super::replication::NewVersion;
-use super::{Key, ObjectService};
+use super::reads::Reads;
+use super::replication::Replication;
+use super::scratch::reread;
+use super::writes::{PutRequest, Writes};
 
 /// A handle that was idle for this time is dropped.
 const IDLE: Duration = Duration::from_secs(3600);
+/// Interval of the search for idle handles.
+const IDLE_CHECK_INTERVAL: Duration = Duration::from_secs(600);
 /// Maximum number of handles of one target.
 const MOST: usize = 1024;
-/// Objects of at least this many bytes are not rewritten by an append.
-const LARGE: u64 = 1 << 20;
 /// Attempts of a flush while others write the same object.
 const TRIES: usize = 5;
 
-/// The handles in use, and the locks of writers of members to a shard.
-#[derive(Default)]
-pub(crate) struct Appends {
+/// The appends of this target; cheap to clone.
+#[derive(Clone)]
+pub(crate) struct Appends(Arc<Inner>);
+
+struct Inner {
+    local: Arc<Local>,
+    replication: Replication,
+    reads: Reads,
+    writes: Writes,
+    /// The handles in use.
     sessions: Mutex<HashMap<String, Arc<Session>>>,
+    /// The locks of writers of members to a shard.
     shards: KeyLocks,
 }
-
-/// A spool file on a disk; removed on drop.
-pub(crate) struct Spool(WorkFile);
 
 /// The bytes that were appended by one handle.
 struct Session {
@@ -53,12 +70,6 @@ struct Session {
     used: Mutex<Instant>,
     /// `None` after a flush or an error; the error of the next use after the disk left service.
     work: tokio::sync::Mutex<Option<Result<WorkFile>>>,
-}
-
-impl Appends {
-    fn table(&self) -> MutexGuard<'_, HashMap<String, Arc<Session>>> {
-        self.sessions.locked()
-    }
 }
 
 impl Session {
@@ -78,45 +89,40 @@ impl Session {
     }
 }
 
-impl Spool {
-    pub(crate) fn len(&self) -> u64 {
-        self.0.written()
+impl Appends {
+    pub(super) fn new(
+        local: Arc<Local>,
+        replication: Replication,
+        reads: Reads,
+        writes: Writes,
+    ) -> Self {
+        let (sessions, shards) = (Mutex::default(), KeyLocks::default());
+        Self(Arc::new(Inner { local, replication, reads, writes, sessions, shards }))
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
-        self.len() == 0
+    fn table(&self) -> MutexGuard<'_, HashMap<String, Arc<Session>>> {
+        self.0.sessions.locked()
     }
 
-    /// Streams the bytes; may be called several times.
-    pub(crate) fn stream(&self) -> BoxStream<'static, Result<Bytes>> {
-        reread(self.0.file())(ByteRange::whole(self.len()))
+    fn store(&self) -> &Store {
+        &self.0.local.store
     }
-}
 
-impl ObjectService {
-    /// Spools a client's body for a reader that needs it later or more than once.
-    pub(crate) async fn spool(
-        &self,
-        info: &BucketInfo,
-        name: &str,
-        mut body: BoxStream<'static, Result<Bytes>>,
-        len: Option<u64>,
-    ) -> Result<Spool> {
-        let mut work = self.store().begin(info.id, name, len).await?;
-        while let Some(chunk) = body.next().await {
-            work.write(chunk?).await?;
-        }
-        match len {
-            Some(len) if len != work.written() => {
-                Err(Error::invalid(format!("{} of {len} bytes came", work.written())))
-            }
-            _ => Ok(Spool(work)),
-        }
+    fn replication(&self) -> &Replication {
+        &self.0.replication
+    }
+
+    fn reads(&self) -> &Reads {
+        &self.0.reads
+    }
+
+    fn writes(&self) -> &Writes {
+        &self.0.writes
     }
 
     /// Locks a shard against other writers of its members while the guard exists.
-    pub(crate) async fn shard_turn(&self, info: &BucketInfo, name: &str) -> KeyGuard {
-        self.0.appends.shards.lock(&Key::new(info, name)).await
+    pub(crate) async fn lock_shard(&self, info: &BucketInfo, name: &str) -> KeyGuard {
+        self.0.shards.lock(&Key::new(info, name)).await
     }
 
     /// Appends bytes to `handle`, or to a new one. Returns the handle for the next call. An error
@@ -131,7 +137,7 @@ impl ObjectService {
         info.check_access(BucketChange::Append)?;
         let handle = match handle {
             Some(handle) => handle.to_owned(),
-            None => self.begin_append(info, name).await?,
+            None => self.begin(info, name).await?,
         };
         let session = self.session(info, name, &handle)?;
         let mut place = session.work.lock().await;
@@ -146,7 +152,7 @@ impl ObjectService {
         match written.await {
             Ok(work) => *place = Some(Ok(work)),
             Err(e) => {
-                self.0.appends.table().remove(&handle);
+                self.table().remove(&handle);
                 return Err(e);
             }
         }
@@ -154,8 +160,8 @@ impl ObjectService {
         Ok(handle)
     }
 
-    async fn begin_append(&self, info: &BucketInfo, name: &str) -> Result<String> {
-        if self.0.appends.table().len() >= MOST {
+    async fn begin(&self, info: &BucketInfo, name: &str) -> Result<String> {
+        if self.table().len() >= MOST {
             return Err(Error::new(
                 ErrorCode::TooManyRequests,
                 format!("there are {MOST} appends under way on this target already"),
@@ -167,23 +173,23 @@ impl ObjectService {
             Some(record) => self.store().begin_behind(&record, None).await?,
             None => self.store().begin(info.id, name, None).await?,
         };
-        let handle = format!("{}|{:032x}", self.me(), rand::random::<u128>());
+        let handle = format!("{}|{:032x}", self.0.local.id, rand::random::<u128>());
         let session = Session {
             key: Key::new(info, name),
             used: Mutex::new(Instant::now()),
             work: tokio::sync::Mutex::new(Some(Ok(work))),
         };
-        self.0.appends.table().insert(handle.clone(), Arc::new(session));
+        self.table().insert(handle.clone(), Arc::new(session));
         Ok(handle)
     }
 
     fn session(&self, info: &BucketInfo, name: &str, handle: &str) -> Result<Arc<Session>> {
-        let found = self.0.appends.table().get(handle).cloned();
+        let found = self.table().get(handle).cloned();
         found.filter(|s| s.key == Key::new(info, name)).ok_or_else(|| unknown(handle))
     }
 
     /// Appends the collected bytes to the object; creates it if it does not exist.
-    pub(crate) async fn flush_append(
+    pub(crate) async fn flush(
         &self,
         info: &BucketInfo,
         name: &str,
@@ -191,7 +197,7 @@ impl ObjectService {
         announced: Option<Checksum>,
     ) -> Result<ObjectMeta> {
         let session = self.session(info, name, handle)?;
-        self.0.appends.table().remove(handle);
+        self.table().remove(handle);
         let work = session.work.lock().await.take().ok_or_else(|| unknown(handle))??;
         work.in_use()()?;
         self.replication().fetch_newest(info, name).await?;
@@ -210,21 +216,14 @@ impl ObjectService {
         work: WorkFile,
         announced: Option<Checksum>,
     ) -> Result<ObjectMeta> {
-        let mut version = LongerVersion {
-            service: self,
-            info,
-            name,
-            announced,
-            work: Some(work),
-            grown: None,
-            meta: None,
-        };
+        let longer = (self.store(), self.writes());
+        let mut version = LongerVersion::new(longer, (info, name), work, announced);
         // The condition: the object is still one whose bytes can stay where they are.
         let options = WriteOptions { fetch_first: false, conditional: true };
         match self.replication().write(info, name, &mut version, options).await {
             Ok(record) => Ok(record.object_meta()),
-            Err(e) => match version.work.filter(|_| version.grown.is_none()) {
-                Some(work) => self.append_anew(info, name, &work, version.announced).await,
+            Err(e) => match version.into_unwritten() {
+                Some((work, announced)) => self.append_anew(info, name, &work, announced).await,
                 None => Err(e),
             },
         }
@@ -240,7 +239,7 @@ impl ObjectService {
     ) -> Result<ObjectMeta> {
         let more = reread(work.file());
         for _ in 0..TRIES {
-            let before = match self.get(info, name).await {
+            let before = match self.reads().get(info, name).await {
                 Ok(found) => Some((found.meta().clone(), found)),
                 Err(e) if e.code == ErrorCode::ObjectNotFound => None,
                 Err(e) => return Err(e),
@@ -258,12 +257,12 @@ impl ObjectService {
                 at_end: Some(Box::new(move || in_use().map(|()| AtEndMeta::default()))),
                 announced: announced.clone(),
                 custom: meta.as_ref().map(|m| m.custom.clone()),
-                only_if: Some(Self::if_still(meta, info)),
+                only_if: Some(if_still(meta, info)),
                 ..PutRequest::new(body)
             };
-            match self.put(info, name, put).await {
+            match self.writes().put(info, name, put).await {
                 Ok(Some(meta)) => return Ok(meta),
-                Ok(None) => return self.head(info, name).await,
+                Ok(None) => return self.reads().head(info, name).await,
                 Err(e) if e.code == ErrorCode::Conflict => {}
                 Err(e) => return Err(e),
             }
@@ -271,102 +270,30 @@ impl ObjectService {
         Err(Error::unavailable(format!("{} keeps changing", info.bucket.object_uri(name))))
     }
 
-    /// Permits a write only if the object is unchanged. A backend's object is compared by its
-    /// version; the version of a native object starts again after a removal, so it alone is not
-    /// enough.
-    pub(crate) fn if_still(before: Option<ObjectMeta>, info: &BucketInfo) -> OnlyIf {
-        let has_backend = info.has_backend();
-        Box::new(move |now| {
-            let same = match (&before, now) {
-                (None, None) => true,
-                (Some(a), Some(b)) => {
-                    a.version == b.version && (has_backend || a.mtime_ns == b.mtime_ns)
-                }
-                _ => false,
-            };
-            same.then_some(())
-                .ok_or_else(|| Error::new(ErrorCode::Conflict, "the object has changed"))
-        })
-    }
-
     /// Frees the collected bytes on disks that left service.
-    pub(super) fn void_appends_of_left_disks(&self) {
-        let sessions: Vec<_> = self.0.appends.table().values().cloned().collect();
+    fn void_those_of_left_disks(&self) {
+        let sessions: Vec<_> = self.table().values().cloned().collect();
         sessions.iter().for_each(|session| session.void_if_left());
     }
 
     /// Drops the handles that were idle for [`IDLE`].
-    pub(super) fn drop_idle_appends(&self) {
-        self.0.appends.table().retain(|_, session| session.used().elapsed() < IDLE);
+    fn drop_idle(&self) {
+        self.table().retain(|_, session| session.used().elapsed() < IDLE);
     }
-}
 
-/// An object with bytes at its end.
-struct LongerVersion<'a> {
-    service: &'a ObjectService,
-    info: &'a BucketInfo,
-    name: &'a str,
-    announced: Option<Checksum>,
-    /// The bytes; `None` once they are at the end of the object.
-    work: Option<WorkFile>,
-    /// The object that they are appended to.
-    grown: Option<Record>,
-    meta: Option<RecordMeta>,
-}
-
-impl LongerVersion<'_> {
-    /// The checksum of the object with the new bytes at its end.
-    async fn checksum(&self, record: &Record, work: &WorkFile) -> Result<Option<Checksum>> {
-        let mut hashes = Hashes::new(self.info.checksum, self.announced.clone(), false);
-        let reader = self.service.store().reader(record).await?;
-        let mut old = std::pin::pin!(reader.stream(ByteRange::whole(record.size)));
-        while let Some(bytes) = old.try_next().await? {
-            hashes.update(&bytes);
-        }
-        let mut new = reread(work.file())(ByteRange::whole(work.written()));
-        while let Some(bytes) = new.try_next().await? {
-            hashes.update(&bytes);
-        }
-        Ok(hashes.finish(&self.info.bucket.object_uri(self.name))?.checksum)
-    }
-}
-
-#[async_trait]
-impl NewVersion for LongerVersion<'_> {
-    async fn check(&mut self, current: Option<&Record>) -> Result<()> {
-        match current.filter(|record| stays(self.info, record)) {
-            Some(record) => {
-                self.grown = Some(record.clone());
-                Ok(())
+    /// Frees what idle handles and those on disks that left service hold, until the node stops.
+    pub(crate) async fn watch(self) {
+        let stop = self.0.local.lifecycle.token();
+        let mut turns = self.store().disk_turns();
+        let mut ticks = tokio::time::interval(IDLE_CHECK_INTERVAL);
+        loop {
+            tokio::select! {
+                () = stop.cancelled() => return,
+                Ok(()) = turns.changed() => self.void_those_of_left_disks(),
+                _ = ticks.tick() => self.drop_idle(),
             }
-            None => Err(Error::new(ErrorCode::Conflict, "the object has to be rewritten")),
         }
     }
-
-    async fn prepare(&mut self, replaced: Option<Record>, stamp: Stamp) -> Result<()> {
-        let (Some(record), Some(work)) = (&self.grown, &self.work) else {
-            return Err(Error::internal("an append is prepared before it is checked"));
-        };
-        let checksum = self.checksum(record, work).await?;
-        let making = Making { checksum, ..Making::default() };
-        let (service, info, name) = (self.service, self.info, self.name);
-        self.meta = Some(service.native_meta(info, name, making, (replaced, stamp)).await?);
-        Ok(())
-    }
-
-    async fn commit(&mut self) -> Result<Record> {
-        match (&self.grown, self.work.take(), self.meta.take()) {
-            (Some(record), Some(work), Some(meta)) => {
-                self.service.store().append_work(record, work, meta).await
-            }
-            _ => Err(Error::internal("an append is committed before it is prepared")),
-        }
-    }
-}
-
-/// Whether the object's bytes can stay where they are.
-fn stays(info: &BucketInfo, record: &Record) -> bool {
-    !info.has_backend() && record.size >= LARGE
 }
 
 fn unknown(handle: &str) -> Error {

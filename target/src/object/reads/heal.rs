@@ -1,66 +1,27 @@
 //! Damage: stored bytes that differ from those written. The object's other source serves the same
 //! request, and the damaged copy is dropped; an object without one is reported as lost.
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
 use forebay_clouds::BodyStream;
 use forebay_core::bucket::BucketInfo;
 use forebay_core::erasure::Slice;
-use forebay_core::locks::MutexExt;
 use forebay_core::size::ByteRange;
 use forebay_core::{Error, ErrorCode, Result, history};
 use forebay_node::metrics::CheckPath;
-use forebay_store::{Record, Volume, is_corrupt};
+use forebay_store::{Record, is_corrupt};
 use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt};
 
-use super::{Key, ObjectService};
+use super::Reads;
 
 /// Bytes of a block of the store, the unit of a checksum.
 const BLOCK: u64 = 64 << 10;
-/// Maximum number of lost objects whose names are remembered.
-const REMEMBERED: usize = 1000;
 /// Bytes that a check reads at once; whole blocks.
 const STEP: u64 = 16 * BLOCK;
-/// Maximum number of them that the node reports by name.
-const LOST_NAMES: usize = 8;
 /// Attempts of a request whose object is replaced meanwhile.
 const TURNS: usize = 3;
-
-/// Objects with permanently damaged bytes, by key, with the damaged commit.
-#[derive(Debug, Default)]
-pub(crate) struct Lost(Mutex<BTreeMap<(u64, String), u64>>);
-
-impl Lost {
-    fn table(&self) -> MutexGuard<'_, BTreeMap<(u64, String), u64>> {
-        self.0.locked()
-    }
-
-    /// Records an object; false if it was known.
-    fn note(&self, record: &Record) -> bool {
-        let mut table = self.table();
-        let key = (record.bucket_id, record.name.clone());
-        if table.len() >= REMEMBERED && !table.contains_key(&key) {
-            return true;
-        }
-        table.insert(key, record.generation) != Some(record.generation)
-    }
-
-    /// The object was written again or removed.
-    pub(super) fn forget(&self, key: &Key) {
-        let mut table = self.table();
-        if !table.is_empty() {
-            table.remove(&(key.bucket_id, key.name.to_string()));
-        }
-    }
-
-    pub(super) fn forget_bucket(&self, bucket_id: u64) {
-        self.table().retain(|(id, _), _| *id != bucket_id);
-    }
-}
 
 /// The result of checking a commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,7 +37,7 @@ pub(crate) enum Verdict {
 
 /// The other source of one commit's bytes, for use when those on the disk are damaged.
 pub(crate) struct Healer {
-    service: ObjectService,
+    reads: Reads,
     info: BucketInfo,
     record: Record,
 }
@@ -87,30 +48,30 @@ impl Healer {
     /// Returns `damage` itself if there is no other source; [`ErrorCode::ObjectChanged`] if the
     /// source has another version by now; the source's own error if it cannot be reached.
     pub(super) async fn stream(&self, damage: Error, range: ByteRange) -> Result<BodyStream> {
-        let Self { service, info, record } = self;
-        service.metrics().damaged(CheckPath::Read);
-        if service.replication().replace_damaged(info, record, CheckPath::Read).await {
+        let Self { reads, info, record } = self;
+        reads.metrics().damaged(CheckPath::Read);
+        if reads.replication().replace_damaged(info, record, CheckPath::Read).await {
             return self.repaired(range).await;
         }
         if !has_source(info, record) {
-            return Err(service.lose(info, record, CheckPath::Read, damage));
+            return Err(reads.lose(info, record, CheckPath::Read, damage));
         }
         let uri = info.bucket.object_uri(&record.name);
         tracing::warn!(%uri, "the rest of a damaged copy comes from the backend");
         let version = record.meta.backend_version.as_str();
-        let backend = service.cold_cache().backend(info).await?;
+        let backend = reads.cold_cache().backend(info).await?;
         match backend.get(&record.name, Some(range), Some(version)).await {
             Ok(remote) if remote.range == range => {
-                service.give_up(record, CheckPath::Read).await;
+                reads.give_up(record, CheckPath::Read).await;
                 Ok(exactly(remote.stream, range.len(), uri))
             }
             // The sizes differ, so it is another version after all.
             Ok(_) => {
-                service.give_up(record, CheckPath::Read).await;
+                reads.give_up(record, CheckPath::Read).await;
                 Err(replaced(&uri))
             }
             Err(e) if is_another(e.code) => {
-                service.give_up(record, CheckPath::Read).await;
+                reads.give_up(record, CheckPath::Read).await;
                 Err(replaced(&uri))
             }
             // The undamaged parts of the copy may be all that is available for a while.
@@ -120,10 +81,10 @@ impl Healer {
 
     /// The bytes of `range` after the damaged copy was replaced.
     async fn repaired(&self, range: ByteRange) -> Result<BodyStream> {
-        let Self { service, info, record } = self;
-        let now = service.store().get(record.bucket_id, &record.name).await?;
+        let Self { reads, info, record } = self;
+        let now = reads.store().get(record.bucket_id, &record.name).await?;
         match now.filter(|now| now.stamp() == record.stamp()) {
-            Some(now) => Ok(service.store().reader(&now).await?.stream(range).boxed()),
+            Some(now) => Ok(reads.store().reader(&now).await?.stream(range).boxed()),
             None => Err(replaced(&info.bucket.object_uri(&record.name))),
         }
     }
@@ -173,10 +134,10 @@ fn exactly(stream: BodyStream, len: u64, uri: String) -> BodyStream {
     .boxed()
 }
 
-impl ObjectService {
+impl Reads {
     /// The [`Healer`] of this commit.
     pub(super) fn healer(&self, info: &BucketInfo, record: &Record) -> Healer {
-        Healer { service: self.clone(), info: info.clone(), record: record.clone() }
+        Healer { reads: self.clone(), info: info.clone(), record: record.clone() }
     }
 
     /// Handles a commit that was found damaged before a byte of it was sent. `Ok`: the commit is
@@ -297,49 +258,6 @@ impl ObjectService {
                 Verdict::Lost
             }
         }
-    }
-
-    /// Records of a bucket in the order of names, after a given name; and whether more follow.
-    pub(crate) async fn records(
-        &self,
-        bucket_id: u64,
-        after: &str,
-        limit: usize,
-    ) -> Result<(Vec<Record>, bool)> {
-        self.store().list(bucket_id, "", Some(after), None, limit).await
-    }
-
-    /// The disk of this number, while it is in use.
-    pub(crate) fn volume(&self, number: usize) -> Result<Arc<Volume>> {
-        self.local().volume(number)
-    }
-
-    /// Restores an entry that was recorded before a restart, if it is still valid.
-    pub(crate) async fn remember_lost(&self, bucket_id: u64, name: &str, generation: u64) {
-        let record = self.store().get(bucket_id, name).await;
-        if let Ok(Some(record)) = record
-            && record.generation == generation
-        {
-            self.local().lost.note(&record);
-        }
-    }
-
-    /// Objects known to be damaged without another copy: bucket id, name and the damaged commit. At
-    /// most [`REMEMBERED`] are known.
-    pub(crate) fn lost(&self) -> Vec<(u64, String, u64)> {
-        let table = self.local().lost.table();
-        table.iter().map(|((id, name), generation)| (*id, name.clone(), *generation)).collect()
-    }
-
-    /// The number of such objects, and the first few of them for messages.
-    pub(crate) fn lost_summary(&self) -> (u64, Vec<String>) {
-        let state = self.state();
-        let table = self.local().lost.table();
-        let names = table.keys().take(LOST_NAMES).map(|(id, name)| {
-            let info = state.buckets.values().find(|b| b.id == *id);
-            info.map_or_else(|| name.clone(), |info| info.bucket.object_uri(name))
-        });
-        (table.len() as u64, names.collect())
     }
 
     /// Counts the blocks that a read of `range` verified.

@@ -17,7 +17,7 @@ use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt};
 use tokio::runtime::Handle;
 
-use super::ObjectService;
+use super::Reads;
 use super::heal::Healer;
 
 /// An open object on this target's disk. If its bytes on the disk are damaged, reads get the same
@@ -25,20 +25,20 @@ use super::heal::Healer;
 #[derive(Clone)]
 pub(crate) struct Stored {
     reader: ObjectReader,
-    service: ObjectService,
+    reads: Reads,
     healer: Arc<Healer>,
     result: &'static str,
 }
 
 impl Stored {
     pub(super) fn new(
-        service: &ObjectService,
+        reads: &Reads,
         info: &BucketInfo,
         reader: ObjectReader,
         result: &'static str,
     ) -> Self {
-        let healer = Arc::new(service.healer(info, reader.record()));
-        Self { reader, service: service.clone(), healer, result }
+        let healer = Arc::new(reads.healer(info, reader.record()));
+        Self { reader, reads: reads.clone(), healer, result }
     }
 
     /// The open commit.
@@ -147,7 +147,7 @@ impl Stored {
                 let (len, checked) = look(&piece);
                 let range = ByteRange { start: at, end: at + len };
                 if checked && matches!(from, From::Disk(_)) {
-                    me.service.count_checked(CheckPath::Read, me.record().size, range);
+                    me.reads.count_checked(CheckPath::Read, me.record().size, range);
                 }
                 at = range.end;
                 (piece, (me, at, from))
@@ -158,7 +158,7 @@ impl Stored {
 
     fn counted<T>(&self, range: ByteRange, done: Result<T>) -> Result<T> {
         if done.is_ok() {
-            self.service.count_checked(CheckPath::Read, self.record().size, range);
+            self.reads.count_checked(CheckPath::Read, self.record().size, range);
         }
         done
     }
@@ -170,7 +170,7 @@ enum From<T> {
     Elsewhere(BodyStream),
 }
 
-impl ObjectService {
+impl Reads {
     /// Opens an object here; fetches all of it first if it is not stored. Unlike a plain read this
     /// fails if there is no space for the object.
     pub(crate) async fn stored(&self, info: &BucketInfo, name: &str) -> Result<Stored> {

@@ -3,25 +3,31 @@
 //!
 //! A change copies the object into the history before it replaces or removes it: a crash in between
 //! leaves it in both places, which means the same.
+//!
+//! [`Versions`] is the one entrance. Its dependencies are this target ([`Local`]), whose store has the
+//! history, and [`Replication`], which brings what other targets have of it.
+
+mod records;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use forebay_core::Result;
 use forebay_core::bucket::{BucketInfo, Versioning};
 use forebay_core::bucket_access::BucketChange;
 use forebay_core::history::{self, MARKER, NULL, VERSION};
-use forebay_core::object::ObjectMeta;
 use forebay_core::size::ByteRange;
 use forebay_node::clock::unix_ns;
 use forebay_store::{Record, RecordMeta, Store};
 use futures::StreamExt;
 
-use super::put::OnlyIf;
-use super::{Key, ObjectService};
-
-/// Maximum number of versions of one object that are searched.
-const MAX_VERSIONS: usize = 100_000;
+pub(crate) use self::records::{is_marker, keeps_versions, shown_version};
+pub(super) use self::records::{older, version_of};
+use super::Key;
+use super::condition::OnlyIf;
+use super::local::Local;
+use super::replication::Replication;
 
 /// Number of versions in the first search for the newest.
 const FIRST_LOOK: usize = 16;
@@ -35,31 +41,31 @@ pub(crate) struct Removed {
     pub(crate) marker: bool,
 }
 
-/// Whether the bucket has, or had, versioning.
-pub(crate) fn keeps_versions(info: &BucketInfo) -> bool {
-    !info.has_backend() && info.s3.versioning != Versioning::Unset
+/// The versions of this target's objects; cheap to clone.
+#[derive(Clone)]
+pub(crate) struct Versions(Arc<Inner>);
+
+struct Inner {
+    local: Arc<Local>,
+    replication: Replication,
 }
 
-/// The version of a record; objects from before versioning have the null version.
-pub(super) fn version_of(custom: &BTreeMap<String, String>) -> &str {
-    custom.get(VERSION).map_or(NULL, String::as_str)
-}
+impl Versions {
+    pub(super) fn new(local: Arc<Local>, replication: Replication) -> Self {
+        Self(Arc::new(Inner { local, replication }))
+    }
 
-/// Older versions of an object, the newest first.
-pub(super) async fn older(store: &Store, info: &BucketInfo, name: &str) -> Result<Vec<Record>> {
-    let prefix = history::prefix(name);
-    let id = history::id(info.id);
-    let (rows, _) = store.list(id, &prefix, None, None, MAX_VERSIONS).await?;
-    Ok(rows
-        .into_iter()
-        .filter(|r| history::split(&r.name).is_some_and(|(key, _)| key == name))
-        .collect())
-}
+    fn store(&self) -> &Store {
+        &self.0.local.store
+    }
 
-impl ObjectService {
+    fn replication(&self) -> &Replication {
+        &self.0.replication
+    }
+
     /// Moves the object that is about to be replaced into the history and adds the new version's id
     /// to `custom`. The caller holds the object's lock.
-    pub(super) async fn archive_version(
+    pub(super) async fn archive(
         &self,
         info: &BucketInfo,
         name: &str,
@@ -122,21 +128,32 @@ impl ObjectService {
         if !keeps_versions(info) || self.store().get(info.id, name).await?.is_some() {
             return Ok(None);
         }
-        self.replication().gather_versions(info, name).await?;
-        let newest = self.newest_older(info, name).await?;
-        let marker = newest.filter(|r| r.meta.custom.contains_key(MARKER));
+        let marker = self.newest_marker(info, name).await?;
         Ok(marker.map(|r| version_of(&r.meta.custom).to_owned()))
     }
 
-    /// The object or delete marker, for the conditions of a deletion.
-    async fn deletable(&self, info: &BucketInfo, name: &str) -> Result<Option<ObjectMeta>> {
-        let now = self.current(info, name).await?;
-        if now.is_some() || !keeps_versions(info) {
-            return Ok(now);
-        }
+    /// The newest of the older versions of all targets, if it is a delete marker.
+    pub(super) async fn newest_marker(
+        &self,
+        info: &BucketInfo,
+        name: &str,
+    ) -> Result<Option<Record>> {
         self.replication().gather_versions(info, name).await?;
         let newest = self.newest_older(info, name).await?;
-        Ok(newest.filter(|r| r.meta.custom.contains_key(MARKER)).map(|r| r.object_meta()))
+        Ok(newest.filter(|r| r.meta.custom.contains_key(MARKER)))
+    }
+
+    /// Copies the current object into the history, and adds a delete marker above it. Returns the
+    /// marker's version. The caller holds the object's lock, and removes the object then.
+    pub(super) async fn archive_below_marker(
+        &self,
+        info: &BucketInfo,
+        name: &str,
+    ) -> Result<String> {
+        let new = new_version(info);
+        self.keep_replaced(info, name, &new).await?;
+        self.put_marker(info, name, &new).await?;
+        Ok(new)
     }
 
     async fn find_older(
@@ -155,23 +172,23 @@ impl ObjectService {
 
     /// The location of a version: bucket and name by which it is read. `None`: it does not exist.
     /// An error if an unreachable target may have it.
-    pub(crate) async fn version(
+    pub(crate) async fn find(
         &self,
         info: &BucketInfo,
         name: &str,
         version: &str,
     ) -> Result<Option<(BucketInfo, String)>> {
-        let found = self.version_here(info, name, version).await?;
+        let found = self.find_here(info, name, version).await?;
         if found.is_some() || info.has_backend() {
             return Ok(found);
         }
         // The newest version is the object itself.
         self.replication().fetch_newest(info, name).await?;
         self.replication().gather_versions(info, name).await?;
-        self.version_here(info, name, version).await
+        self.find_here(info, name, version).await
     }
 
-    async fn version_here(
+    async fn find_here(
         &self,
         info: &BucketInfo,
         name: &str,
@@ -193,38 +210,6 @@ impl ObjectService {
         Ok(older.map(|r| (BucketInfo { id: r.bucket_id, ..info.clone() }, r.name)))
     }
 
-    /// Deletes an object: in a bucket with versioning a delete marker replaces it.
-    pub(crate) async fn delete_if(
-        &self,
-        info: &BucketInfo,
-        name: &str,
-        only_if: Option<OnlyIf>,
-    ) -> Result<Removed> {
-        info.check_access(BucketChange::Delete)?;
-        self.replication().fetch_newest(info, name).await?;
-        let guard = self.local().locks.lock(&Key::new(info, name)).await;
-        if let Some(only_if) = only_if {
-            let there = self.deletable(info, name).await?;
-            only_if(there.as_ref())?;
-            if there.is_none() {
-                // A conditional deletion of a missing object creates no marker.
-                return Ok(Removed::default());
-            }
-        }
-        if !keeps_versions(info) {
-            // A writer may intervene; the condition was true when it was checked.
-            drop(guard);
-            return Box::pin(self.delete(info, name)).await.map(|()| Removed::default());
-        }
-        history::check_name(name)?;
-        self.replication().may_write(info, name).await?;
-        let new = new_version(info);
-        self.keep_replaced(info, name, &new).await?;
-        self.put_marker(info, name, &new).await?;
-        drop(self.replication().remove(info, name, guard).await?);
-        Ok(Removed { version: Some(new), marker: true })
-    }
-
     async fn put_marker(&self, info: &BucketInfo, name: &str, version: &str) -> Result<()> {
         let now = unix_ns();
         let custom = [(MARKER, "1"), (VERSION, version)];
@@ -232,7 +217,7 @@ impl ObjectService {
             mtime_ns: now,
             atime_ns: now,
             custom: custom.map(|(k, v)| (k.to_owned(), v.to_owned())).into(),
-            epoch: self.state().version,
+            epoch: self.0.local.state().version,
             class: info.class,
             ..RecordMeta::default()
         };
@@ -241,7 +226,7 @@ impl ObjectService {
     }
 
     /// Removes one version for good; the newest remaining one becomes the object again.
-    pub(crate) async fn delete_version(
+    pub(crate) async fn delete(
         &self,
         info: &BucketInfo,
         name: &str,
@@ -251,7 +236,7 @@ impl ObjectService {
         info.check_access(BucketChange::Delete)?;
         self.replication().fetch_newest(info, name).await?;
         let gathered = self.replication().gather_versions(info, name).await;
-        let mut guard = self.local().locks.lock(&Key::new(info, name)).await;
+        let mut guard = self.0.local.locks.lock(&Key::new(info, name)).await;
         self.replication().may_write(info, name).await?;
         let now = self.store().get(info.id, name).await?;
         let is_now = now.as_ref().is_some_and(|r| version_of(&r.meta.custom) == version);
@@ -289,7 +274,7 @@ impl ObjectService {
         if let Some(removed) = self.replication().tombstone(info, name).await? {
             // Its stamp is after the removal, so that it also replaces a late copy of the removed
             // version.
-            let stamp = removed.next(self.state().version);
+            let stamp = removed.next(self.0.local.state().version);
             (newest.meta.epoch, newest.meta.version) = (stamp.epoch, stamp.version.to_string());
         }
         self.copy_record(&newest, info.id, name).await?;
@@ -303,14 +288,4 @@ fn new_version(info: &BucketInfo) -> String {
         Versioning::Enabled => history::version_at(unix_ns()),
         Versioning::Suspended | Versioning::Unset => NULL.to_owned(),
     }
-}
-
-/// The version in responses to readers, in a bucket with versioning.
-pub(crate) fn shown_version<'a>(info: &BucketInfo, object: &'a ObjectMeta) -> Option<&'a str> {
-    keeps_versions(info).then(|| version_of(&object.custom))
-}
-
-/// Whether this is a delete marker and not an object.
-pub(crate) fn is_marker(object: &ObjectMeta) -> bool {
-    object.custom.contains_key(MARKER)
 }
