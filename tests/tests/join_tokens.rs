@@ -1,6 +1,7 @@
 //! Targets that join by a token, without the secret of the cluster.
 
 use std::fs;
+use std::net::TcpStream;
 use std::time::Duration;
 
 use forebay_tests::cluster::{Cluster, NodeHandle};
@@ -117,9 +118,36 @@ fn a_target_joins_by_a_token_and_returns_without_one() {
     });
     cluster.launch(&node, "");
     joined(&users, "target-09");
+    // A member may be restarted before it has the cluster's users.
+    wait::until("the target has the cluster's users", Duration::from_secs(20), || {
+        let get = s3::request("GET", &node.url, "joined/o0").send_as(key);
+        assert!([200, 503].contains(&get.status), "{}", get.text());
+        get.status == 200
+    });
     serves_s3(&node, key);
     let folder = cluster.dir().join("target-09");
     assert!(!fs::read_to_string(folder.join("log")).unwrap().contains(&text));
+}
+
+#[test]
+fn a_restarted_target_without_gateways_refuses_no_key_for_good() {
+    let users = users(1);
+    let cluster = &users.cluster;
+    users.add("ann", &["admin"]);
+    let key = users.key("ann");
+    let target = &cluster.targets[0];
+    cluster.kill9("target01");
+    for gateway in &cluster.gateways {
+        cluster.kill9(&gateway.id);
+    }
+    cluster.launch(target, "");
+    wait::until("the target listens", Duration::from_secs(20), || {
+        TcpStream::connect(target.url.trim_start_matches("http://")).is_ok()
+    });
+    // It cannot know whether the key exists.
+    let get = s3::request("GET", &target.url, "some/object").send_as(key);
+    assert_eq!(get.status, 503, "{}", get.text());
+    assert_eq!(get.header("retry-after"), Some("1"));
 }
 
 #[test]

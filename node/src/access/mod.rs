@@ -142,6 +142,15 @@ impl Authenticator {
         Err(Error::unavailable("this node may have missed that a token was revoked").retry_after(1))
     }
 
+    /// Returns an error if this node may lack an access key that exists: it has just started, or has lost
+    /// the cluster.
+    pub(crate) fn check_keys(&self, state: &ClusterState) -> Result<()> {
+        if state.version > 0 && self.maps.has_lease() {
+            return Ok(());
+        }
+        Err(Error::unavailable("this node does not have the cluster's users yet").retry_after(1))
+    }
+
     fn verify(
         &self,
         token: &str,

@@ -10,7 +10,7 @@ use forebay_core::sign::GrantUser;
 use forebay_core::state::ClusterState;
 use forebay_core::{ErrorCode, Result};
 use forebay_s3::auth::{self, Identity};
-use forebay_s3::{Front, RequestHead};
+use forebay_s3::{Front, RequestHead, S3Code};
 
 use super::Edge;
 use crate::access::{Authenticator, bearer};
@@ -162,6 +162,10 @@ impl Edge {
                 let user = users.s3_user_of(&key);
                 let access = user.map_or(Access::Anonymous, |user| users.s3_user(&user, state));
                 Ok(access.into())
+            }
+            Err(e) if e.code == S3Code::InvalidAccessKeyId => {
+                users.check_keys(state)?;
+                Ok(Access::Anonymous.into())
             }
             // The S3 front checks the signature again and names the error.
             Ok(Identity::Anonymous) | Err(_) => Ok(Access::Anonymous.into()),
