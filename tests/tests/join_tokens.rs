@@ -1,7 +1,6 @@
 //! Targets that join by a token, without the secret of the cluster.
 
 use std::fs;
-use std::net::TcpStream;
 use std::time::Duration;
 
 use forebay_tests::cluster::{Cluster, NodeHandle};
@@ -141,8 +140,9 @@ fn a_restarted_target_without_gateways_refuses_no_key_for_good() {
         cluster.kill9(&gateway.id);
     }
     cluster.launch(target, "");
-    wait::until("the target listens", Duration::from_secs(20), || {
-        TcpStream::connect(target.url.trim_start_matches("http://")).is_ok()
+    let health = format!("{}/healthz", target.url);
+    wait::until("the target answers", Duration::from_secs(20), || {
+        http::request("GET", &health).try_send().is_ok()
     });
     // It cannot know whether the key exists.
     let get = s3::request("GET", &target.url, "some/object").send_as(key);
