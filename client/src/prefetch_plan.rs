@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn many_names_come_in_windows() {
+    fn many_names_are_taken_in_windows() {
         let mut names = (0..5).map(|n| n.to_string()).peekable();
         let mut sizes = Vec::new();
         while let Some(window) = next_window(&mut names, 2) {

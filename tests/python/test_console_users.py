@@ -19,7 +19,7 @@ from playwright.sync_api import Browser, expect
 
 PASSWORD = "a-long-password-of-a-user"
 SLOW_OBJECTS = 400
-SETTLE_MS = 1200
+DRAWN_AFTER_MS = 1200
 MAY = "async () => (await import('/ui/api.js')).can('run-jobs', 'ais://slow')"
 
 
@@ -99,17 +99,17 @@ def test_buttons_for_changes_are_there_for_a_writer_only(browser: Browser, slow:
     expect(row).to_contain_text("Running")
     assert page.evaluate(MAY) == (role == "writer")
     cancel, start = row.get_by_role("button", name="Cancel"), page.get_by_role("button", name="Start prefetch")
-    settle(console)
+    wait_until_drawn(console)
     expect(cancel).to_be_visible(visible=role == "writer")
     expect(start).to_be_visible(visible=role == "writer")
     console.go("objects?provider=ais&bucket=slow")
     page.get_by_role("link", name="000.bin").wait_for()
-    settle(console)
+    wait_until_drawn(console)
     expect(page.get_by_role("button", name="Prefetch")).to_be_visible(visible=role == "writer")
     console.close()
 
 
-def settle(console: Console) -> None:
+def wait_until_drawn(console: Console) -> None:
     """Waits until the page has drawn with the rights that it has just learned: they are asked once."""
     console.page.evaluate(MAY)
-    console.page.wait_for_timeout(SETTLE_MS)
+    console.page.wait_for_timeout(DRAWN_AFTER_MS)

@@ -37,7 +37,7 @@ mod tests {
     const MIB: u64 = 1 << 20;
 
     #[test]
-    fn a_large_object_of_a_cloud_is_read_by_ranges_and_one_of_a_folder_at_once() {
+    fn a_large_object_of_a_cloud_is_read_by_ranges_and_one_of_a_folder_by_one_request() {
         let cloud = FetchRanges::of(Some(BackendKind::S3), &CloudRules::default());
         let requests = |size| cloud.requests(size);
         assert_eq!([requests(0), requests(32 * MIB), requests(32 * MIB + 1)], [1, 1, 5]);

@@ -109,15 +109,14 @@ class CallSpan:
 NO_SPAN = CallSpan()
 
 
-class _TracedCall(CallSpan):
-    __slots__ = ("_trace", "_span", "_parent", "_before", "_is_over")
+class _ParentedCall(CallSpan):
+    """A call whose requests are children of this span, which may be one of another process."""
 
-    def __init__(self, trace: Any, span: Any) -> None:
-        self._trace = trace
-        self._span = span
-        self._parent = SpanIds.of(span).traceparent()
+    __slots__ = ("_parent", "_before")
+
+    def __init__(self, parent: str | None) -> None:
+        self._parent = parent
         self._before: str | None = None
-        self._is_over = False
 
     def __enter__(self) -> Self:
         self._before = _core.swap_span_parent(self._parent)
@@ -125,18 +124,39 @@ class _TracedCall(CallSpan):
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
         _core.swap_span_parent(self._before)
-        self.end(error)
 
     @contextlib.contextmanager
     def requests(self) -> Iterator[None]:
         before = _core.swap_span_parent(self._parent)
         try:
             yield
-        except BaseException as error:
-            self.end(error)
-            raise
         finally:
             _core.swap_span_parent(before)
+
+
+class _TracedCall(_ParentedCall):
+    """A call with a span of its own."""
+
+    __slots__ = ("_trace", "_span", "_is_over")
+
+    def __init__(self, trace: Any, span: Any) -> None:
+        super().__init__(SpanIds.of(span).traceparent())
+        self._trace = trace
+        self._span = span
+        self._is_over = False
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        super().__exit__(kind, error, trace)
+        self.end(error)
+
+    @contextlib.contextmanager
+    def requests(self) -> Iterator[None]:
+        with super().requests():
+            try:
+                yield
+            except BaseException as error:
+                self.end(error)
+                raise
 
     def count(self, **counts: int) -> None:
         for name, number in counts.items():
@@ -180,31 +200,6 @@ class _TracedCall(CallSpan):
         self._is_over = True
 
 
-class _InheritedCall(CallSpan):
-    """A call whose requests are children of a span of another process; it makes no span."""
-
-    __slots__ = ("_parent", "_before")
-
-    def __init__(self, parent: str | None) -> None:
-        self._parent = parent
-        self._before: str | None = None
-
-    def __enter__(self) -> Self:
-        self._before = _core.swap_span_parent(self._parent)
-        return self
-
-    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        _core.swap_span_parent(self._before)
-
-    @contextlib.contextmanager
-    def requests(self) -> Iterator[None]:
-        before = _core.swap_span_parent(self._parent)
-        try:
-            yield
-        finally:
-            _core.swap_span_parent(before)
-
-
 class _TracedBatch(CallSpan):
     __slots__ = ("_call", "_current")
 
@@ -244,7 +239,7 @@ def call_span(
     # Before anything else: most programs have no spans.
     if _API not in sys.modules or (trace := _tracing()) is None:
         ids = _inherited() if _inherited is not None else None
-        return NO_SPAN if ids is None else _InheritedCall(ids.traceparent())
+        return NO_SPAN if ids is None else _ParentedCall(ids.traceparent())
     attributes: dict[str, Any] = {"forebay.bucket": bucket}
     if object_name is not None:
         attributes["forebay.object"] = object_name
