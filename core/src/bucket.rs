@@ -172,6 +172,11 @@ impl BucketInfo {
         (self.copies > 1 || self.erasure.is_some()) && !self.has_backend()
     }
 
+    /// Whether older versions of its objects are kept, or some were.
+    pub fn keeps_versions(&self) -> bool {
+        !self.has_backend() && self.s3.versioning != Versioning::Unset
+    }
+
     /// Number of targets that have some part of an object.
     pub fn places(&self) -> usize {
         self.erasure.map_or(self.copies as usize, |erasure| erasure.width())

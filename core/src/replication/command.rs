@@ -55,8 +55,8 @@ pub enum ObsoleteForms {
     Unacknowledged(Stamp),
 }
 
-/// A command to the driver of an operation. All commands are about the operation's object, on the
-/// driver's target unless a node is named.
+/// A command to the driver of an operation. All commands are about the operation's object, or older
+/// version of one, on the driver's target unless a node is named.
 ///
 /// A request to another node carries the version of the cluster state that this target has; the
 /// receiver gets that version before it handles the request. If this target's state has the node
@@ -134,6 +134,12 @@ pub enum Command {
     /// Requests that the owner of the object brings all its forms to their places; `stamp` is that
     /// of a form here.
     Ensure { to: NodeId, stamp: Stamp },
+    /// Returns the names, in the bucket's history, of the object's older versions here.
+    ListVersions,
+    /// Requests that a node sends all its older versions of the object here.
+    FetchVersions { from: NodeId },
+    /// Runs [`super::Replication::send_on_request`] for an older version of the object.
+    SendVersion { version: String, to: NodeId },
 }
 
 /// How a target answers a look.
@@ -189,6 +195,8 @@ pub enum Answer {
     Look(CopyLook),
     /// To [`Command::Ensure`].
     Ensured(Ensured),
+    /// To [`Command::ListVersions`].
+    Versions(Vec<String>),
     /// The node of the request is dead or removed.
     Died,
     /// The command failed.
@@ -225,6 +233,13 @@ impl Answer {
     pub(super) fn ensured(self) -> Result<Ensured> {
         match self {
             Self::Ensured(ensured) => Ok(ensured),
+            other => Err(other.into_error()),
+        }
+    }
+
+    pub(super) fn versions(self) -> Result<Vec<String>> {
+        match self {
+            Self::Versions(versions) => Ok(versions),
             other => Err(other.into_error()),
         }
     }

@@ -10,7 +10,7 @@ use crate::native;
 impl Steps {
     /// The slices of the object here.
     pub(super) async fn slices_here(&self) -> Result<Vec<LocalSlice>> {
-        if !self.engine.view.may_have_slices(self.info()) {
+        if self.is_older_version() || !self.engine.view.may_have_slices(self.info()) {
             return Ok(Vec::new());
         }
         self.issue(Command::GetSlices).await.slices()

@@ -63,9 +63,12 @@
 //! forms, requests that the owner brings all of them to their places ([`Replication::ensure`]), and
 //! drops its own only after that.
 //!
-//! # What is not here yet
+//! # Older versions
 //!
-//! Older versions of objects.
+//! A bucket that keeps versions has its older ones in a history ([`crate::history`]). A version is an
+//! [`Object`], too: it belongs where its object belongs, and its record, tombstone and lock are of its
+//! own. No version is written a second time, nor after its removal. While objects move, the owner of an
+//! object gathers the versions from all targets before it reports one as missing (`versions`).
 
 mod assemble;
 mod available;
@@ -92,6 +95,7 @@ mod steps;
 #[allow(clippy::unwrap_used)]
 mod tests;
 mod tombstone;
+mod versions;
 mod write;
 
 use std::sync::Arc;
@@ -113,18 +117,40 @@ use crate::copies::{CopyLook, Ensured, Stamp};
 use crate::error::Result;
 use crate::name::NodeId;
 use crate::state::ClusterState;
-use crate::{native, placement};
+use crate::{history, native, placement};
 
-/// An object of a native bucket.
+/// An object of a native bucket, or an older version of one.
 #[derive(Clone, Debug)]
 pub struct Object {
     pub info: Arc<BucketInfo>,
     pub name: Arc<str>,
+    /// The name in the bucket's history, if it is an older version.
+    version: Option<Arc<str>>,
 }
 
 impl Object {
     pub fn new(info: Arc<BucketInfo>, name: &str) -> Self {
-        Self { info, name: name.into() }
+        Self { info, name: name.into(), version: None }
+    }
+
+    /// An older version of an object, by its name in the bucket's history.
+    pub fn older_version(info: Arc<BucketInfo>, version: &str) -> Self {
+        let name = history::split(version).map_or(version, |(object, _)| object);
+        Self { info, name: name.into(), version: Some(version.into()) }
+    }
+
+    pub fn is_older_version(&self) -> bool {
+        self.version.is_some()
+    }
+
+    /// The id under which a target stores it: that of the bucket, or of its history.
+    pub fn stored_id(&self) -> u64 {
+        if self.is_older_version() { history::id(self.info.id) } else { self.info.id }
+    }
+
+    /// The name under which a target stores it, and its tombstone.
+    pub fn stored_name(&self) -> &str {
+        self.version.as_deref().unwrap_or(&self.name)
     }
 
     /// The object's name for messages.
@@ -154,7 +180,7 @@ pub trait View: Send + Sync {
     fn check_disks(&self) -> Result<()>;
 
     /// An error if an object that was not found may be on a disk which is not in use.
-    fn check_absent(&self, info: &BucketInfo, name: &str) -> Result<()>;
+    fn check_absent(&self, object: &Object) -> Result<()>;
 
     /// Whether objects were lost with a disk that were not restored yet.
     fn has_lost_objects(&self) -> bool;
@@ -288,6 +314,23 @@ impl Replication {
     /// Another target's request for the copy here. `anew`: also if the copy there is as new.
     pub fn send_on_request(&self, object: Object, to: NodeId, anew: bool) -> Operation<Result<()>> {
         self.operation(object, move |steps| async move { steps.send_on_request(&to, anew).await })
+    }
+
+    /// Fetches all older versions of an object that this target owns from the targets that may have
+    /// some. An error if one of them, or a disk here, is unavailable.
+    pub fn gather_versions(&self, object: Object) -> Operation<Result<()>> {
+        self.operation(object, |steps| async move { steps.gather_versions().await })
+    }
+
+    /// The owner's request for all older versions of an object that are here.
+    pub fn hand_over_versions(&self, object: Object, to: NodeId) -> Operation<Result<()>> {
+        self.operation(object, move |steps| async move { steps.hand_over_versions(&to).await })
+    }
+
+    /// Removes an older version for good, of an object that this target owns and whose lock the caller
+    /// holds. `found`: the stamp of the version here.
+    pub fn remove_version(&self, version: Object, found: Stamp) -> Operation<Result<()>> {
+        self.operation(version, move |steps| async move { steps.remove_version(found).await })
     }
 
     /// A copy that another target sends.

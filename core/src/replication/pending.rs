@@ -65,7 +65,7 @@ impl PendingReplications {
 
 impl Steps {
     pub(super) fn key(&self) -> Key {
-        (self.object.info.id, self.object.name.clone())
+        (self.object.stored_id(), self.object.stored_name().into())
     }
 
     /// Marks the object, whose lock the caller holds and which it is about to change.

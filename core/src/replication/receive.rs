@@ -70,7 +70,9 @@ impl Steps {
         let is_noted = self.note_removal(gone).await?;
         // Only after the tombstone is written: if the disk of an older copy is away at this moment, the
         // tombstone is there when the disk comes back.
-        if self.copy_here().await?.is_some_and(|copy| copy.stamp < removal.stamp) {
+        // An older version that is removed is not written again, whatever its stamp.
+        let is_obsolete = |copy: LocalCopy| self.is_older_version() || copy.stamp < removal.stamp;
+        if self.copy_here().await?.is_some_and(is_obsolete) {
             self.remove_here().await?;
         }
         self.remove_slices(|of| of < removal.stamp).await?;
@@ -153,6 +155,9 @@ impl Steps {
     /// Whether this target has the copy or slice, or a later change.
     async fn is_known(&self, copy: &IncomingCopy) -> Result<bool> {
         let stamp = copy.stamp;
+        if self.is_older_version() {
+            return self.is_version_known().await;
+        }
         if !self.keeps(Rule::EpochsOrderCopies) && copy.form == Form::Whole {
             let here = self.copy_here().await?;
             return Ok(here.is_some_and(|here| here.stamp.version >= stamp.version));
@@ -174,7 +179,12 @@ impl Steps {
         if !self.info().has_copies() {
             self.check_absent()?;
         }
-        let (from, complete) = (copy.from.as_ref(), self.complete_version());
+        let complete = match self.is_older_version() {
+            // From all targets: none is written a second time.
+            true => u64::MAX,
+            false => self.complete_version(),
+        };
+        let from = copy.from.as_ref();
         let (info, name, me) = (self.info(), self.name(), self.me());
         let accepted = match native::arrival(state, info, name, me, from, false, complete) {
             Arrival::Take => true,

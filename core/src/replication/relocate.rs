@@ -19,7 +19,7 @@ impl Steps {
     /// when it is safe there, unless it belongs here, too. Returns the bytes sent or dropped;
     /// `None` if there was nothing to do.
     pub(super) async fn relocate(&self) -> Result<Option<u64>> {
-        if self.info().erasure.is_some() {
+        if self.info().erasure.is_some() && !self.is_older_version() {
             return self.relocate_whole().await;
         }
         let state = self.state();
@@ -72,6 +72,12 @@ impl Steps {
         let Some(copy) = self.final_copy_here().await? else { return Ok(()) };
         match anew {
             true => self.send_misplaced(to, copy, Form::Whole).await?,
+            // The receiver may have removed the version.
+            false if self.is_older_version() => {
+                if self.is_needed_at(to, copy.stamp).await? {
+                    self.send_misplaced(to, copy, Form::Whole).await?;
+                }
+            }
             false => self.send_single(to, copy).await?,
         }
         if !duty.stays && duty.others.len() == 1 && self.info().erasure.is_none() {

@@ -22,7 +22,7 @@ const ROTATED_AFTER: Duration = Duration::from_secs(90);
 /// period leave no time for requests that are under way for long.
 const MAX_IN_PERIOD: usize = 200_000;
 
-/// The removals of objects with copies that this process has made or received.
+/// The removals of objects with copies, and of older versions, that this process has made or received.
 #[derive(Debug, Default)]
 pub(super) struct RecentRemovals(Mutex<Generations>);
 
@@ -72,7 +72,7 @@ impl Generations {
 impl Steps {
     /// Records a removal of the object, whose lock the caller holds.
     pub(super) fn record_removal(&self, stamp: Stamp) {
-        if self.info().has_copies() {
+        if self.info().has_copies() || self.is_older_version() {
             self.engine.removals.record(self.key(), stamp, self.now());
         }
     }

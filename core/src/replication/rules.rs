@@ -29,4 +29,12 @@ pub enum Rule {
     DisksThatAreAwayMayHaveObjects,
     /// A removal is recorded while an older copy may be on a disk that is not in use.
     RemovalsAwaitDisks,
+    /// The object that a write replaces becomes an older version, also if a former owner has it.
+    ReplacedVersionsAreFetched,
+    /// An older version is not missing before all targets that may have it have sent theirs.
+    VersionsAreGathered,
+    /// An older version is removed by all living targets that may have it.
+    VersionRemovalsReachAllTargets,
+    /// The removal of an older version is recorded while an unavailable target may have the version.
+    VersionRemovalsAreRecorded,
 }

@@ -54,6 +54,10 @@ impl Steps {
         &self.object.name
     }
 
+    pub(super) fn is_older_version(&self) -> bool {
+        self.object.is_older_version()
+    }
+
     pub(super) fn now(&self) -> Duration {
         self.engine.view.now()
     }
@@ -95,7 +99,7 @@ impl Steps {
         if !self.keeps(Rule::DisksThatAreAwayMayHaveObjects) {
             return Ok(());
         }
-        self.engine.view.check_absent(self.info(), self.name())
+        self.engine.view.check_absent(&self.object)
     }
 
     /// Whether no target can have an older version of an object without the owner's knowledge.

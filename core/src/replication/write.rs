@@ -9,8 +9,8 @@ use crate::native::WriteHistory;
 /// How an object is written.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct WriteOptions {
-    /// The object that is replaced is needed here, although it may be on a former owner: for a
-    /// precondition, or to archive it as an older version.
+    /// The object that is replaced is needed here for a precondition, although it may be on a former
+    /// owner.
     pub fetch_first: bool,
     /// The write has a precondition, to be checked under the lock.
     pub conditional: bool,
@@ -20,7 +20,7 @@ impl Steps {
     /// Commits the payload as the newest version of the object and replicates it. Returns the copy
     /// when all living holders have it.
     pub(super) async fn write(&self, options: WriteOptions) -> Result<LocalCopy> {
-        let (guard, was_here) = match options.fetch_first {
+        let (guard, was_here) = match options.fetch_first || self.may_lack_replaced() {
             true => self.lock_newest().await?,
             false => (self.lock().await?, false),
         };
@@ -31,6 +31,10 @@ impl Steps {
         let here = self.copy_here().await?;
         if here.is_none() && was_here {
             self.check_not_lost()?;
+        }
+        if here.is_none() && self.info().keeps_versions() {
+            // It would not become an older version.
+            self.check_absent()?;
         }
         let mut history = WriteHistory {
             here: here.map(|copy| copy.stamp).max(self.newest_slice_here().await?),

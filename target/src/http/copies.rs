@@ -91,7 +91,7 @@ async fn send_versions(
     Json(request): Json<SendVersionsRequest>,
 ) -> Result<Response, Failure> {
     let info = api.bucket(&request.bucket)?;
-    api.objects.replication().hand_over_versions(&info, &request).await?;
+    api.objects.replication().hand_over_versions(&info, request).await?;
     Ok(json(&serde_json::Value::Null))
 }
 

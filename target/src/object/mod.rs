@@ -76,7 +76,7 @@ pub(crate) use scratch::{Scratch, Spool};
 pub(crate) use upload::{
     ChosenPart, CompleteMeta, Completion, PartRequest, UploadOptions, Uploads,
 };
-pub(crate) use versions::{Removed, Versions, is_marker, keeps_versions, shown_version};
+pub(crate) use versions::{Removed, Versions, is_marker, shown_version};
 pub(crate) use write_back::WrittenBack;
 pub(crate) use writes::{PutRequest, Writes};
 

@@ -14,7 +14,7 @@ use forebay_s3::put_headers::PutHeaders;
 use super::body::{Incoming, Report};
 use super::call::{Call, S3Api};
 use super::meta::{self, Custom};
-use crate::object::{AtEnd, AtEndMeta, OnlyIf, PutRequest, Removed, keeps_versions};
+use crate::object::{AtEnd, AtEndMeta, OnlyIf, PutRequest, Removed};
 
 pub(super) async fn put(api: &S3Api, call: &Call, body: Body) -> S3Result<Response> {
     let headers = PutHeaders::parse(&call.parts.headers)?;
@@ -102,7 +102,7 @@ pub(super) async fn delete(api: &S3Api, call: &Call, asked: &ObjectVersion) -> S
     };
     let mut response = s3::empty(StatusCode::NO_CONTENT);
     let out = response.headers_mut();
-    if keeps_versions(info)
+    if info.keeps_versions()
         && let Some(version) = removed.version.as_ref().or(asked.version_id.as_ref())
     {
         s3::set(out, "x-amz-version-id", version);

@@ -44,6 +44,14 @@ pub enum Broken {
     AwayDiskForgotten,
     /// A target does not record a removal of an object that may be on a disk that is not in use.
     RemovalForgottenAtAwayDisk,
+    /// A write does not archive the object that it replaces if a former owner has that object.
+    ReplacedNotFetched,
+    /// A target reports an older version as missing that another target may have.
+    VersionsNotGathered,
+    /// The owner alone removes an older version.
+    VersionRemovedAtOwner,
+    /// The removal of an older version is not recorded while a target is away.
+    VersionRemovalForgotten,
 }
 
 impl Broken {
@@ -62,6 +70,10 @@ impl Broken {
             Self::LateCopyAccepted => Rule::LateCopiesAreRefused,
             Self::AwayDiskForgotten => Rule::DisksThatAreAwayMayHaveObjects,
             Self::RemovalForgottenAtAwayDisk => Rule::RemovalsAwaitDisks,
+            Self::ReplacedNotFetched => Rule::ReplacedVersionsAreFetched,
+            Self::VersionsNotGathered => Rule::VersionsAreGathered,
+            Self::VersionRemovedAtOwner => Rule::VersionRemovalsReachAllTargets,
+            Self::VersionRemovalForgotten => Rule::VersionRemovalsAreRecorded,
             Self::DeadTooEarly
             | Self::LeaseFromTheAnswer
             | Self::NoLease

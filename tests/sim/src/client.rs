@@ -12,6 +12,7 @@ use futures::future::{Either, join_all, select};
 use crate::exec::{MS, Micros, SECOND};
 use crate::ledger::{Act, Kind, Listing, Observation};
 use crate::target::Key;
+use crate::versions::{object_name, version_key, version_of};
 use crate::world::{At, CLIENTS, W, World, at_of, info_in, missing_info};
 
 /// A read goes to the second holder too after this time without a response.
@@ -41,6 +42,10 @@ impl World {
             }
             let bucket = self.exec.below(self.plan.buckets() as u64) as usize;
             let key = (bucket, format!("o{}", self.exec.below(self.plan.keys)));
+            if self.plan.keeps_versions(bucket) && self.exec.percent(40) {
+                self.use_version(owner, &mut map, &key).await;
+                continue;
+            }
             match self.exec.below(100) {
                 0..45 => {
                     self.one(owner, &mut map, &key, Wish::Get).await;
@@ -57,6 +62,19 @@ impl World {
         }
     }
 
+    /// Reads or removes an older version of an object.
+    async fn use_version(self: &W, owner: At, map: &mut Arc<ClusterState>, object: &Key) {
+        let versions = self.seen.versions_of(object);
+        // The newest one is mostly the object itself.
+        let older = versions.len().saturating_sub(1) as u64;
+        let Some(version) = versions.get(self.exec.below(older) as usize).filter(|_| older > 0)
+        else {
+            return;
+        };
+        let wish = if self.exec.percent(30) { Wish::Delete } else { Wish::Get };
+        self.one(owner, map, version, wish).await;
+    }
+
     /// Reads every object once, when all faults are over; an error where one cannot be read.
     pub(crate) async fn read_all(self: W) -> Result<()> {
         let mut map = Arc::new(ClusterState::default());
@@ -64,6 +82,12 @@ impl World {
         for key in self.seen.keys() {
             if self.one(CLIENTS, &mut map, &key, Wish::Get).await == Observation::Nothing {
                 return Err(Error::unavailable(format!("{key:?} cannot be read")));
+            }
+            for version in self.seen.versions_of(&key) {
+                let read = self.one(CLIENTS, &mut map, &version, Wish::Get).await;
+                if read == Observation::Nothing {
+                    return Err(Error::unavailable(format!("{version:?} cannot be read")));
+                }
             }
         }
         for bucket in 0..self.plan.buckets() {
@@ -116,6 +140,11 @@ impl World {
         let act = Act { kind, observed, begin, end: self.exec.now() };
         self.note(|| format!("client {} got of {key:?}: {kind:?} {observed:?}", owner - CLIENTS));
         self.seen.answered(key, act, started);
+        if let (Kind::Put(value), Observation::Done) = (kind, observed)
+            && self.plan.keeps_versions(key.0)
+        {
+            self.seen.version_written(version_key(key, value), act);
+        }
         self.check_kept(key);
         observed
     }
@@ -128,7 +157,7 @@ impl World {
         wish: Wish,
     ) -> Result<Observation> {
         let info = info_in(map, key.0).ok_or_else(missing_info)?;
-        let node = placement::owner(map, &info, &key.1);
+        let node = placement::owner(map, &info, object_name(key));
         let (to, version) = (node.map(|n| at_of(&n.id)), map.version);
         // If the map has no living owner, no request was sent, and the operation had no effect.
         let to = to.map_err(|e| Error { code: ErrorCode::WrongOwner, ..e })?;
@@ -140,17 +169,25 @@ impl World {
                 put.map(|()| Observation::Done)
             }
             Wish::Delete => {
-                let delete = async move { world.delete(to, asked, version).await };
+                let delete = async move {
+                    match (version_of(&asked), world.plan.keeps_versions(asked.0)) {
+                        (Some(_), _) => world.remove_version(to, asked, version).await,
+                        (None, true) => world.delete_versioned(to, asked, version).await,
+                        (None, false) => world.delete(to, asked, version).await,
+                    }
+                };
                 let there = self.call_within(ANSWERED_WITHIN, (owner, to), delete).await?;
                 Ok(if there { Observation::Done } else { Observation::Missing })
             }
             Wish::Get => {
+                let get_version = version_of(key).is_some();
                 let found =
                     |value: Option<u64>| value.map_or(Observation::Missing, Observation::Found);
-                let changes_metadata = self.exec.percent(METADATA_PERCENT);
+                let changes_metadata = !get_version && self.exec.percent(METADATA_PERCENT);
                 let get = async move {
                     match changes_metadata {
                         true => world.update(to, asked, version).await,
+                        false if get_version => world.get_version(to, asked, version).await,
                         false => world.get(to, asked, version).await,
                     }
                 };

@@ -53,6 +53,11 @@ impl AwayDisk {
         (copy, away.slices.get(key).cloned().unwrap_or_default())
     }
 
+    /// The copy of an object on the disk that is out of use.
+    pub(crate) fn record(&self, key: &Key) -> Option<Record> {
+        self.0.locked().as_ref().and_then(|away| away.records.get(key).copied())
+    }
+
     /// Records that a copy was removed from the disk that is in use.
     pub(crate) fn note_removal(&self, key: &Key) {
         if let Some(away) = self.0.locked().as_mut() {

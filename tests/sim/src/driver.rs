@@ -55,9 +55,21 @@ impl World {
         at: At,
         key: &Key,
         payload: &Rc<Payload>,
-        mut operation: Operation<T>,
+        operation: Operation<T>,
     ) -> T {
-        let (mut running, mut lock) = (Running::new(), None);
+        self.drive_locked(at, key, payload, operation, None).await
+    }
+
+    /// The same for an operation that begins with the object's lock held.
+    pub(crate) async fn drive_locked<T>(
+        self: &W,
+        at: At,
+        key: &Key,
+        payload: &Rc<Payload>,
+        mut operation: Operation<T>,
+        mut lock: Option<Locked<Key>>,
+    ) -> T {
+        let mut running = Running::new();
         let mut event = Event::Start;
         loop {
             let commands = match operation.step(event) {
@@ -110,6 +122,8 @@ impl World {
                 payload.forwarded.set(forwards || payload.forwarded.get());
                 self.request_removal(at, &to, key, removal).await
             }
+            Command::FetchVersions { from } => self.request_versions(at, &from, key).await,
+            Command::SendVersion { version, to } => self.send_version(at, &key, version, to).await,
             Command::Sleep(time) => {
                 self.exec.sleep(time.as_micros() as Micros).await;
                 Answer::Done
@@ -147,9 +161,9 @@ impl World {
                     None => Answer::Failed(gone()),
                 }
             }
-            Command::CheckCondition | Command::Prepare { .. } | Command::Pace { .. } => {
-                Answer::Done
-            }
+            Command::CheckCondition | Command::Pace { .. } => Answer::Done,
+            Command::Prepare { replaced, .. } => self.archive(at, key, replaced).await,
+            Command::ListVersions => self.list_versions(at, key).await,
             Command::Receive => {
                 self.moment().await;
                 Answer::Done
@@ -271,7 +285,7 @@ impl World {
     }
 
     /// Sends a request; the wait ends with the death of the node.
-    async fn request<T: 'static>(
+    pub(crate) async fn request<T: 'static>(
         self: &W,
         at: At,
         to: &NodeId,
@@ -294,7 +308,7 @@ impl World {
     }
 }
 
-fn copy_of(record: Record) -> LocalCopy {
+pub(crate) fn copy_of(record: Record) -> LocalCopy {
     let Record { stamp, value, commit } = record;
     LocalCopy { stamp, commit, size: size_of(value), damaged: false }
 }

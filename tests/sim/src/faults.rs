@@ -16,7 +16,9 @@ impl World {
             let pause = self.exec.between(self.plan.fault_every / 4, self.plan.fault_every * 2);
             self.exec.sleep(pause).await;
             self.faults.set(self.faults.get() + 1);
-            match self.exec.below(12) {
+            // Versions move only when the places of objects change.
+            let moves = self.plan.versions && self.exec.percent(30);
+            match if moves { 9 + self.exec.below(2) } else { self.exec.below(12) } {
                 0 | 1 => self.kill_target(self.exec.between(SECOND, 15 * SECOND)),
                 2 | 3 => self.kill_target(self.exec.between(50 * MS, 1_500 * MS)),
                 4 => self.kill_gateway(),

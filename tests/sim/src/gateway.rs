@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use forebay_core::bucket::Versioning;
 use forebay_core::intra::{JoinRequest, LeaveRequest};
 use forebay_core::lease::{DEAD_AFTER_MS, LEASE_MS, Leases};
 use forebay_core::state::{ClusterState, Command, Role};
@@ -114,6 +115,9 @@ impl World {
             }
             let mut info = self.state_at(me).requested(bucket_of(n), None);
             info.copies = *copies;
+            if self.plan.keeps_versions(n) {
+                info.s3.versioning = Versioning::Enabled;
+            }
             let _ = self.propose(me, Command::CreateBucket { info: info.into(), now_ns: 1 }).await;
         }
     }

@@ -26,5 +26,6 @@ pub mod run;
 mod seen;
 mod slices;
 mod target;
+mod versions;
 mod view;
 mod world;

@@ -10,6 +10,7 @@ use crate::broken::Broken;
 use crate::driver::REQUEST_TIMEOUT;
 use crate::exec::{MS, Micros, SECOND};
 use crate::target::Key;
+use crate::versions::version_of;
 use crate::world::{At, W, World, at_of};
 
 /// Attempts for one object of a rebalance.
@@ -33,7 +34,9 @@ impl World {
             let sending = self.engine(at).relocate_tombstone(self.object(at, &key)?);
             failed = self.drive(at, &key, &Rc::default(), sending).await.err().or(failed);
         }
-        let here: Vec<Key> = target.records.borrow().keys().cloned().collect();
+        let mut here: Vec<Key> = target.records.borrow().keys().cloned().collect();
+        // The objects before their older versions.
+        here.sort_by_key(|key| version_of(key).is_some());
         for key in here {
             let mut attempts = 0;
             loop {

@@ -17,6 +17,9 @@ pub struct Plan {
     /// The coding of the objects of one more bucket: in every fifth seed, so that the others keep
     /// their histories.
     pub erasure: Option<Erasure>,
+    /// Whether the last of `copies` is of a bucket that keeps versions: in every ninth seed, so that
+    /// the others keep their histories.
+    pub versions: bool,
     pub keys: u64,
     pub clients: usize,
     /// Duration of the phase with faults, and the limit for recovery after it.
@@ -54,6 +57,7 @@ impl Plan {
             targets_at_most: targets + chance.below(3) as usize,
             copies,
             erasure: None,
+            versions: false,
             keys: chance.between(2, 6),
             clients: chance.between(2, 5) as usize,
             safety: chance.between(25, 60) * SECOND,
@@ -62,8 +66,9 @@ impl Plan {
             disks,
             disks_return,
         };
-        match seed % 5 {
-            2 => plan.with_erasure(seed),
+        match (seed % 5, seed % 9) {
+            (2, _) => plan.with_erasure(seed),
+            (_, 1) => plan.with_versions(seed),
             _ => plan,
         }
     }
@@ -82,6 +87,20 @@ impl Plan {
             targets_at_most: targets + chance.below(3) as usize,
             ..self
         }
+    }
+
+    /// The plan with one more bucket, mostly the only one, that keeps older versions of its objects.
+    fn with_versions(self, seed: u64) -> Self {
+        let chance = Exec::new(seed ^ 0x0005_a5a5);
+        let mut copies = if chance.percent(25) { self.copies } else { Vec::new() };
+        copies.push(1);
+        let (keys, fault_every) = (chance.between(1, 3), chance.between(1, 3) * SECOND);
+        Self { copies, versions: true, keys, fault_every, ..self }
+    }
+
+    /// Whether the bucket of this number keeps older versions of its objects.
+    pub fn keeps_versions(&self, bucket: usize) -> bool {
+        self.versions && bucket + 1 == self.copies.len()
     }
 
     /// Number of buckets.

@@ -4,7 +4,6 @@
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
-use forebay_core::bucket::BucketInfo;
 use forebay_core::copies::{CopyLook, Ensured, Stamp};
 use forebay_core::replication::{
     IncomingCopy, LocalCopy, LookMode, Object, ObsoleteForms, Operation, Removal, Replication,
@@ -15,6 +14,7 @@ use forebay_core::{Error, ErrorCode, NodeId, Result, native, placement};
 use crate::broken::Broken;
 use crate::driver::{Payload, REQUEST_TIMEOUT};
 use crate::target::Key;
+use crate::versions::version_of;
 use crate::world::{At, W, World, at_of, info_in, missing_info};
 
 /// Share of writes that have a precondition.
@@ -23,16 +23,20 @@ const CONDITIONAL_PERCENT: u64 = 15;
 impl World {
     pub(crate) fn object(&self, at: At, key: &Key) -> Result<Object> {
         let info = info_in(&self.target(at).map(), key.0).ok_or_else(missing_info)?;
-        Ok(Object::new(info, &key.1))
+        Ok(match version_of(key) {
+            Some(_) => Object::older_version(info, &key.1),
+            None => Object::new(info, &key.1),
+        })
     }
 
     pub(crate) fn engine(&self, at: At) -> Replication {
         self.target(at).process().engine
     }
 
-    fn check_owner(&self, at: At, info: &BucketInfo, name: &str) -> Result<()> {
+    pub(crate) fn check_owner(&self, at: At, key: &Key) -> Result<()> {
         let state = self.target(at).map();
-        if placement::owner(&state, info, name)?.id == self.target(at).id {
+        let info = info_in(&state, key.0).ok_or_else(missing_info)?;
+        if placement::owner(&state, &info, &key.1)?.id == self.target(at).id {
             return Ok(());
         }
         Err(Error::new(ErrorCode::WrongOwner, "the object belongs to another target"))
@@ -42,7 +46,7 @@ impl World {
     pub(crate) async fn get(self: W, at: At, key: Key, version: u64) -> Result<Option<u64>> {
         self.caught_up(at, version).await?;
         let object = self.object(at, &key)?;
-        self.check_owner(at, &object.info, &key.1)?;
+        self.check_owner(at, &key)?;
         let reading = self.engine(at).read(object);
         let found = self.value_of(at, &key, reading).await?;
         // Without a majority of the gateways, objects with one copy are served under the last map:
@@ -64,7 +68,7 @@ impl World {
     pub(crate) async fn update(self: W, at: At, key: Key, version: u64) -> Result<Option<u64>> {
         self.caught_up(at, version).await?;
         let object = self.object(at, &key)?;
-        self.check_owner(at, &object.info, &key.1)?;
+        self.check_owner(at, &key)?;
         let updating = self.engine(at).update(object);
         self.value_of(at, &key, updating).await
     }
@@ -84,7 +88,7 @@ impl World {
     pub(crate) async fn put(self: W, at: At, key: Key, value: u64, version: u64) -> Result<()> {
         self.caught_up(at, version).await?;
         let object = self.object(at, &key)?;
-        self.check_owner(at, &object.info, &key.1)?;
+        self.check_owner(at, &key)?;
         self.moment().await;
         let conditional = self.exec.percent(CONDITIONAL_PERCENT);
         let options = WriteOptions { fetch_first: conditional, conditional };
@@ -96,7 +100,7 @@ impl World {
     pub(crate) async fn delete(self: W, at: At, key: Key, version: u64) -> Result<bool> {
         self.caught_up(at, version).await?;
         let object = self.object(at, &key)?;
-        self.check_owner(at, &object.info, &key.1)?;
+        self.check_owner(at, &key)?;
         let removing = self.engine(at).remove(object);
         self.change(at, &key, &Rc::default(), removing).await
     }

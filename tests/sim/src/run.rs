@@ -143,6 +143,7 @@ fn liveness(world: &W, converged_after: &mut Micros) -> Option<String> {
     }
     let mut wrong = world.seen.violations();
     wrong.extend(misplaced(world));
+    wrong.extend(world.misplaced_versions(&world.group.newest()));
     wrong.extend(other_maps(world));
     (!wrong.is_empty()).then(|| wrong.join("\n"))
 }

@@ -6,8 +6,9 @@ use std::collections::BTreeMap;
 
 use forebay_core::copies::Stamp;
 
-use crate::ledger::{Act, Kind, Ledger, Listing, Observation};
+use crate::ledger::{Act, Kind, Ledger, Listing, Observation, linearize};
 use crate::target::Key;
+use crate::versions::version_of;
 use crate::world::World;
 
 /// The history of all clients.
@@ -15,6 +16,8 @@ use crate::world::World;
 pub(crate) struct Seen {
     /// By bucket.
     ledgers: RefCell<BTreeMap<usize, Ledger>>,
+    /// The history of each older version, or version that may become one, by its key.
+    versions: RefCell<BTreeMap<Key, Vec<Act>>>,
     /// The value of each object that must be on some disk: that of an acknowledged write, while no
     /// change that began after it may have replaced it.
     kept: RefCell<BTreeMap<Key, Kept>>,
@@ -80,9 +83,29 @@ impl Seen {
             kept.deletes -= 1;
             kept.deleted = kept.started;
         }
+        if version_of(key).is_some() {
+            self.versions.borrow_mut().entry(key.clone()).or_default().push(act);
+            return;
+        }
         let mut ledgers = self.ledgers.borrow_mut();
         let ledger = ledgers.entry(key.0).or_default();
         ledger.keys.entry(key.1.clone()).or_default().push(act);
+    }
+
+    /// Records that an acknowledged write has made a version.
+    pub(crate) fn version_written(&self, version: Key, act: Act) {
+        if let Kind::Put(value) = act.kind {
+            let written = Kept { value: Some((value, 0)), ..Kept::default() };
+            self.kept.borrow_mut().insert(version.clone(), written);
+        }
+        self.versions.borrow_mut().entry(version).or_default().push(act);
+    }
+
+    /// The versions of an object that acknowledged writes have made.
+    pub(crate) fn versions_of(&self, object: &Key) -> Vec<Key> {
+        let versions = self.versions.borrow();
+        let of = |key: &&Key| version_of(key).is_some_and(|(of, _)| of == *object);
+        versions.keys().filter(of).cloned().collect()
     }
 
     pub(crate) fn listed(&self, bucket: usize, listing: Listing) {
@@ -97,7 +120,11 @@ impl Seen {
         let found = ledgers.iter().flat_map(|(bucket, ledger)| {
             ledger.violations().into_iter().map(move |why| format!("bucket {bucket}: {why}"))
         });
-        found.collect()
+        let versions = self.versions.borrow();
+        let wrong = versions.iter().filter_map(|(key, acts)| {
+            linearize(acts).err().map(|why| format!("version {key:?}: {why}"))
+        });
+        found.chain(wrong).collect()
     }
 
     pub(crate) fn keys(&self) -> Vec<Key> {
@@ -114,12 +141,28 @@ impl World {
     /// disk. An earlier unacknowledged write may have been applied after it; then that write is on
     /// some disk.
     pub(crate) fn check_kept(&self, key: &Key) {
+        if self.plan.keeps_versions(key.0) {
+            let is_version = version_of(key).is_some();
+            let versions = if is_version { vec![key.clone()] } else { self.seen.versions_of(key) };
+            versions.iter().for_each(|version| self.check_version_kept(version));
+            if is_version {
+                return;
+            }
+        }
         let kept = self.seen.kept.borrow().get(key).copied().unwrap_or_default();
         let Some((value, _)) = kept.value else { return };
         if !self.is_readable(key, Stamp::default(), self.targets.iter()) {
             self.fail(|| {
                 format!("no disk has {key:?} any more, whose write of {value} was acknowledged")
             });
+        }
+    }
+
+    /// An acknowledged version is on some disk until its removal begins.
+    fn check_version_kept(&self, version: &Key) {
+        let kept = self.seen.kept.borrow().get(version).copied().unwrap_or_default();
+        if kept.value.is_some() && !self.is_version_kept(version) {
+            self.fail(|| format!("no disk has version {version:?} any more"));
         }
     }
 

@@ -12,6 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::driver::{Payload, REQUEST_TIMEOUT, gone, size_of};
 use crate::target::{Key, Target};
+use crate::versions::version_of;
 use crate::world::{At, W, World, at_of};
 
 /// Versions of a slice that a target keeps.
@@ -56,7 +57,7 @@ impl Target {
         let records = self.records.borrow();
         records
             .iter()
-            .filter(|(key, _)| key.0 == bucket)
+            .filter(|(key, _)| key.0 == bucket && version_of(key).is_none())
             .for_each(|(key, record)| add(key, record.stamp));
         let slices = self.slices.borrow();
         for (key, slices) in slices.iter().filter(|(key, _)| key.0 == bucket) {

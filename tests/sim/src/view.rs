@@ -4,9 +4,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use forebay_core::bucket::BucketInfo;
 use forebay_core::locks::MutexExt;
-use forebay_core::replication::View;
+use forebay_core::replication::{Object, View};
 use forebay_core::state::ClusterState;
 use forebay_core::{Error, Result};
 
@@ -98,8 +97,12 @@ impl View for TargetView {
         if self.away.is_away() { Err(disk_away()) } else { Ok(()) }
     }
 
-    fn check_absent(&self, info: &BucketInfo, name: &str) -> Result<()> {
-        if self.away.may_have(&info.bucket, name) { Err(disk_away()) } else { Ok(()) }
+    fn check_absent(&self, object: &Object) -> Result<()> {
+        if self.away.may_have(&object.info.bucket, object.stored_name()) {
+            Err(disk_away())
+        } else {
+            Ok(())
+        }
     }
 
     fn has_lost_objects(&self) -> bool {

@@ -42,7 +42,7 @@ impl View for FakeView {
         Ok(())
     }
 
-    fn check_absent(&self, _: &BucketInfo, _: &str) -> Result<()> {
+    fn check_absent(&self, _: &Object) -> Result<()> {
         Ok(())
     }
 

@@ -10,6 +10,7 @@ use super::Replication;
 use super::content::Content;
 use super::slices::{SliceHere, as_object, object_of};
 use super::work::Work;
+use crate::object::versions::older;
 
 impl Replication {
     pub(super) async fn execute_on_disk(
@@ -17,17 +18,20 @@ impl Replication {
         work: &Work<'_>,
         command: Command,
     ) -> Result<Answer> {
-        let (info, name) = (work.info(), work.name());
+        let (info, id, name) = (work.info(), work.id(), work.name());
         match command {
             Command::GetCopy => {
-                let record = self.store().get(info.id, name).await?;
+                let record = self.store().get(id, name).await?;
                 Ok(self.copy_answer(work, record))
             }
             Command::GetSlices => {
                 let here = self.slices_here(info.id, name).await?;
                 Ok(Answer::Slices(here.iter().filter_map(local_slice).collect()))
             }
-            Command::GetTombstone => self.tombstone(info, name).await.map(Answer::Tombstone),
+            Command::GetTombstone => {
+                let older = work.is_older_version();
+                self.removal_of(info, name, older).await.map(Answer::Tombstone)
+            }
             Command::Open(copy) => self.record_of(work, copy).await.map(|_| Answer::Done),
             Command::CheckCondition => self.check_condition(work).await,
             Command::Prepare { replaced, stamp } => self.prepare(work, replaced, stamp).await,
@@ -42,11 +46,12 @@ impl Replication {
                 self.update_metadata(work, copy, stamp).await
             }
             Command::RemoveCopy => {
-                let removed = self.store().remove(info.id, name).await?;
+                let removed = self.store().remove(id, name).await?;
                 Ok(self.copy_answer(work, removed))
             }
             Command::WriteTombstone { stamp } => {
-                self.write_tombstone(info, name, stamp, false).await.map(|()| Answer::Done)
+                let older = work.is_older_version();
+                self.write_tombstone(info, name, stamp, older).await.map(|()| Answer::Done)
             }
             Command::RemoveTombstone { stamp } => {
                 self.discard_tombstone(info, name, stamp).await.map(|()| Answer::Done)
@@ -70,6 +75,13 @@ impl Replication {
                 Ok(Answer::Done)
             }
             Command::CommitAssembled { .. } => self.commit_assembled(work).await,
+            Command::ListVersions => {
+                let older = older(self.store(), info, name).await?;
+                Ok(Answer::Versions(older.into_iter().map(|record| record.name).collect()))
+            }
+            Command::SendVersion { version, to } => {
+                self.send_version(info, version, to).await.map(|()| Answer::Done)
+            }
             other => Err(Error::internal(format!("{other:?} is no command for disks"))),
         }
     }
@@ -80,7 +92,7 @@ impl Replication {
         if let Some(seen) = work.seen.locked().clone().filter(is_this) {
             return Ok(seen);
         }
-        let now = self.store().get(work.info().id, work.name()).await?;
+        let now = self.store().get(work.id(), work.name()).await?;
         let record = now.filter(is_this).ok_or_else(|| gone(work))?;
         *work.seen.locked() = Some(record.clone());
         Ok(record)

@@ -7,7 +7,6 @@
 //! jobs start [`operations`], other targets send [`requests`]; [`driver`] executes the commands that
 //! come out, on this target's disks ([`disk_commands`]) or as requests to other nodes
 //! ([`peer_commands`]). The bytes of copies travel by [`transfer`], those of slices by [`slices`].
-//! [`older_versions`] are moved here without the engine.
 
 mod content;
 mod damaged_copies;
@@ -17,7 +16,6 @@ mod driver;
 mod forwarding_tests;
 mod lost_copies;
 mod missed_removals;
-mod older_versions;
 mod operations;
 mod peer_commands;
 mod requests;
@@ -27,6 +25,7 @@ mod tombstone;
 mod transfer;
 #[cfg(test)]
 mod transfer_tests;
+mod version_looks;
 mod view;
 mod work;
 
@@ -42,8 +41,8 @@ use forebay_store::Store;
 use tokio::sync::Notify;
 
 pub(super) use self::content::{MetadataChange, NewVersion};
-pub(crate) use self::older_versions::VersionLooks;
 pub(crate) use self::transfer::{OLDER, headers_of};
+pub(crate) use self::version_looks::VersionLooks;
 use self::view::TargetView;
 use super::local::Local;
 use super::lock::KeyLocks;

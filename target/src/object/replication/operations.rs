@@ -198,6 +198,42 @@ impl Replication {
         self.drive(&work, self.engine().relocate_slices(work.object.clone())).await
     }
 
+    /// Moves an older version, by its name in the history, to where its object belongs. Returns as
+    /// [`Self::relocate`].
+    pub(crate) async fn relocate_version(
+        &self,
+        info: &BucketInfo,
+        name: &str,
+        pace: &Pace,
+    ) -> Result<Option<u64>> {
+        let work = Work::stored(info, name, true).paced(pace);
+        self.drive(&work, self.engine().relocate(work.object.clone())).await
+    }
+
+    /// Fetches all older versions of an object. An error if a target, or a disk, that may have some
+    /// is unavailable.
+    pub(in crate::object) async fn gather_versions(
+        &self,
+        info: &BucketInfo,
+        name: &str,
+    ) -> Result<()> {
+        let work = Work::new(info, name);
+        self.drive(&work, self.engine().gather_versions(work.object.clone())).await
+    }
+
+    /// Removes a version for good that this target, the owner, has found; `older` is its name in the
+    /// history. The caller holds the object's lock.
+    pub(in crate::object) async fn forget_version(
+        &self,
+        info: &BucketInfo,
+        older: &str,
+        found: &Record,
+    ) -> Result<()> {
+        let work = Work::stored(info, older, true);
+        let removing = self.engine().remove_version(work.object.clone(), found.stamp());
+        self.drive(&work, removing).await
+    }
+
     /// Whether the newest change that other targets know of an object is its removal, after `copy`
     /// was written.
     pub(super) async fn is_removed_elsewhere(

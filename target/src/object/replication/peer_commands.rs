@@ -2,7 +2,7 @@
 
 use forebay_client::PeerClient;
 use forebay_core::copies::requests::{
-    EnsureRequest, LookRequest, Reason, RemoveRequest, SendRequest,
+    EnsureRequest, LookRequest, Reason, RemoveRequest, SendRequest, SendVersionsRequest,
 };
 use forebay_core::copies::{CopyLook, Ensured};
 use forebay_core::erasure::Form;
@@ -19,9 +19,11 @@ use super::work::Work;
 /// Path of a look: a target's state of an object, after writes in progress have ended.
 pub(super) const LOOK_PATH: &str = "/internal/v1/copy/look";
 /// Path of a look that does not wait for writes in progress.
-pub(super) const PEEK_PATH: &str = "/internal/v1/copy/peek";
+const PEEK_PATH: &str = "/internal/v1/copy/peek";
 /// Path of a request to send a copy.
 const SEND_PATH: &str = "/internal/v1/copy/send";
+/// Path of a request to send all older versions of an object.
+const SEND_VERSIONS_PATH: &str = "/internal/v1/copy/send-versions";
 /// Path of a notice that older copies were superseded or removed.
 pub(super) const REMOVE_PATH: &str = "/internal/v1/copy/remove";
 /// Path of the request to an object's owner to bring all its forms to their places.
@@ -35,6 +37,7 @@ impl Replication {
         command: &Command,
     ) -> Option<Answer> {
         let object = || (work.info().bucket.clone(), work.name().to_owned());
+        let older = work.is_older_version();
         Some(match command {
             Command::Look { to, mode } => {
                 let (path, in_part) = match mode {
@@ -44,7 +47,7 @@ impl Replication {
                     LookMode::ImmediateInPart => (PEEK_PATH, true),
                 };
                 let (bucket, name) = object();
-                let request = LookRequest { bucket, name, in_part, older: false };
+                let request = LookRequest { bucket, name, in_part, older };
                 self.ask::<CopyLook>(to, path, &request).await.map_or_else(refused, Answer::Look)
             }
             Command::Fetch { from, anew } => {
@@ -56,7 +59,7 @@ impl Replication {
             Command::Send { to, copy, form: Form::Whole, written } => {
                 let sent = async |node: &Node| {
                     let record = self.record_of(work, *copy).await?;
-                    let outgoing = Outgoing { info: work.info(), name: work.name(), older: false };
+                    let outgoing = Outgoing { info: work.info(), name: work.name(), older };
                     self.send(node, outgoing, &record, *written).await
                 };
                 self.until_death(to, sent).await.map_or_else(refused, done)
@@ -65,7 +68,7 @@ impl Replication {
                 let (stamp, by) = (removal.stamp, removal.by.clone());
                 let reason = if removal.written { Reason::Superseded } else { Reason::Deleted };
                 let (bucket, name) = object();
-                let request = RemoveRequest { bucket, name, stamp, by, reason, older: false };
+                let request = RemoveRequest { bucket, name, stamp, by, reason, older };
                 self.ask::<()>(to, REMOVE_PATH, &request).await.map_or_else(refused, done)
             }
             Command::DropForms { to, forms, by } => {
@@ -84,6 +87,13 @@ impl Replication {
                 let peer = self.0.peer.with_idle_timeout(TRANSFER_TIMEOUT);
                 let ensured = self.ask_by::<Ensured>(&peer, to, ENSURE_PATH, &request).await;
                 ensured.map_or_else(refused, Answer::Ensured)
+            }
+            Command::FetchVersions { from } => {
+                let (bucket, name) = object();
+                let request = SendVersionsRequest { bucket, name, by: self.me().clone() };
+                let peer = self.0.peer.with_idle_timeout(TRANSFER_TIMEOUT);
+                let sent = self.ask_by::<()>(&peer, from, SEND_VERSIONS_PATH, &request).await;
+                sent.map_or_else(refused, done)
             }
             _ => return None,
         })

@@ -1,15 +1,17 @@
-//! The requests of other targets about objects here. Each starts an operation of the engine; those
-//! about older versions are in [`older_versions`](super::older_versions).
+//! The requests of other targets about objects here, and about older versions of them. Each starts an
+//! operation of the engine.
 
 use forebay_clouds::BodyStream;
-use forebay_core::Result;
 use forebay_core::bucket::BucketInfo;
 use forebay_core::copies::requests::{
-    EnsureRequest, LookRequest, Reason, RemoveRequest, SendRequest,
+    EnsureRequest, LookRequest, Reason, RemoveRequest, SendRequest, SendVersionsRequest,
 };
 use forebay_core::copies::{CopyHead, CopyLook, Ensured};
 use forebay_core::erasure::Form;
 use forebay_core::replication::{IncomingCopy, LookMode, ObsoleteForms, ReceiveOutcome, Removal};
+use forebay_core::{NodeId, Result};
+
+use futures::future::BoxFuture;
 
 use super::Replication;
 use super::content::Content;
@@ -20,23 +22,17 @@ use crate::object::Key;
 impl Replication {
     /// The state of an object here, after writes in progress have ended.
     pub(crate) async fn look(&self, info: &BucketInfo, request: &LookRequest) -> Result<CopyLook> {
-        if request.older {
-            return self.look_at_version(info, &request.name, true).await;
-        }
         let mode = if request.in_part { LookMode::FinalInPart } else { LookMode::Final };
-        self.look_here(info, &request.name, mode).await
+        self.look_stored(Work::stored(info, &request.name, request.older), mode).await
     }
 
     /// The state of an object here at this moment.
     pub(crate) async fn peek(&self, info: &BucketInfo, request: &LookRequest) -> Result<CopyLook> {
-        if request.older {
-            return self.look_at_version(info, &request.name, false).await;
-        }
         let mode = match request.in_part {
             true => LookMode::ImmediateInPart,
             false => LookMode::Immediate,
         };
-        self.look_here(info, &request.name, mode).await
+        self.look_stored(Work::stored(info, &request.name, request.older), mode).await
     }
 
     pub(super) async fn look_here(
@@ -45,7 +41,10 @@ impl Replication {
         name: &str,
         mode: LookMode,
     ) -> Result<CopyLook> {
-        let work = Work::new(info, name);
+        self.look_stored(Work::new(info, name), mode).await
+    }
+
+    async fn look_stored(&self, work: Work<'_>, mode: LookMode) -> Result<CopyLook> {
         self.drive(&work, self.engine().look(work.object.clone(), mode)).await
     }
 
@@ -56,10 +55,7 @@ impl Replication {
         info: &BucketInfo,
         request: &RemoveRequest,
     ) -> Result<()> {
-        if request.older {
-            return self.version_removed(info, request).await;
-        }
-        let work = Work::new(info, &request.name);
+        let work = Work::stored(info, &request.name, request.older);
         let (object, stamp, by) = (work.object.clone(), request.stamp, request.by.clone());
         let forms = match request.reason {
             Reason::Undone => ObsoleteForms::Unacknowledged(stamp),
@@ -81,6 +77,32 @@ impl Replication {
         let work = Work::new(info, &request.name);
         let sending = self.engine().send_on_request(work.object.clone(), request.by, request.anew);
         self.drive(&work, sending).await
+    }
+
+    /// Sends the older versions of an object here to its owner, which requests them.
+    pub(crate) async fn hand_over_versions(
+        &self,
+        info: &BucketInfo,
+        request: SendVersionsRequest,
+    ) -> Result<()> {
+        let work = Work::new(info, &request.name);
+        let sending = self.engine().hand_over_versions(work.object.clone(), request.by);
+        self.drive(&work, sending).await
+    }
+
+    /// Sends an older version here to a target where it belongs. Boxed, because an operation on the
+    /// object waits for it.
+    pub(super) fn send_version<'a>(
+        &'a self,
+        info: &'a BucketInfo,
+        version: String,
+        to: NodeId,
+    ) -> BoxFuture<'a, Result<()>> {
+        Box::pin(async move {
+            let work = Work::stored(info, &version, true);
+            let sending = self.engine().send_on_request(work.object.clone(), to, false);
+            self.drive(&work, sending).await
+        })
     }
 
     /// Brings all forms of an object that this target owns to their places.
@@ -111,9 +133,6 @@ impl Replication {
             body,
             received: None,
         };
-        if older {
-            return self.receive_version(info, transfer).await;
-        }
         let head = &transfer.head;
         let copy = IncomingCopy {
             stamp: head.stamp(),
@@ -122,7 +141,8 @@ impl Replication {
             from: head.from.clone(),
             written: head.written,
         };
-        let work = Work::with_content(info, name, Content::Transfer(Box::new(transfer)));
+        let content = Content::Transfer(Box::new(transfer));
+        let work = Work::stored_with_content(info, name, older, content);
         let receiving = self.engine().receive(work.object.clone(), copy);
         if self.drive(&work, receiving).await? == ReceiveOutcome::Known
             && let Content::Transfer(mut transfer) = work.content.into_inner()

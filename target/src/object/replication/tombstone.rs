@@ -26,16 +26,8 @@ impl Replication {
         self.removal_of(info, name, false).await
     }
 
-    /// The same for an older version, by its name in the history.
-    pub(super) async fn version_tombstone(
-        &self,
-        info: &BucketInfo,
-        name: &str,
-    ) -> Result<Option<Stamp>> {
-        self.removal_of(info, name, true).await
-    }
-
-    async fn removal_of(
+    /// The same; `older`: of an older version, by its name in the history.
+    pub(super) async fn removal_of(
         &self,
         info: &BucketInfo,
         name: &str,
@@ -90,10 +82,8 @@ impl Replication {
 
     /// Sends a removal that was recorded here to the holders of the object.
     pub(crate) async fn relocate_tombstone(&self, info: &BucketInfo, name: &str) -> Result<()> {
-        if let Some(stamp) = self.version_tombstone(info, name).await? {
-            return self.relocate_version_tombstone(info, name, stamp).await;
-        }
-        let work = Work::new(info, name);
+        let older = self.removal_of(info, name, true).await?.is_some();
+        let work = Work::stored(info, name, older);
         self.drive(&work, self.engine().relocate_tombstone(work.object.clone())).await
     }
 
@@ -147,14 +137,14 @@ impl Replication {
     async fn drop_tombstone(&self, bucket_id: u64, old: &Record, version: u64) -> Result<()> {
         let state = self.state();
         let info = state.buckets.values().find(|info| info.id == bucket_id);
-        match info.filter(|_| !history::is_of_older_version(&old.meta.custom)) {
+        match info {
             Some(info) => {
-                let work = Work::new(info, &old.name);
+                let older = history::is_of_older_version(&old.meta.custom);
+                let work = Work::stored(info, &old.name, older);
                 let dropping = self.engine().drop_tombstone(work.object.clone(), version);
                 self.drive(&work, dropping).await
             }
-            // Of an older version, or of a bucket that was destroyed. A newer tombstone of the same
-            // name is another commit, and stays.
+            // Of a bucket that was destroyed.
             None => {
                 let _guard = self.local().lock_key(bucket_id, &old.name).await;
                 self.store().discard(old).await.map(drop)

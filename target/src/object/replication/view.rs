@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use forebay_core::Result;
 use forebay_core::bucket::BucketInfo;
-use forebay_core::replication::View;
+use forebay_core::replication::{Object, View};
 use forebay_core::state::ClusterState;
 
 use crate::object::local::Local;
@@ -56,8 +56,8 @@ impl View for TargetView {
         self.local.store.check_whole()
     }
 
-    fn check_absent(&self, info: &BucketInfo, name: &str) -> Result<()> {
-        self.local.store.check_absent(info.id, name)
+    fn check_absent(&self, object: &Object) -> Result<()> {
+        self.local.store.check_absent(object.stored_id(), object.stored_name())
     }
 
     fn has_lost_objects(&self) -> bool {

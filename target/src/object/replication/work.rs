@@ -31,9 +31,30 @@ impl<'a> Work<'a> {
     }
 
     pub(super) fn with_content(info: &BucketInfo, name: &str, content: Content<'a>) -> Self {
+        Self::of(Object::new(Arc::new(info.clone()), name), content)
+    }
+
+    /// The work on an object or, by its name in the history, an older version of one.
+    pub(super) fn stored(info: &BucketInfo, name: &str, older: bool) -> Self {
+        Self::stored_with_content(info, name, older, Content::Nothing)
+    }
+
+    pub(super) fn stored_with_content(
+        info: &BucketInfo,
+        name: &str,
+        older: bool,
+        content: Content<'a>,
+    ) -> Self {
+        if !older {
+            return Self::with_content(info, name, content);
+        }
+        Self::of(Object::older_version(Arc::new(info.clone()), name), content)
+    }
+
+    fn of(object: Object, content: Content<'a>) -> Self {
         Self {
-            object: Object::new(Arc::new(info.clone()), name),
-            key: Key::new(info, name),
+            key: Key { bucket_id: object.stored_id(), name: object.stored_name().into() },
+            object,
             pace: None,
             content: Mutex::new(content),
             seen: std::sync::Mutex::default(),
@@ -50,8 +71,18 @@ impl<'a> Work<'a> {
         &self.object.info
     }
 
+    /// The id under which the store has the object, or older version.
+    pub(super) fn id(&self) -> u64 {
+        self.key.bucket_id
+    }
+
+    /// The name of the object; of an older version, its name in the history.
     pub(super) fn name(&self) -> &str {
-        &self.object.name
+        self.object.stored_name()
+    }
+
+    pub(super) fn is_older_version(&self) -> bool {
+        self.object.is_older_version()
     }
 }
 

@@ -22,7 +22,7 @@ use forebay_node::clock::unix_ns;
 use forebay_store::{Record, RecordMeta, Store};
 use futures::StreamExt;
 
-pub(crate) use self::records::{is_marker, keeps_versions, shown_version};
+pub(crate) use self::records::{is_marker, shown_version};
 pub(super) use self::records::{older, version_of};
 use super::Key;
 use super::condition::OnlyIf;
@@ -71,7 +71,7 @@ impl Versions {
         name: &str,
         custom: &mut BTreeMap<String, String>,
     ) -> Result<()> {
-        if !keeps_versions(info) {
+        if !info.keeps_versions() {
             return Ok(());
         }
         history::check_name(name)?;
@@ -125,7 +125,7 @@ impl Versions {
 
     /// The version of the delete marker that replaces an object.
     pub(crate) async fn marker(&self, info: &BucketInfo, name: &str) -> Result<Option<String>> {
-        if !keeps_versions(info) || self.store().get(info.id, name).await?.is_some() {
+        if !info.keeps_versions() || self.store().get(info.id, name).await?.is_some() {
             return Ok(None);
         }
         let marker = self.newest_marker(info, name).await?;
@@ -201,7 +201,7 @@ impl Versions {
             Some(now) if version_of(&now.meta.custom) == version => {
                 return Ok(Some((info.clone(), name.to_owned())));
             }
-            None if version == NULL && !keeps_versions(info) => {
+            None if version == NULL && !info.keeps_versions() => {
                 return Ok(Some((info.clone(), name.to_owned())));
             }
             _ => {}
@@ -254,7 +254,7 @@ impl Versions {
             true => history::name(name, version, found.meta.mtime_ns),
             false => found.name.clone(),
         };
-        self.replication().forget_version(info, name, &older, &found).await?;
+        self.replication().forget_version(info, &older, &found).await?;
         if is_now {
             (_, guard) = self.replication().remove(info, name, guard).await?;
         }

@@ -3,18 +3,13 @@
 use std::collections::BTreeMap;
 
 use forebay_core::Result;
-use forebay_core::bucket::{BucketInfo, Versioning};
+use forebay_core::bucket::BucketInfo;
 use forebay_core::history::{self, MARKER, NULL, VERSION};
 use forebay_core::object::ObjectMeta;
 use forebay_store::{Record, Store};
 
 /// Maximum number of versions of one object that are searched.
 const MAX_VERSIONS: usize = 100_000;
-
-/// Whether the bucket has, or had, versioning.
-pub(crate) fn keeps_versions(info: &BucketInfo) -> bool {
-    !info.has_backend() && info.s3.versioning != Versioning::Unset
-}
 
 /// The version of a record; objects from before versioning have the null version.
 pub(in crate::object) fn version_of(custom: &BTreeMap<String, String>) -> &str {
@@ -38,7 +33,7 @@ pub(in crate::object) async fn older(
 
 /// The version in responses to readers, in a bucket with versioning.
 pub(crate) fn shown_version<'a>(info: &BucketInfo, object: &'a ObjectMeta) -> Option<&'a str> {
-    keeps_versions(info).then(|| version_of(&object.custom))
+    info.keeps_versions().then(|| version_of(&object.custom))
 }
 
 /// Whether this is a delete marker and not an object.

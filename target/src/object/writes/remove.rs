@@ -8,13 +8,13 @@ use forebay_core::{Error, ErrorCode, Result, history};
 use super::Writes;
 use crate::object::Key;
 use crate::object::condition::OnlyIf;
-use crate::object::versions::{Removed, keeps_versions};
+use crate::object::versions::Removed;
 
 impl Writes {
     /// Removes an object, at its backend too.
     pub(crate) async fn delete(&self, info: &BucketInfo, name: &str) -> Result<()> {
         info.check_access(BucketChange::Delete)?;
-        if keeps_versions(info) {
+        if info.keeps_versions() {
             return self.delete_if(info, name, None).await.map(drop);
         }
         let key = Key::new(info, name);
@@ -60,7 +60,7 @@ impl Writes {
                 return Ok(Removed::default());
             }
         }
-        if !keeps_versions(info) {
+        if !info.keeps_versions() {
             // A writer may intervene; the condition was true when it was checked.
             drop(guard);
             return Box::pin(self.delete(info, name)).await.map(|()| Removed::default());
@@ -75,7 +75,7 @@ impl Writes {
     /// The object or delete marker, for the conditions of a deletion.
     async fn deletable(&self, info: &BucketInfo, name: &str) -> Result<Option<ObjectMeta>> {
         let now = self.current(info, name).await?;
-        if now.is_some() || !keeps_versions(info) {
+        if now.is_some() || !info.keeps_versions() {
             return Ok(now);
         }
         Ok(self.versions().newest_marker(info, name).await?.map(|r| r.object_meta()))

@@ -82,10 +82,7 @@ impl Writes {
         only_if: Option<OnlyIf>,
     ) -> Result<Record> {
         let conditional = only_if.is_some();
-        let options = WriteOptions {
-            fetch_first: conditional || self.replication().may_lack_replaced(info),
-            conditional,
-        };
+        let options = WriteOptions { fetch_first: conditional, conditional };
         let content = Some(content);
         let mut version =
             NativeVersion { writes: self, info, name, attrs, only_if, meta: None, content };
