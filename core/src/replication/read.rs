@@ -5,7 +5,7 @@ use super::steps::{LockGuard, Steps};
 use crate::error::{Error, ErrorCode, Result};
 
 /// Attempts to open a copy that is replaced between its lookup and its opening.
-const MAX_OPENS: usize = 3;
+pub(super) const MAX_OPENS: usize = 3;
 
 impl Steps {
     /// Opens the newest copy for a reader; `None` if there is no such object.
@@ -56,7 +56,7 @@ impl Steps {
         Err(self.keeps_changing())
     }
 
-    fn keeps_changing(&self) -> Error {
+    pub(super) fn keeps_changing(&self) -> Error {
         Error::unavailable(format!("{} keeps changing", self.object.uri()))
     }
 

@@ -33,8 +33,7 @@ pub enum Rule {
     ReplacedVersionsAreFetched,
     /// An older version is not missing before all targets that may have it have sent theirs.
     VersionsAreGathered,
-    /// An older version is removed by all living targets that may have it.
+    /// An older version is removed by all targets that may have it: by living ones at once, by others
+    /// when they get the record of the removal.
     VersionRemovalsReachAllTargets,
-    /// The removal of an older version is recorded while an unavailable target may have the version.
-    VersionRemovalsAreRecorded,
 }

@@ -76,17 +76,18 @@ impl Steps {
     pub(super) async fn remove_version(&self, found: Stamp) -> Result<()> {
         let _guard = self.lock().await?;
         let state = self.may_write().await?;
+        if !self.keeps(Rule::VersionRemovalsReachAllTargets) {
+            return self.remove_here().await.map(drop);
+        }
         let stamp = found.next(state.version);
         let has_tombstone = !self.is_quiescent(&state);
         if has_tombstone {
-            self.note_version_removal(stamp).await?;
+            self.write_tombstone(stamp).await?;
         }
         self.record_removal(stamp);
         let removal = Removal { by: Some(self.me().clone()), ..Removal::of(stamp) };
-        let mut set = native::replica_set(&state, self.info(), self.name(), self.me());
-        set.all.retain(|_| self.keeps(Rule::VersionRemovalsReachAllTargets));
-        let requests: Vec<_> = set
-            .all
+        let others = native::replica_set(&state, self.info(), self.name(), self.me()).all;
+        let requests: Vec<_> = others
             .iter()
             .map(|node| (&node.id, self.request_removal(&node.id, &removal)))
             .collect();
@@ -100,16 +101,9 @@ impl Steps {
         self.remove_here().await?;
         if !has_tombstone && !self.is_quiescent(&self.state()) {
             // A target died meanwhile and may have missed the removal.
-            self.note_version_removal(stamp).await?;
+            self.write_tombstone(stamp).await?;
         }
         Ok(())
-    }
-
-    async fn note_version_removal(&self, stamp: Stamp) -> Result<()> {
-        if !self.keeps(Rule::VersionRemovalsAreRecorded) {
-            return Ok(());
-        }
-        self.write_tombstone(stamp).await
     }
 
     fn version_stays(&self, id: &NodeId, e: Error) -> Error {

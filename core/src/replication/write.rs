@@ -1,8 +1,9 @@
 //! Writes by clients.
 
 use super::command::{Command, LocalCopy};
+use super::read::MAX_OPENS;
 use super::replicate::Change;
-use super::steps::Steps;
+use super::steps::{LockGuard, Steps};
 use crate::error::Result;
 use crate::native::WriteHistory;
 
@@ -20,10 +21,7 @@ impl Steps {
     /// Commits the payload as the newest version of the object and replicates it. Returns the copy
     /// when all living holders have it.
     pub(super) async fn write(&self, options: WriteOptions) -> Result<LocalCopy> {
-        let (guard, was_here) = match options.fetch_first || self.may_lack_replaced() {
-            true => self.lock_newest().await?,
-            false => (self.lock().await?, false),
-        };
+        let (guard, was_here) = self.lock_for_write(options.fetch_first).await?;
         if options.conditional {
             self.issue(Command::CheckCondition).await.done()?;
         }
@@ -51,6 +49,24 @@ impl Steps {
         let copy = self.commit(stamp).await?;
         drop(self.replicate_and_ack(Change::Written(copy), guard).await?);
         Ok(copy)
+    }
+
+    /// Locks the object. What the write replaces is here then, if it is needed. Also returns whether the
+    /// object was here before the lock.
+    async fn lock_for_write(&self, fetch_first: bool) -> Result<(LockGuard, bool)> {
+        for _ in 0..MAX_OPENS {
+            let placed = self.state().targets_changed;
+            let locked = match fetch_first || self.may_lack_replaced() {
+                true => self.lock_newest().await?,
+                false => (self.lock().await?, false),
+            };
+            // Meanwhile another target may have owned the object and written it: that version must
+            // become an older one.
+            if !self.info().keeps_versions() || self.state().targets_changed == placed {
+                return Ok(locked);
+            }
+        }
+        Err(self.keeps_changing())
     }
 
     /// Changes the metadata of the object; `None` if there is no such object.

@@ -48,10 +48,8 @@ pub enum Broken {
     ReplacedNotFetched,
     /// A target reports an older version as missing that another target may have.
     VersionsNotGathered,
-    /// The owner alone removes an older version.
+    /// The owner alone removes an older version, without a record.
     VersionRemovedAtOwner,
-    /// The removal of an older version is not recorded while a target is away.
-    VersionRemovalForgotten,
 }
 
 impl Broken {
@@ -73,7 +71,6 @@ impl Broken {
             Self::ReplacedNotFetched => Rule::ReplacedVersionsAreFetched,
             Self::VersionsNotGathered => Rule::VersionsAreGathered,
             Self::VersionRemovedAtOwner => Rule::VersionRemovalsReachAllTargets,
-            Self::VersionRemovalForgotten => Rule::VersionRemovalsAreRecorded,
             Self::DeadTooEarly
             | Self::LeaseFromTheAnswer
             | Self::NoLease

@@ -57,6 +57,8 @@ impl World {
                 80..94 => {
                     self.one(owner, &mut map, &key, Wish::Delete).await;
                 }
+                // A listing may lack an object that moves meanwhile, as most do in such a run.
+                _ if self.plan.keeps_versions(bucket) => {}
                 _ => self.list(owner, bucket).await,
             }
         }
