@@ -4,6 +4,7 @@ mod changes;
 mod coded;
 mod copies;
 mod reads;
+mod versions;
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
