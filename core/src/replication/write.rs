@@ -51,7 +51,7 @@ impl Steps {
         Ok(copy)
     }
 
-    /// Locks the object. What the write replaces is here then, if it is needed. Also returns whether the
+    /// Locks the object. The replaced copy is here then, if it is needed. Also returns whether the
     /// object was here before the lock.
     async fn lock_for_write(&self, fetch_first: bool) -> Result<(LockGuard, bool)> {
         for _ in 0..MAX_OPENS {
