@@ -114,7 +114,7 @@ use self::steps::Steps;
 pub use self::write::WriteOptions;
 use crate::bucket::BucketInfo;
 use crate::copies::{CopyLook, Ensured, Stamp};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::name::NodeId;
 use crate::state::ClusterState;
 use crate::{history, native, placement};
@@ -320,6 +320,18 @@ impl Replication {
     /// some. An error if one of them, or a disk here, is unavailable.
     pub fn gather_versions(&self, object: Object) -> Operation<Result<()>> {
         self.operation(object, |steps| async move { steps.gather_versions().await })
+    }
+
+    /// Locks an object that this target owns, with its newest copy here and, as far as the other targets
+    /// send them, its older versions. The driver keeps the lock. Returns why an older version may be
+    /// missing here.
+    pub fn lock_with_versions(&self, object: Object) -> Operation<Result<Option<Error>>> {
+        self.operation(object, |steps| async move { steps.lock_with_versions().await })
+    }
+
+    /// Locks an object with its newest copy here. The driver keeps the lock.
+    pub fn lock_newest(&self, object: Object) -> Operation<Result<()>> {
+        self.operation(object, |steps| async move { steps.lock_for_removal().await })
     }
 
     /// The owner's request for all older versions of an object that are here.

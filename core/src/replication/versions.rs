@@ -6,6 +6,7 @@
 
 use super::Rule;
 use super::command::{Answer, Command, Removal};
+use super::read::MAX_OPENS;
 use super::steps::Steps;
 use crate::copies::Stamp;
 use crate::error::{Error, ErrorCode, Result};
@@ -55,6 +56,22 @@ impl Steps {
         }
         // Any of them may be on a disk that is not in use.
         self.engine.view.check_disks()
+    }
+
+    /// Locks the object with its newest copy and its older versions here. Returns why one of these may
+    /// be missing.
+    pub(super) async fn lock_with_versions(&self) -> Result<Option<Error>> {
+        for _ in 0..MAX_OPENS {
+            let placed = self.state().targets_changed;
+            let missing = self.gather_versions().await.err();
+            let (guard, _) = self.lock_for_write(true).await?;
+            // Else another target may have owned the object since, and archived a version there.
+            if self.state().targets_changed == placed {
+                guard.keep();
+                return Ok(missing);
+            }
+        }
+        Err(self.keeps_changing())
     }
 
     /// Sends the older versions of the object here to its owner, which requests them.

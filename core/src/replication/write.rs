@@ -53,7 +53,7 @@ impl Steps {
 
     /// Locks the object. The replaced copy is here then, if it is needed. Also returns whether the
     /// object was here before the lock.
-    async fn lock_for_write(&self, fetch_first: bool) -> Result<(LockGuard, bool)> {
+    pub(super) async fn lock_for_write(&self, fetch_first: bool) -> Result<(LockGuard, bool)> {
         for _ in 0..MAX_OPENS {
             let placed = self.state().targets_changed;
             let locked = match fetch_first || self.may_lack_replaced() {
@@ -67,6 +67,11 @@ impl Steps {
             }
         }
         Err(self.keeps_changing())
+    }
+
+    /// Locks the object, with its newest copy here, for a removal that follows under this lock.
+    pub(super) async fn lock_for_removal(&self) -> Result<()> {
+        self.lock_for_write(true).await.map(|(guard, _)| guard.keep())
     }
 
     /// Changes the metadata of the object; `None` if there is no such object.

@@ -57,10 +57,10 @@ impl World {
         payload: &Rc<Payload>,
         operation: Operation<T>,
     ) -> T {
-        self.drive_locked(at, key, payload, operation, None).await
+        self.drive_locked(at, key, payload, operation, None).await.0
     }
 
-    /// The same for an operation that begins with the object's lock held.
+    /// The same for an operation that begins, or ends, with the object's lock held.
     pub(crate) async fn drive_locked<T>(
         self: &W,
         at: At,
@@ -68,12 +68,12 @@ impl World {
         payload: &Rc<Payload>,
         mut operation: Operation<T>,
         mut lock: Option<Locked<Key>>,
-    ) -> T {
+    ) -> (T, Option<Locked<Key>>) {
         let mut running = Running::new();
         let mut event = Event::Start;
         loop {
             let commands = match operation.step(event) {
-                Step::Done(done) => return done,
+                Step::Done(done) => return (done, lock),
                 Step::Commands(commands) => commands,
             };
             for IssuedCommand { id, command } in commands {

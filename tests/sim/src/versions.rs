@@ -149,9 +149,9 @@ impl World {
         self.caught_up(at, version).await?;
         let (object, value) = version_of(&key).ok_or_else(no_version)?;
         self.check_owner(at, &object)?;
-        self.fetch_newest(at, &object).await?;
-        let gathered = self.gather_versions(at, &object).await;
-        let _lock = self.target(at).process().locks.lock(&object).await;
+        let locking = self.engine(at).lock_with_versions(self.object(at, &object)?);
+        let (missing, _lock) = self.drive_locked(at, &object, &Rc::default(), locking, None).await;
+        let missing = missing?;
         self.leased(at).await?;
         self.check_owner(at, &object)?;
         self.moment().await;
@@ -161,7 +161,7 @@ impl World {
         }
         let found = self.target(at).get(&key);
         if found.is_none() || now.is_none() {
-            gathered?;
+            missing.map_or(Ok(()), Err)?;
         }
         let Some(found) = found else { return Ok(false) };
         let removing = self.engine(at).remove_version(self.object(at, &key)?, found.stamp);
@@ -173,8 +173,9 @@ impl World {
     pub(crate) async fn delete_versioned(self: W, at: At, key: Key, version: u64) -> Result<bool> {
         self.caught_up(at, version).await?;
         self.check_owner(at, &key)?;
-        self.fetch_newest(at, &key).await?;
-        let lock = self.target(at).process().locks.lock(&key).await;
+        let locking = self.engine(at).lock_newest(self.object(at, &key)?);
+        let (locked, lock) = self.drive_locked(at, &key, &Rc::default(), locking, None).await;
+        locked?;
         self.leased(at).await?;
         self.check_owner(at, &key)?;
         let now = self.target(at).get(&key).map(crate::driver::copy_of);
@@ -182,7 +183,7 @@ impl World {
             return Err(e);
         }
         let removing = self.engine(at).remove_under_lock(self.object(at, &key)?);
-        self.drive_locked(at, &key, &Rc::default(), removing, Some(lock)).await
+        self.drive_locked(at, &key, &Rc::default(), removing, lock).await.0
     }
 }
 

@@ -118,15 +118,16 @@ fn a_version_is_removed_by_all_living_targets_and_recorded_while_objects_move() 
         let mut run = Run::of(fixture.engine.remove_version(object, copy(1).stamp))
             .on(Command::Lock, Answer::Done)
             .on(Command::WriteTombstone { stamp }, Answer::Done);
-        for to in others(&fixture) {
-            let answer = if to == fixture.third { answer.clone() } else { Answer::Done };
-            run = run.on(Command::RemoveOlder { to, removal: removal.clone() }, answer);
-        }
+        let [second, third, last] = others(&fixture);
+        let request = |to| Command::RemoveOlder { to, removal: removal.clone() };
+        run = run.on(request(second), Answer::Done).on(request(third), answer.clone());
         if answer != Answer::Died {
             assert_eq!(run.result().unwrap_err().code, ErrorCode::Unavailable);
             continue;
         }
-        let run = run.on(Command::RemoveCopy, Answer::Copy(Some(copy(1))));
+        let run = run
+            .on(request(last), Answer::Done)
+            .on(Command::RemoveCopy, Answer::Copy(Some(copy(1))));
         assert_eq!(run.result(), Ok(()));
     }
 }
@@ -137,4 +138,34 @@ fn a_write_fetches_what_it_replaces_while_objects_move() {
     fixture.write().on(Command::Lock, Answer::Done);
     moving(&fixture);
     fixture.write().on(Command::GetCopy, Answer::Copy(None));
+}
+
+#[test]
+fn versions_are_gathered_again_if_targets_changed_before_the_lock() {
+    let (fixture, _) = versioned();
+    moving(&fixture);
+    let fetched = |run: Run<_>, from: &[NodeId]| {
+        from.iter().fold(run, |run, from| {
+            run.on(Command::FetchVersions { from: from.clone() }, Answer::Done)
+        })
+    };
+    let newest = Answer::Copy(Some(copy(1)));
+    let first = others(&fixture);
+    let run = fetched(Run::of(fixture.engine.lock_with_versions(fixture.object())), &first)
+        .on(Command::GetCopy, newest.clone());
+    let fourth = NodeId::new("target-04").unwrap();
+    fixture.change(|state| {
+        join(state, 4);
+        apply(state, state::Command::SetMaintenance { id: fourth.clone(), on: true });
+    });
+    let run = run
+        .on(Command::Lock, Answer::Done)
+        .on(Command::GetCopy, newest.clone())
+        .on(Command::Lock, Answer::Done);
+    assert_eq!(run.unlocks, 2);
+    let run = fetched(run, &[&first[..], &[fourth]].concat())
+        .on(Command::GetCopy, newest)
+        .on(Command::Lock, Answer::Done);
+    assert_eq!(run.unlocks, 2, "the driver keeps the lock");
+    assert_eq!(run.result(), Ok(None));
 }

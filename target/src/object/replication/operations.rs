@@ -129,8 +129,7 @@ impl Replication {
         let removing = self.engine().remove_under_lock(work.object.clone());
         let (existed, guard) = self.drive_locked(&work, removing, Some(guard)).await;
         let existed = existed?;
-        let guard = guard.ok_or_else(|| Error::internal("a removal ended without its lock"))?;
-        Ok((existed, guard))
+        Ok((existed, kept_lock(guard)?))
     }
 
     /// Replaces a damaged copy by another target's, or from slices. False if that is not possible;
@@ -221,6 +220,38 @@ impl Replication {
         self.drive(&work, self.engine().gather_versions(work.object.clone())).await
     }
 
+    /// Locks an object with its newest copy here, which a former owner may have had.
+    pub(in crate::object) async fn lock_newest(
+        &self,
+        info: &BucketInfo,
+        name: &str,
+    ) -> Result<KeyGuard> {
+        let work = Work::new(info, name);
+        if info.has_backend() {
+            return Ok(self.local().locks.lock(&work.key).await);
+        }
+        let locking = self.engine().lock_newest(work.object.clone());
+        let (locked, guard) = self.drive_locked(&work, locking, None).await;
+        locked.and_then(|()| kept_lock(guard))
+    }
+
+    /// The same, with the older versions of the object here. Also returns why one of them may be
+    /// missing.
+    pub(in crate::object) async fn lock_with_versions(
+        &self,
+        info: &BucketInfo,
+        name: &str,
+    ) -> Result<(KeyGuard, Option<Error>)> {
+        if info.has_backend() {
+            return Ok((self.lock_newest(info, name).await?, None));
+        }
+        let work = Work::new(info, name);
+        let locking = self.engine().lock_with_versions(work.object.clone());
+        let (missing, guard) = self.drive_locked(&work, locking, None).await;
+        let missing = missing?;
+        Ok((kept_lock(guard)?, missing))
+    }
+
     /// Removes a version for good that this target, the owner, has found; `older` is its name in the
     /// history. The caller holds the object's lock.
     pub(in crate::object) async fn forget_version(
@@ -265,4 +296,9 @@ impl Replication {
         }
         Err(Error { code: ErrorCode::WrongOwner, ..native::belongs_elsewhere(info, name) })
     }
+}
+
+/// The lock that an operation has left to its driver.
+fn kept_lock(guard: Option<KeyGuard>) -> Result<KeyGuard> {
+    guard.ok_or_else(|| Error::internal("an operation ended without its lock"))
 }

@@ -24,7 +24,6 @@ use futures::StreamExt;
 
 pub(crate) use self::records::{is_marker, shown_version};
 pub(super) use self::records::{older, version_of};
-use super::Key;
 use super::condition::OnlyIf;
 use super::local::Local;
 use super::replication::Replication;
@@ -234,16 +233,14 @@ impl Versions {
         only_if: Option<OnlyIf>,
     ) -> Result<Removed> {
         info.check_access(BucketChange::Delete)?;
-        self.replication().fetch_newest(info, name).await?;
-        let gathered = self.replication().gather_versions(info, name).await;
-        let mut guard = self.0.local.locks.lock(&Key::new(info, name)).await;
+        let (mut guard, missing) = self.replication().lock_with_versions(info, name).await?;
         self.replication().may_write(info, name).await?;
         let now = self.store().get(info.id, name).await?;
         let is_now = now.as_ref().is_some_and(|r| version_of(&r.meta.custom) == version);
         let found = if is_now { now.clone() } else { self.find_older(info, name, version).await? };
         if found.is_none() || is_now || now.is_none() {
             // The version may be on another target, as may the one that becomes the object.
-            gathered?;
+            missing.map_or(Ok(()), Err)?;
         }
         if let Some(only_if) = only_if {
             only_if(found.as_ref().map(Record::object_meta).as_ref())?;

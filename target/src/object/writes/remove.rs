@@ -50,8 +50,7 @@ impl Writes {
         only_if: Option<OnlyIf>,
     ) -> Result<Removed> {
         info.check_access(BucketChange::Delete)?;
-        self.replication().fetch_newest(info, name).await?;
-        let guard = self.local().locks.lock(&Key::new(info, name)).await;
+        let guard = self.replication().lock_newest(info, name).await?;
         if let Some(only_if) = only_if {
             let there = self.deletable(info, name).await?;
             only_if(there.as_ref())?;
