@@ -82,6 +82,16 @@ def s3_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 
 @pytest.fixture(scope="session")
+def node_certificate(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """A certificate for nodes of this machine, by the names of the keys of a Secret for TLS."""
+    running = Cluster.start(tmp_path_factory.mktemp("tls"), targets=1, options=["--tls"])
+    running.stop()
+    folder = Path(running.info["ca"]).parent
+    names = {"tls.crt": "target01.pem", "tls.key": "target01-key.pem", "ca.crt": "ca.pem"}
+    return {key: (folder / name).read_text() for key, name in names.items()}
+
+
+@pytest.fixture(scope="session")
 def users(tmp_path_factory: pytest.TempPathFactory) -> Iterator[UsersCluster]:
     """One gateway and two targets with users and TLS: the administrator `root`, a `writer`, a `reader`,
     and a `stranger` without a role, each named after its role."""

@@ -7,6 +7,7 @@ import functools
 import os
 import re
 import shutil
+import ssl
 import subprocess
 import tomllib
 import urllib.error
@@ -68,6 +69,21 @@ def with_values(folder: Path, values: object) -> list[Manifest]:
     file = folder / "values.yaml"
     file.write_text(yaml.safe_dump(values))
     return manifests(file)
+
+
+def notes(folder: Path, values: Path | None = None) -> str:
+    """Returns the notes of `helm install`. helm renders them only where a cluster answers, so a copy of
+    the chart in `folder` has them as a manifest."""
+    copy = folder / "chart-with-notes"
+    shutil.copytree(CHART, copy, dirs_exist_ok=True)
+    text = (copy / "templates/NOTES.txt").read_text()
+    (copy / "templates/_notes.tpl").write_text(f'{{{{ define "notes" }}}}{text}{{{{ end }}}}')
+    manifest = 'kind: Notes\ntext: |\n{{ include "notes" . | indent 2 }}\n'
+    (copy / "templates/notes.yaml").write_text(manifest)
+    named = ["--values", str(values)] if values else []
+    done = helm("template", "rel", copy, "-n", NAMESPACE, "-s", "templates/notes.yaml", *named)
+    assert done.returncode == 0, done.stderr
+    return str(yaml.safe_load(done.stdout)["text"])
 
 
 def of_kind(documents: Sequence[Manifest], kind: str) -> list[Manifest]:
@@ -149,9 +165,12 @@ class Pod:
 
     def answers(self, probe: str) -> bool:
         """Whether it answers one of its probes as Kubernetes would want."""
-        path = self.container[probe]["httpGet"]["path"]
+        get = self.container[probe]["httpGet"]
+        url = self.here.replace("http", get.get("scheme", "HTTP").lower(), 1) + get["path"]
         try:
-            with urllib.request.urlopen(f"{self.here}{path}", timeout=1) as answer:
+            # Kubernetes verifies no certificate of a probe.
+            anyone = ssl._create_unverified_context()
+            with urllib.request.urlopen(url, timeout=1, context=anyone) as answer:
                 return bool(answer.status == 200)
         except (urllib.error.URLError, OSError):
             return False
@@ -219,6 +238,7 @@ class Release:
             if mounted_source == source:
                 file = Path(self._moved(path, self.folder / pod.name))
                 file.parent.mkdir(parents=True, exist_ok=True)
+                file.touch(0o640)
                 file.write_text(text)
 
     def add_secret(self, source: str, text: str) -> None:

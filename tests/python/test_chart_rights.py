@@ -45,6 +45,10 @@ def test_no_role_is_rendered_and_no_pod_has_a_token_of_the_api(values: Path | No
             for container in [*pod["containers"], *pod.get("initContainers", [])]:
                 context = container.get("securityContext", {})
                 assert not context.get("privileged"), container["name"]
+                # The values must ask for it by name.
+                if context.get("runAsUser") == 0:
+                    assert container["name"] == "chown-disks"
+                    assert values and "chownDisks: {enabled: true}" in values.read_text()
 
 
 def pods(document: Manifest) -> list[Manifest]:

@@ -51,10 +51,9 @@ each_set = pytest.mark.parametrize("values", SETS, ids=name_of)
 
 
 def containers(documents: list[Manifest]) -> Iterator[tuple[Manifest, Manifest]]:
-    """Each StatefulSet with its container."""
+    """Each StatefulSet with the container of its node."""
     for stateful in of_kind(documents, "StatefulSet"):
-        for container in stateful["spec"]["template"]["spec"]["containers"]:
-            yield stateful, container
+        yield stateful, stateful["spec"]["template"]["spec"]["containers"][0]
 
 
 @each_set
@@ -78,8 +77,8 @@ def test_kubernetes_knows_every_field(kubernetes: str, tmp_path: Path) -> None:
     )
     said = done.stdout + done.stderr
     assert done.returncode == 0, said
-    # A resource without a schema would pass unseen; the monitors are the only ones.
-    custom = {"ServiceMonitor", "PrometheusRule"}
+    # A resource without a schema would pass unseen; these are the only ones.
+    custom = {"ServiceMonitor", "PrometheusRule", "Certificate"}
     every = [d["kind"] for documents in rendered.values() for d in documents]
     assert said.count("passed for resource") == sum(kind not in custom for kind in every)
 
@@ -134,9 +133,12 @@ def one_of_each(documents: list[Manifest]) -> bool:
 
 @each_set
 def test_the_program_takes_the_settings_and_the_environment(
-    values: Path | None, forebay_bin: Path, tmp_path: Path
+    values: Path | None, forebay_bin: Path, tmp_path: Path, node_certificate: dict[str, str]
 ) -> None:
     documents = manifests(values)
+    for name, text in node_certificate.items():
+        (tmp_path / name).touch(0o640)
+        (tmp_path / name).write_text(text)
     secret = tmp_path / "secret"
     secret.write_text("a text that all nodes share\n")
     with socket.socket() as taken:
@@ -152,6 +154,7 @@ def test_the_program_takes_the_settings_and_the_environment(
             file = tmp_path / f"{role}.toml"
             file.write_text(config["data"][file.name])
             env = environment_of(container, fields)
+            env = {k: v.replace("/run/secrets/tls", str(tmp_path)) for k, v in env.items()}
             env["FOREBAY_LISTEN__HTTP"] = f"127.0.0.1:{taken.getsockname()[1]}"
 
             def outcome(**more: str) -> int:
@@ -189,15 +192,25 @@ def test_both_roles_keep_the_audit_log_that_the_values_name(tmp_path: Path) -> N
 
 
 REFUSED = {
+    "bad-azure-key-and-identity": "backends.azure.workloadIdentity",
+    "bad-azure-without-account": "backends.azure.account",
+    "bad-batch-memory": "limits.batchMemory (3GiB)",
+    "bad-cert-manager-without-issuer": "tls.certManager.issuerRef.name",
+    "bad-chown-of-claims": "target.chownDisks.enabled",
+    "bad-container-name": "target.sidecars",
+    "bad-container-without-image": "/gateway/sidecars/0",
     "bad-disk-size": "/target/disks/0/size",
     "bad-endpoint": "/backends/s3/endpoint",
     "bad-even-gateways": "/gateway/replicas",
     "bad-forgetful-gateways": "gateway.persistence.enabled",
     "bad-grace": "terminationGracePeriodSeconds",
     "bad-hostpath-without-path": "target.disks[0].path",
+    "bad-http-without-tls": "tls.http",
     "bad-no-disks": "/target/disks",
+    "bad-session-token-without-secret": "backends.s3.sessionTokenKey",
+    "bad-two-ca-bundles": "caBundle.configMap and caBundle.secret",
     "bad-type": "/gateway/replicas",
-    "bad-unknown-backend": "azure",
+    "bad-unknown-backend": "swift",
     "bad-unknown-key": "replica",
     "bad-watermarks": "cache.low",
 }

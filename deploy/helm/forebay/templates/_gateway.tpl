@@ -43,6 +43,9 @@ format = {{ .Values.log.format | quote }}
 {{- end -}}
 {{- end -}}
 
+{{- define "forebay.gateway.initContainers" -}}
+{{- end -}}
+
 {{- define "forebay.gateway.affinity" -}}
 {{- with .Values.gateway.affinity }}{{ toYaml . }}{{ end -}}
 {{- end -}}

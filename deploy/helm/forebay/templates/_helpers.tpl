@@ -125,34 +125,6 @@ container-resources,container-ephemeral-storage-request-and-limit,container-imag
 {{- toJson $urls -}}
 {{- end -}}
 
-{{/* Scheme of clients' endpoints. */}}
-{{- define "forebay.scheme" -}}
-{{- if .Values.tls.secretName }}https{{ else }}http{{ end -}}
-{{- end -}}
-
-{{/* Probe of a path: dict "root" $ "path" "/healthz" */}}
-{{- define "forebay.probe" -}}
-{path: {{ .path }}, port: http{{ if .root.Values.tls.secretName }}, scheme: HTTPS{{ end }}}
-{{- end -}}
-
-{{/* Environment by which nodes, and commands in their pods, find the certificates. */}}
-{{- define "forebay.tlsEnv" -}}
-{{- with .Values.tls }}
-{{- if .secretName }}
-- name: FOREBAY_TLS__CERT
-  value: /run/secrets/tls/tls.crt
-- name: FOREBAY_TLS__KEY
-  value: /run/secrets/tls/tls.key
-- name: FOREBAY_TLS__CA
-  value: /run/secrets/tls/ca.crt
-- name: FOREBAY_TLS__HTTP
-  value: {{ .http | quote }}
-- name: FOREBAY_CA_FILE
-  value: /run/secrets/tls/ca.crt
-{{- end }}
-{{- end }}
-{{- end -}}
-
 {{/* URL for clients inside the cluster. */}}
 {{- define "forebay.endpoint" -}}
 {{ include "forebay.scheme" . }}://{{ include "forebay.fullname" . }}.{{ .Release.Namespace }}:{{ .Values.service.port }}
@@ -205,6 +177,31 @@ themselves, and the index and unfinished writes come on top of the objects. */}}
 {{- $mebi := dict "Mi" 1 "Gi" 1024 "Ti" 1048576 -}}
 {{- div (mul $number (get $mebi $unit | int64) 85) 100 }}MiB
 {{- end -}}
+{{- end -}}
+
+{{/* A quantity of memory in whole MiB, 0 if it is empty: 512Mi, 4Gi, 2G, 1073741824, 1.5Gi. */}}
+{{- define "forebay.mebibytes" -}}
+{{- $text := toString (. | default "0") -}}
+{{- $number := regexFind "^[0-9.]+(e[0-9]+)?" (lower $text | replace "e+" "e") | float64 -}}
+{{- $unit := regexFind "[A-Za-z]+$" $text -}}
+{{- $bytes := dict "" 1.0 "k" 1e3 "M" 1e6 "G" 1e9 "T" 1e12 "Ki" 1024.0 "Mi" 1048576.0 "Gi" 1073741824.0 "Ti" 1099511627776.0 -}}
+{{- if not (hasKey $bytes $unit) -}}
+{{- fail (printf "the quantity of memory %s is not understood: use Mi or Gi, for example 4Gi" $text) -}}
+{{- end -}}
+{{- floor (divf (mulf $number (get $bytes $unit)) 1048576.0) | int64 -}}
+{{- end -}}
+
+{{/* The memory limit of resources in MiB, 0 without one. */}}
+{{- define "forebay.memoryMebibytes" -}}
+{{- include "forebay.mebibytes" (.limits | default dict).memory -}}
+{{- end -}}
+
+{{/* Memory that the batches of a target share: a 32nd of its limit, which is the program's 128 MiB at 4 GiB. */}}
+{{- define "forebay.batchMemory" -}}
+{{- $limit := include "forebay.memoryMebibytes" .Values.target.resources | int64 -}}
+{{- if .Values.limits.batchMemory }}{{ .Values.limits.batchMemory }}
+{{- else if $limit }}{{ max 16 (div $limit 32) }}MiB
+{{- else }}128MiB{{ end -}}
 {{- end -}}
 
 {{/* Port of a URL, by its scheme when it names none. */}}

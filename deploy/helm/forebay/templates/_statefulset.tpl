@@ -28,6 +28,9 @@ spec:
       labels:
         {{- include "forebay.labels" $ | nindent 8 }}
         app.kubernetes.io/component: {{ $role }}
+        {{- if and (eq $role "target") $.Values.backends.azure.enabled $.Values.backends.azure.workloadIdentity }}
+        azure.workload.identity/use: "true"
+        {{- end }}
         {{- with $v.podLabels }}
         {{- toYaml . | nindent 8 }}
         {{- end }}
@@ -56,6 +59,12 @@ spec:
       {{- end }}
       securityContext:
         {{- toYaml $.Values.podSecurityContext | nindent 8 }}
+      {{- $before := include (printf "forebay.%s.initContainers" $role) $ }}
+      {{- if or $before $v.initContainers }}
+      initContainers:
+        {{- $before | nindent 8 }}
+        {{- include "forebay.containers" (dict "root" $ "containers" $v.initContainers) | nindent 8 }}
+      {{- end }}
       containers:
         - name: {{ $role }}
           image: {{ include "forebay.image" $ }}
@@ -74,12 +83,13 @@ spec:
               value: http://$(FOREBAY_NODE__ID).{{ include "forebay.podDomain" . }}:{{ include "forebay.port" . }}
             # For commands run by kubectl exec.
             - name: FOREBAY_ENDPOINT
-              {{- if and (eq $role "gateway") $.Values.tls.secretName }}
+              {{- if and (eq $role "gateway") (include "forebay.tlsSecret" $) }}
               value: https://$(FOREBAY_NODE__ID).{{ include "forebay.podDomain" . }}:7400
               {{- else }}
               value: {{ eq $role "gateway" | ternary "http://127.0.0.1:7400" (include "forebay.endpoint" $) }}
               {{- end }}
             {{- include "forebay.tlsEnv" $ | nindent 12 }}
+            {{- include "forebay.caEnv" $ | nindent 12 }}
             {{- include "forebay.s3Env" $ | nindent 12 }}
             {{- if eq $role "gateway" }}
             # Where `forebay auth login` keeps its token.
@@ -124,27 +134,34 @@ spec:
               mountPath: /etc/forebay
               readOnly: true
             {{- include "forebay.joinMounts" . | nindent 12 }}
-            {{- if $.Values.tls.secretName }}
+            {{- if include "forebay.tlsSecret" $ }}
             - name: tls
               mountPath: /run/secrets/tls
               readOnly: true
             {{- end }}
+            {{- include "forebay.caMounts" $ | nindent 12 }}
             {{- include (printf "forebay.%s.mounts" $role) $ | nindent 12 }}
             {{- include "forebay.authMounts" . | nindent 12 }}
             {{- with $v.extraVolumeMounts }}
             {{- toYaml . | nindent 12 }}
             {{- end }}
+        {{- include "forebay.containers" (dict "root" $ "containers" $v.sidecars) | nindent 8 }}
       volumes:
         - name: config
           configMap:
             name: {{ $full }}-{{ $role }}
         {{- include "forebay.joinVolumes" . | nindent 8 }}
-        {{- with $.Values.tls.secretName }}
+        {{- with include "forebay.tlsSecret" $ }}
         - name: tls
           secret:
             secretName: {{ . }}
             defaultMode: 0440
+            items:
+              - {key: tls.crt, path: tls.crt}
+              - {key: tls.key, path: tls.key}
+              - {key: ca.crt, path: ca.crt}
         {{- end }}
+        {{- include "forebay.caVolumes" $ | nindent 8 }}
         {{- include (printf "forebay.%s.volumes" $role) $ | nindent 8 }}
         {{- include "forebay.authVolumes" . | nindent 8 }}
         {{- with $v.extraVolumes }}
@@ -181,6 +198,16 @@ spec:
   volumeClaimTemplates:
     {{- . | nindent 4 }}
   {{- end }}
+{{- end -}}
+
+{{/* Containers of the values: dict "root" $ "containers" list. Each gets the chart's securityContext unless it
+has its own. */}}
+{{- define "forebay.containers" -}}
+{{- range .containers }}
+{{- $container := merge (dict) . (dict "securityContext" $.root.Values.securityContext) }}
+{{- if hasKey . "securityContext" }}{{ $container = . }}{{ end }}
+- {{ toYaml $container | indent 2 | trim }}
+{{- end }}
 {{- end -}}
 
 {{/* One claim: dict "root" $ "role" r "name" n "size" s "storageClass" c. No label that changes with

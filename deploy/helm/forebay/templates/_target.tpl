@@ -34,7 +34,7 @@ allow = {{ toJson .Values.target.egressAllow }}
 
 [limits]
 batches = {{ .Values.limits.batches }}
-batch_memory = {{ .Values.limits.batchMemory | quote }}
+batch_memory = {{ include "forebay.batchMemory" . | quote }}
 cold_gets = {{ .Values.limits.coldGets }}
 
 [log]
@@ -128,6 +128,13 @@ format = {{ .Values.log.format | quote }}
     secretKeyRef:
       name: {{ .existingSecret }}
       key: {{ .secretAccessKeyKey }}
+{{- with .sessionTokenKey }}
+- name: AWS_SESSION_TOKEN
+  valueFrom:
+    secretKeyRef:
+      name: {{ $.Values.backends.s3.existingSecret }}
+      key: {{ . }}
+{{- end }}
 {{- end }}
 {{- end }}
 {{- end }}
@@ -141,6 +148,74 @@ format = {{ .Values.log.format | quote }}
 - name: GOOGLE_APPLICATION_CREDENTIALS
   value: /run/secrets/gcs/key.json
 {{- end }}
+{{- end }}
+{{- end }}
+{{- include "forebay.azureEnv" . }}
+{{- end -}}
+
+{{- define "forebay.azureEnv" -}}
+{{- with .Values.backends.azure }}
+{{- if .enabled }}
+- name: AZURE_STORAGE_ACCOUNT
+  {{- if .account }}
+  value: {{ .account | quote }}
+  {{- else }}
+  valueFrom:
+    secretKeyRef:
+      name: {{ .existingSecret }}
+      key: {{ .accountNameKey }}
+  {{- end }}
+{{- with .endpoint }}
+- name: AZURE_STORAGE_ENDPOINT
+  value: {{ . | quote }}
+{{- end }}
+{{- if .existingSecret }}
+- name: {{ ternary "AZURE_STORAGE_SAS_TOKEN" "AZURE_STORAGE_KEY" (ne .sasTokenKey "") }}
+  valueFrom:
+    secretKeyRef:
+      name: {{ .existingSecret }}
+      key: {{ .sasTokenKey | default .storageKeyKey }}
+{{- else if not .workloadIdentity }}
+# The identity of the machine. With workload identity, AKS adds its own variables to the pod.
+- name: AZURE_STORAGE_AUTH_MODE
+  value: login
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end -}}
+
+{{/* Containers that make the disks usable before the target starts. */}}
+{{- define "forebay.target.initContainers" -}}
+{{- with .Values.target.chownDisks }}
+{{- if .enabled }}
+{{- $user := $.Values.podSecurityContext.runAsUser | default 65532 | int }}
+{{- $group := $.Values.podSecurityContext.fsGroup | default $user | int }}
+- name: chown-disks
+  image: {{ .image }}
+  imagePullPolicy: IfNotPresent
+  # The folders alone: what is in them was written by the target.
+  command:
+    - chown
+    - {{ printf "%d:%d" $user $group | quote }}
+    {{- range $i, $_ := $.Values.target.disks }}
+    - /var/lib/forebay/disk{{ $i }}
+    {{- end }}
+  securityContext:
+    runAsUser: 0
+    runAsNonRoot: false
+    allowPrivilegeEscalation: false
+    readOnlyRootFilesystem: true
+    capabilities:
+      drop: [ALL]
+      add: [CHOWN]
+  resources:
+    requests: {cpu: 10m, memory: 16Mi}
+    limits: {memory: 64Mi}
+  volumeMounts:
+    {{- range $i, $_ := $.Values.target.disks }}
+    - name: disk{{ $i }}
+      mountPath: /var/lib/forebay/disk{{ $i }}
+    {{- end }}
 {{- end }}
 {{- end }}
 {{- end -}}

@@ -6,6 +6,9 @@
 {{- include "forebay.keepsGateways" . -}}
 {{- include "forebay.validateAuth" . -}}
 {{- include "forebay.validateJoin" . -}}
+{{- include "forebay.validateTls" . -}}
+{{- include "forebay.validateBackends" . -}}
+{{- include "forebay.validateContainers" . -}}
 {{- if ge (int .Values.cache.low) (int .Values.cache.high) -}}
 {{- fail (printf "cache.low (%d) must be below cache.high (%d)" (int .Values.cache.low) (int .Values.cache.high)) -}}
 {{- end -}}
@@ -18,6 +21,44 @@
 {{- if eq .Values.target.storage "hostPath" -}}
 {{- range $i, $disk := .Values.target.disks -}}
 {{- if not $disk.path }}{{ fail (printf "target.disks[%d].path is needed with target.storage=hostPath" $i) }}{{ end -}}
+{{- end -}}
+{{- else if .Values.target.chownDisks.enabled -}}
+{{- fail (printf "target.chownDisks.enabled is for target.storage=hostPath: Kubernetes gives volumes of target.storage=%s to the group podSecurityContext.fsGroup" .Values.target.storage) -}}
+{{- end -}}
+{{- $half := div (include "forebay.memoryMebibytes" .Values.target.resources | int64) 2 -}}
+{{- $batch := include "forebay.mebibytes" (.Values.limits.batchMemory | trimSuffix "B") | int64 -}}
+{{- if and (gt (int $half) 0) (gt (int64 $batch) (int64 $half)) -}}
+{{- fail (printf "limits.batchMemory (%s) must be at most half of target.resources.limits.memory (%v): a target needs memory for other work, too" .Values.limits.batchMemory .Values.target.resources.limits.memory) -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "forebay.validateBackends" -}}
+{{- with .Values.backends.azure -}}
+{{- if .enabled -}}
+{{- if not (or .account .existingSecret) -}}
+{{- fail "backends.azure.enabled needs backends.azure.account, or backends.azure.existingSecret with the name of the account" -}}
+{{- end -}}
+{{- if and .workloadIdentity .existingSecret -}}
+{{- fail "backends.azure.workloadIdentity and backends.azure.existingSecret exclude each other: a key in the Secret would be used instead of the identity. Name the account by backends.azure.account" -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- with .Values.backends.s3 -}}
+{{- if and .sessionTokenKey (not .existingSecret) -}}
+{{- fail "backends.s3.sessionTokenKey is a key of backends.s3.existingSecret: name the Secret, too" -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "forebay.validateContainers" -}}
+{{- range $role := list "gateway" "target" -}}
+{{- $v := index $.Values $role -}}
+{{- $names := list $role "chown-disks" -}}
+{{- range $value := list "initContainers" "sidecars" -}}
+{{- range index $v $value -}}
+{{- if has .name $names }}{{ fail (printf "%s.%s: there is another container with the name %s" $role $value .name) }}{{ end -}}
+{{- $names = append $names .name -}}
+{{- end -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
