@@ -172,8 +172,8 @@ dist: ## Everything that is released, in dist; SIGN=KEY signs its checksums (tak
 
 .PHONY: chart
 chart: binary python ## Test the Helm chart, the systemd units, the compose file, dashboards and alerts
-	build/venv/bin/python -m pytest tests/python/test_deploy.py tests/python/test_dashboards.py \
-	  tests/python/test_alerts.py $(PYTEST_ARGS)
+	build/venv/bin/python -m pytest tests/python/test_deploy*.py tests/python/test_chart_rights.py \
+	  tests/python/test_examples_k8s.py tests/python/test_dashboards.py tests/python/test_alerts.py $(PYTEST_ARGS)
 
 .PHONY: image
 image: ## Build build/forebay-image.tar, the container image; no docker needed
