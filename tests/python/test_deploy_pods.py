@@ -60,7 +60,7 @@ def test_a_container_without_a_security_context_gets_that_of_the_chart() -> None
     own, given = (named(pod_of(documents, role)["containers"])["logs"] for role in ROLES)
     node = pod_of(documents, "gateway")["containers"][0]
     assert own["securityContext"] == node["securityContext"]
-    assert given["securityContext"]["runAsUser"] == 1000
+    assert given["securityContext"]["runAsUser"] == 20000
 
 
 def test_a_container_before_the_target_gives_the_folders_of_the_host_to_its_user(tmp_path: Path) -> None:
