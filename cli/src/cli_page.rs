@@ -29,7 +29,7 @@ const CLIENT_OPTIONS: &str = "\
 Every command except `serve`, `dev`, `gateway` and `target` takes these options. They may stand before or after the
 command. The sections of the commands do not repeat them.
 
-`rm -r`, `rb --force` of a bucket with objects, and `disk detach` and `disk disable` with `--force` ask for confirmation.
+`rm -r`, `sync --delete`, `rb --force` of a bucket with objects, and `disk detach` and `disk disable` with `--force` ask for confirmation.
 Without a terminal (cron, pipes, CI) they end with exit code 2 and remove nothing, unless `--yes` is given. The answer
 no ends with exit code 1.
 
@@ -86,7 +86,8 @@ fn page() -> String {
     }
     let _ = writeln!(
         page,
-        "\n`forebay help COMMAND` and `forebay COMMAND --help` show the same on the terminal.\n"
+        "\n`forebay help COMMAND` and `forebay COMMAND --help` show the same on the terminal; `forebay help -k WORD`\n\
+         lists the commands that have a word. `forebay completion` completes commands and names in bash and zsh.\n"
     );
     page.push_str(CLIENT_OPTIONS);
     let globals = cli.get_arguments().filter(|arg| arg.is_global_set());

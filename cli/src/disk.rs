@@ -10,7 +10,7 @@ use forebay_core::{Error, ErrorCode, NodeId};
 use serde_json::json;
 
 use crate::failure::{Failure, exit};
-use crate::output::{Column, Row, Rows};
+use crate::output::{self, Column, Format, Row, Rows};
 use crate::session::Session;
 use crate::watch::WatchArgs;
 
@@ -114,14 +114,12 @@ pub(crate) async fn run(session: &Session, command: &DiskCommands) -> Result<(),
                 ..DiskCommand::new(DiskAction::Attach, &args.disk.path)
             };
             session.client.act_on_disk(&args.disk.target, &command).await?;
-            session.note(format!("attached {}", args.disk.path));
-            Ok(())
+            finished(session, &args.disk, "attached")
         }
         DiskCommands::Enable(disk) => {
             let command = DiskCommand::new(DiskAction::Enable, &disk.path);
             session.client.act_on_disk(&disk.target, &command).await?;
-            session.note(format!("enabled {}", disk.path));
-            Ok(())
+            finished(session, disk, "enabled")
         }
         DiskCommands::Detach(args) => take(session, args, DiskAction::Detach).await,
         DiskCommands::Disable(args) => take(session, args, DiskAction::Disable).await,
@@ -157,8 +155,17 @@ async fn take(session: &Session, args: &TakeArgs, action: DiskAction) -> Result<
         disks = session.client.act_on_disk(target, &show).await?;
     }
     let done = if action == DiskAction::Detach { "detached" } else { "disabled" };
-    session.note(format!("{done} {path}"));
-    Ok(())
+    finished(session, &args.disk, done)
+}
+
+/// Reports a change of a disk: to people on standard error, to programs as the result.
+fn finished(session: &Session, disk: &DiskArgs, done: &str) -> Result<(), Failure> {
+    session.note(format!("{done} {}", disk.path));
+    let json = json!({ "target": disk.target, "disk": disk.path, "state": done });
+    match session.format {
+        Format::Table => Ok(()),
+        format => output::one(format, &disk.path, &[], &json),
+    }
 }
 
 async fn list(session: &Session, target: Option<&NodeId>) -> Result<(), Failure> {

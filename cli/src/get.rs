@@ -4,6 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use forebay_client::GetReply;
 use forebay_core::size::{ByteSize, RangeSpec};
 use forebay_core::{Bucket, Error};
 use futures::{StreamExt, stream};
@@ -83,40 +84,71 @@ pub(crate) async fn run(session: &Session, args: &GetArgs) -> Result<(), Failure
         }
         to => {
             let (bucket, name) = uri::object(&args.from)?;
-            get_one(session, &bucket, &name, args.range, to).await
+            let source = Source { range: args.range, ..Source::object(&bucket, &name) };
+            let uri = bucket.object_uri(&name);
+            get_one(session, &source, &uri, to).await
         }
     }
 }
 
-async fn get_one(
+/// The bytes to download: of an object, or of one member of a shard.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Source<'a> {
+    pub(crate) bucket: &'a Bucket,
+    pub(crate) name: &'a str,
+    pub(crate) member: Option<&'a str>,
+    pub(crate) range: Option<RangeSpec>,
+}
+
+impl<'a> Source<'a> {
+    /// A whole object.
+    pub(crate) fn object(bucket: &'a Bucket, name: &'a str) -> Self {
+        Self { bucket, name, member: None, range: None }
+    }
+
+    async fn open(&self, session: &Session) -> Result<GetReply, Failure> {
+        let Self { bucket, name, member, range } = *self;
+        Ok(match member {
+            None => session.client.get(bucket, name, range).await?,
+            Some(member) => session.client.get_member(bucket, name, member, None, range).await?,
+        })
+    }
+
+    /// The name whose last part becomes the name of a file.
+    fn own_name(&self) -> &'a str {
+        self.member.unwrap_or(self.name)
+    }
+}
+
+/// Downloads one source into a file, or to standard output without `to`, and prints the result.
+pub(crate) async fn get_one(
     session: &Session,
-    bucket: &Bucket,
-    name: &str,
-    range: Option<RangeSpec>,
+    source: &Source<'_>,
+    uri: &str,
     to: Option<PathBuf>,
 ) -> Result<(), Failure> {
     let shown = progress::wanted(session.quiet);
     let Some(to) = to else {
         let failed = |e| Failure::local("standard output", &e);
         let mut out = standard::output().map_err(failed)?;
-        copy(session, bucket, name, range, &mut out, &ProgressBar::hidden(), failed).await?;
+        copy(session, source, &mut out, &ProgressBar::hidden(), failed).await?;
         return Ok(());
     };
-    let path = file_path(&to, name)?;
+    let path = file_path(&to, source.own_name())?;
     let bar = progress::bytes(shown, None);
-    let result = into_file(session, bucket, name, range, &path, &bar).await;
+    let result = into_file(session, source, &path, &bar).await;
     bar.finish_and_clear();
     let size = result?;
     if session.format == Format::Table {
         session.note(format!("got {} ({})", path.display(), ByteSize(size)));
         return Ok(());
     }
-    let json = json!({ "uri": bucket.object_uri(name), "path": path, "size": size });
+    let json = json!({ "uri": uri, "path": path, "size": size });
     output::one(session.format, &path.display().to_string(), &[], &json)
 }
 
-/// The file for an object: below `to` when that is a folder.
-fn file_path(to: &Path, name: &str) -> Result<PathBuf, Failure> {
+/// Returns the file for an object: below `to` when that is a folder.
+pub(crate) fn file_path(to: &Path, name: &str) -> Result<PathBuf, Failure> {
     let as_folder = to.to_str().is_some_and(|t| t.ends_with('/'));
     if !as_folder && !to.is_dir() {
         return Ok(to.to_path_buf());
@@ -130,11 +162,10 @@ fn file_path(to: &Path, name: &str) -> Result<PathBuf, Failure> {
     }
 }
 
-async fn into_file(
+/// Downloads an object into a file, which appears as a whole; returns the number of bytes.
+pub(crate) async fn into_file(
     session: &Session,
-    bucket: &Bucket,
-    name: &str,
-    range: Option<RangeSpec>,
+    source: &Source<'_>,
     path: &Path,
     bar: &ProgressBar,
 ) -> Result<u64, Failure> {
@@ -142,11 +173,11 @@ async fn into_file(
     // A device or a pipe cannot be replaced, only written to.
     if std::fs::metadata(path).is_ok_and(|m| !m.is_file()) {
         let mut file = tokio::fs::File::options().write(true).open(path).await.map_err(failed)?;
-        return copy(session, bucket, name, range, &mut file, bar, failed).await;
+        return copy(session, source, &mut file, bar, failed).await;
     }
     let part = Part::beside(path);
     let mut file = tokio::fs::File::create_new(part.path()).await.map_err(failed)?;
-    let size = copy(session, bucket, name, range, &mut file, bar, failed).await?;
+    let size = copy(session, source, &mut file, bar, failed).await?;
     drop(file);
     tokio::fs::rename(part.path(), path).await.map_err(failed)?;
     Ok(size)
@@ -155,14 +186,12 @@ async fn into_file(
 /// Copies an object's bytes; returns how many.
 async fn copy(
     session: &Session,
-    bucket: &Bucket,
-    name: &str,
-    range: Option<RangeSpec>,
+    source: &Source<'_>,
     out: &mut (impl AsyncWrite + Unpin),
     bar: &ProgressBar,
     failed: impl Fn(io::Error) -> Failure,
 ) -> Result<u64, Failure> {
-    let reply = session.client.get(bucket, name, range).await?;
+    let reply = source.open(session).await?;
     if bar.length().is_none() {
         progress::total_bytes(bar, reply.range.len());
     }
@@ -247,7 +276,7 @@ async fn get_below(
             .await
             .map_err(|e| Failure::local(parent.display(), &e))?;
     }
-    into_file(session, bucket, name, None, &path, bar).await
+    into_file(session, &Source::object(bucket, name), &path, bar).await
 }
 
 #[cfg(test)]

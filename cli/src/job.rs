@@ -170,14 +170,20 @@ fn percent(job: &JobStatus) -> String {
 
 /// Waits until a job is over, then prints its result.
 pub(crate) async fn wait_for(session: &Session, id: &str) -> Result<(), Failure> {
+    let job = ended(session, id).await?;
+    show(session, &job)?;
+    verdict(&job)
+}
+
+/// Waits until a job is over, with a bar on a terminal; returns its status.
+pub(crate) async fn ended(session: &Session, id: &str) -> Result<JobStatus, Failure> {
     let bar = progress::objects(progress::wanted(session.quiet), None);
     let job = watch(session, id, |job| {
         show_progress(&bar, job);
     })
     .await?;
     bar.finish_and_clear();
-    show(session, &job)?;
-    verdict(&job)
+    Ok(job)
 }
 
 /// Updates a progress bar from a job's status.

@@ -1,6 +1,7 @@
 //! The `forebay` command: its grammar, and the dispatch of subcommands to modules.
 
 mod allocator;
+mod archive;
 mod auth;
 mod backup;
 mod bucket;
@@ -9,6 +10,7 @@ mod bucket_warmth;
 #[cfg(test)]
 mod cli_page;
 mod cluster;
+mod completion;
 mod dev;
 mod disk;
 mod doctor;
@@ -17,11 +19,15 @@ mod dsort;
 mod endpoint;
 mod failure;
 mod get;
+mod help;
 mod home;
 mod idle;
 mod ishard;
 mod job;
 mod join_token;
+mod listing;
+#[cfg(test)]
+mod main_tests;
 mod node;
 mod nodes;
 mod object;
@@ -31,6 +37,7 @@ mod owner;
 mod part;
 mod pid_file;
 mod prefetch;
+mod presign;
 mod probe;
 mod progress;
 mod put;
@@ -42,6 +49,7 @@ mod top;
 mod trace;
 mod trace_live;
 mod trace_tree;
+mod transfer;
 mod uri;
 mod version;
 mod watch;
@@ -65,6 +73,7 @@ use crate::session::{ClientArgs, Session};
     name = "forebay",
     version,
     arg_required_else_help = true,
+    disable_help_subcommand = true,
     after_help = "Buckets and objects are written as URIs: ais://bucket/object for the cluster's
 own (fb:// and forebay:// mean the same), s3://, gs:// and az:// for those of a
 cloud. - stands for standard input or output.
@@ -97,10 +106,22 @@ enum Command {
     Get(get::GetArgs),
     /// Write objects to standard output
     Cat(object::CatArgs),
+    /// Copy objects and files to, from and between buckets
+    Cp(transfer::CopyArgs),
+    /// Move objects and files: copy, compare, and remove the source
+    Mv(transfer::MoveArgs),
+    /// Copy what is missing or different between a bucket and a folder or bucket
+    Sync(transfer::SyncArgs),
     /// Remove objects
     Rm(object::RemoveArgs),
     /// Show the properties of an object or a bucket
     Stat(object::StatArgs),
+    /// Sum up bytes and objects by prefix
+    Du(listing::UsageArgs),
+    /// Find objects by name, size and age
+    Find(listing::FindArgs),
+    /// Print a URL with which others read or write an object for some time
+    Presign(presign::PresignArgs),
     /// Fetch objects from a backend into the cluster ahead of need, as a job
     Prefetch(prefetch::PrefetchArgs),
     /// Drop cached copies, as a job; the backend keeps the objects
@@ -114,6 +135,9 @@ enum Command {
     #[command(after_help = "Example:
   forebay scrub ais://results --wait      fails if damage cannot be repaired")]
     Scrub(job::SelectArgs),
+    /// List and download the members of shards
+    #[command(subcommand)]
+    Archive(archive::ArchiveCommand),
     /// Pack the objects of a bucket into shards
     Ishard(Box<ishard::IshardArgs>),
     /// Sort or shuffle the records of shards into other shards
@@ -155,12 +179,21 @@ enum Command {
     Gateway(node::GatewayArgs),
     /// Run one target
     Target(node::TargetArgs),
+    /// Print a script that completes commands and names in a shell
+    Completion(completion::CompletionArgs),
+    /// Print the help of a command, or find commands by a word
+    Help(help::HelpArgs),
     /// Print the version
     Version,
 }
 
 fn main() -> ExitCode {
     os::resolve_names_without_modules();
+    let mut words = std::env::args_os().skip(1);
+    if words.next().is_some_and(|word| word == completion::REQUEST) {
+        completion::answer(words.collect());
+        return ExitCode::SUCCESS;
+    }
     let Cli { command, client } = match parse(std::env::args_os().collect()) {
         Ok(cli) => cli,
         Err(e) => return ExitCode::from(refuse(&e)),
@@ -170,16 +203,23 @@ fn main() -> ExitCode {
         Command::Dev(args) => dev::run(args),
         Command::Gateway(args) => node::gateway(&args),
         Command::Target(args) => node::target(&args),
+        Command::Completion(args) => completion::print(&args),
+        Command::Help(args) => finish(help::run(&args, client.output()), &client),
         Command::Version => version::run(client.output()),
-        command => match ask(&client, command) {
-            Ok(()) => exit::OK,
-            Err(failure) => {
-                failure.report(client.output().is_json());
-                failure.code
-            }
-        },
+        command => finish(ask(&client, command), &client),
     };
     ExitCode::from(code)
+}
+
+/// Reports a failure; returns the exit code.
+fn finish(result: Result<(), Failure>, client: &ClientArgs) -> u8 {
+    match result {
+        Ok(()) => exit::OK,
+        Err(failure) => {
+            failure.report(client.output().is_json());
+            failure.code
+        }
+    }
 }
 
 /// Commands that run servers; the options of clients do not apply to them.
@@ -243,12 +283,19 @@ async fn answer(session: &Session, command: Command) -> Result<(), Failure> {
         Command::Put(args) => put::run(session, &args).await,
         Command::Get(args) => get::run(session, &args).await,
         Command::Cat(args) => object::cat(session, &args).await,
+        Command::Cp(args) => transfer::copy(session, &args).await,
+        Command::Mv(args) => transfer::move_all(session, &args).await,
+        Command::Sync(args) => transfer::sync(session, &args).await,
         Command::Rm(args) => object::remove(session, &args).await,
         Command::Stat(args) => object::stat(session, &args).await,
+        Command::Du(args) => listing::usage(session, &args).await,
+        Command::Find(args) => listing::find(session, &args).await,
+        Command::Presign(args) => presign::run(session, &args),
         Command::Prefetch(args) => prefetch::run(session, &args).await,
         Command::WriteBack(args) => job::write_back(session, &args).await,
         Command::Scrub(args) => job::start(session, JobKind::Scrub, &args).await,
         Command::Evict(args) => job::start(session, JobKind::Evict, &args).await,
+        Command::Archive(command) => archive::run(session, &command).await,
         Command::Ishard(args) => ishard::run(session, &args).await,
         Command::Dsort(args) => dsort::run(session, &args).await,
         Command::Job(command) => job::run(session, &command).await,
@@ -265,6 +312,8 @@ async fn answer(session: &Session, command: Command) -> Result<(), Failure> {
         | Command::Dev(_)
         | Command::Gateway(_)
         | Command::Target(_)
+        | Command::Completion(_)
+        | Command::Help(_)
         | Command::Version => Err(Error::internal("not a client command").into()),
     }
 }
@@ -277,73 +326,5 @@ async fn until_interrupted(
     tokio::select! {
         result = command => result,
         _ = tokio::signal::ctrl_c() => Err(Failure::silent(exit::INTERRUPTED)),
-    }
-}
-
-#[cfg(test)]
-#[allow(clippy::unwrap_used)]
-mod tests {
-    use super::*;
-
-    /// Every command without subcommands, with its full name.
-    fn leaves(command: &clap::Command, path: &str) -> Vec<(String, clap::Command)> {
-        let path = format!("{path} {}", command.get_name());
-        let below = command.get_subcommands().filter(|sub| sub.get_name() != "help");
-        let found: Vec<_> = below.flat_map(|sub| leaves(sub, &path)).collect();
-        if found.is_empty() { vec![(path, command.clone())] } else { found }
-    }
-
-    #[test]
-    fn every_command_shows_examples_that_fit_a_terminal() {
-        for (path, command) in leaves(&Cli::command(), "") {
-            let after = command.get_after_help().map(ToString::to_string).unwrap_or_default();
-            let is_shown = after.contains("Example") && after.contains(path.trim());
-            assert!(is_shown || command.get_name() == "version", "{path}: {after}");
-            for line in after.lines() {
-                assert!(line.chars().count() <= 80, "{path}: {line}");
-            }
-        }
-    }
-
-    #[test]
-    fn commands_that_run_servers_show_no_options_of_clients() {
-        let help = |line: &[&str]| {
-            let line = line.iter().map(OsString::from).collect();
-            parse(line).map(drop).unwrap_err().to_string()
-        };
-        for server in SERVERS {
-            let shown = help(&["forebay", server, "--help"]);
-            assert!(!shown.contains("Client options") && shown.contains("Usage"), "{shown}");
-        }
-        assert!(help(&["forebay", "ls", "--help"]).contains("Client options"));
-        assert!(help(&["forebay"]).contains("Usage: forebay"));
-        assert!(help(&["forebay", "help", "ls"]).contains("Usage: forebay ls"));
-    }
-
-    #[test]
-    fn the_grammar_is_sound_and_every_command_helps() {
-        let mut cli = Cli::command();
-        cli.clone().debug_assert();
-        for sub in cli.get_subcommands_mut() {
-            let help = sub.render_long_help().to_string();
-            assert!(sub.get_about().is_some() && help.contains("Usage"), "{help}");
-        }
-    }
-
-    #[test]
-    fn client_options_stand_anywhere() {
-        for line in [
-            ["forebay", "-o", "json", "ls", "ais://b"],
-            ["forebay", "ls", "-o", "json", "ais://b"],
-            ["forebay", "ls", "ais://b", "-o", "json"],
-        ] {
-            let parsed = Cli::try_parse_from(line);
-            assert!(parsed.is_ok_and(|cli| cli.client.output().is_json()), "{line:?}");
-        }
-        assert!(Cli::try_parse_from(["forebay", "version", "-o", "json"]).is_ok());
-        assert!(Cli::try_parse_from(["forebay", "get", "ais://b/o", "-", "--range", "-5"]).is_ok());
-        for bad in [&["forebay"][..], &["forebay", "ls", "--what"], &["forebay", "mb"]] {
-            assert!(Cli::try_parse_from(bad).is_err(), "{bad:?}");
-        }
     }
 }

@@ -12,7 +12,7 @@ use tokio::io::AsyncWriteExt;
 
 use crate::bucket::{backend_of, show_backend};
 use crate::failure::{Failure, exit};
-use crate::output::{self, Format, Row, Rows, time, time_json};
+use crate::output::{self, Column, Format, Row, Rows, time, time_json};
 use crate::session::Session;
 use crate::{bucket_props, bucket_warmth};
 use crate::{job, standard, uri};
@@ -80,11 +80,12 @@ fn in_part(session: &Session, what: &str, failed: usize, all: usize) -> Result<(
 #[command(after_help = "Examples:
   forebay rm ais://logs/old.txt
   forebay rm -r ais://logs/2024/ --yes     all objects with the prefix 2024/
+  forebay rm -r ais://logs/2024/ --dry-run
 
 Objects of a bucket with a backend are removed from the backend too;
 `forebay evict` drops only the cached copies. A prefix is a text: logs/2 is the
-beginning of logs/2024/x, too. If some of several objects cannot be removed, the
-exit code is 3.")]
+beginning of logs/2024/x, too. If no object has the prefix, the exit code is 4.
+If some of several objects cannot be removed, it is 3.")]
 pub(crate) struct RemoveArgs {
     /// Objects; with -r, prefixes
     #[arg(required = true, value_name = "URI")]
@@ -92,20 +93,21 @@ pub(crate) struct RemoveArgs {
     /// Remove all objects with these prefixes
     #[arg(short, long)]
     recursive: bool,
+    /// List what would be removed, and remove nothing
+    #[arg(long)]
+    dry_run: bool,
 }
 
 /// Removes objects.
 pub(crate) async fn remove(session: &Session, args: &RemoveArgs) -> Result<(), Failure> {
+    if args.dry_run {
+        return would_remove(session, args).await;
+    }
     if args.recursive {
         let prefixes: Vec<_> =
             args.objects.iter().map(|o| uri::remote(o)).collect::<Result<_, _>>()?;
         session.confirm(&format!("remove everything under {}", args.objects.join(", ")))?;
-        for (bucket, prefix) in prefixes {
-            let selection = Selection::Prefix(prefix);
-            let id = session.client.start_job(JobKind::Delete, &bucket, &selection).await?;
-            job::wait_for(session, &id).await?;
-        }
-        return Ok(());
+        return remove_prefixes(session, prefixes).await;
     }
     let objects: Vec<_> = args.objects.iter().map(|o| uri::object(o)).collect::<Result<_, _>>()?;
     let many = objects.len() > 1;
@@ -133,6 +135,62 @@ pub(crate) async fn remove(session: &Session, args: &RemoveArgs) -> Result<(), F
     }
     removed.finish()?;
     in_part(session, "were not removed", failed, objects.len())
+}
+
+/// Removes all objects with these prefixes, a prefix after the other; a failure ends it.
+async fn remove_prefixes(
+    session: &Session,
+    prefixes: Vec<(Bucket, String)>,
+) -> Result<(), Failure> {
+    let mut removed = Rows::new(session.format, &[]);
+    for (bucket, prefix) in prefixes {
+        let what = format!("{prefix}*");
+        let selection = Selection::Prefix(prefix);
+        let id = session.client.start_job(JobKind::Delete, &bucket, &selection).await?;
+        let done = job::ended(session, &id).await?;
+        match session.format {
+            Format::Table => job::show(session, &done)?,
+            _ => {
+                let json = job::to_json(&done);
+                removed.push(Row { name: id, cells: Vec::new(), json })?;
+            }
+        }
+        let mut result = job::verdict(&done);
+        if result.is_ok() && done.objects == 0 {
+            result = Err(bucket.object_not_found(&what).into());
+        }
+        if result.is_err() {
+            removed.finish()?;
+            return result;
+        }
+    }
+    removed.finish()
+}
+
+/// Lists the objects that would be removed.
+async fn would_remove(session: &Session, args: &RemoveArgs) -> Result<(), Failure> {
+    let mut rows = Rows::new(session.format, &[Column("SIZE", true), Column("URI", false)]);
+    for text in &args.objects {
+        let (bucket, found) = if args.recursive {
+            let (bucket, prefix) = uri::remote(text)?;
+            let found = session.client.list_all(&bucket, &prefix).await?;
+            if found.is_empty() {
+                return Err(bucket.object_not_found(&format!("{prefix}*")).into());
+            }
+            (bucket, found)
+        } else {
+            let (bucket, name) = uri::object(text)?;
+            let size = session.client.head(&bucket, &name).await?.size;
+            (bucket, vec![(name, size)])
+        };
+        for (name, size) in found {
+            let uri = bucket.object_uri(&name);
+            let cells = vec![ByteSize(size).to_string(), uri.escape_debug().to_string()];
+            let json = json!({ "uri": uri, "size": size, "removed": false });
+            rows.push(Row { name: uri, cells, json })?;
+        }
+    }
+    rows.finish()
 }
 
 #[derive(Debug, Args)]

@@ -2,6 +2,7 @@
 
 use std::io::{self, BufWriter, Stdout, Write};
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use forebay_core::locks::MutexExt;
 use serde_json::Value;
@@ -47,6 +48,7 @@ pub(crate) struct Rows<W: Write = BufWriter<Stdout>> {
     widths: Vec<usize>,
     /// Rows that are buffered until the columns' widths are known.
     held: Vec<Row>,
+    has_titles: bool,
     started: bool,
     written: usize,
     out: W,
@@ -60,6 +62,14 @@ pub(crate) fn begin_with(heading: String) {
     *HEADING.locked() = heading;
 }
 
+/// Whether tables have no line of titles.
+static NO_TITLES: AtomicBool = AtomicBool::new(false);
+
+/// Prints the tables of this run without their titles.
+pub(crate) fn hide_titles() {
+    NO_TITLES.store(true, Ordering::Relaxed);
+}
+
 /// Number of rows that decide the widths of a long table's columns.
 const HOLD: usize = 1000;
 
@@ -69,7 +79,11 @@ impl Rows {
         let heading = std::mem::take(&mut *HEADING.locked());
         // It fits the buffer; a failure of standard output shows at the first row.
         let _ = out.write_all(heading.as_bytes());
-        Self::to(out, format, columns)
+        let mut rows = Self::to(out, format, columns);
+        if NO_TITLES.load(Ordering::Relaxed) {
+            rows.remove_titles();
+        }
+        rows
     }
 }
 
@@ -77,7 +91,14 @@ impl<W: Write> Rows<W> {
     fn to(out: W, format: Format, columns: &[Column]) -> Self {
         let widths = columns.iter().map(|c| c.0.len()).collect();
         let columns = columns.to_vec();
-        Self { format, columns, widths, held: Vec::new(), started: false, written: 0, out }
+        let (held, started, written, has_titles) = (Vec::new(), false, 0, true);
+        Self { format, columns, widths, held, has_titles, started, written, out }
+    }
+
+    /// Leaves out the titles; the columns are as wide as their texts then.
+    fn remove_titles(&mut self) {
+        self.has_titles = false;
+        self.widths.fill(0);
     }
 
     /// Adds a row.
@@ -111,8 +132,10 @@ impl<W: Write> Rows<W> {
         if held.is_empty() {
             return Ok(());
         }
-        let titles: Vec<String> = self.columns.iter().map(|c| c.0.to_owned()).collect();
-        self.line(&titles)?;
+        if self.has_titles {
+            let titles: Vec<String> = self.columns.iter().map(|c| c.0.to_owned()).collect();
+            self.line(&titles)?;
+        }
         held.iter().try_for_each(|row| self.line(&row.cells))
     }
 
@@ -220,6 +243,18 @@ mod tests {
         assert_eq!(print(Format::Table, &[]), "");
         assert_eq!(print(Format::Name, &[]), "");
         assert_eq!(print(Format::Json, &[]).trim(), "[]");
+    }
+
+    #[test]
+    fn a_table_without_titles_is_as_wide_as_its_texts() {
+        let mut out = Vec::new();
+        let mut rows =
+            Rows::to(&mut out, Format::Table, &[Column("SIZE", true), Column("N", false)]);
+        rows.remove_titles();
+        let cells = vec!["1".to_owned(), "a".to_owned()];
+        rows.push(Row { name: "a".into(), cells, json: Value::Null }).unwrap();
+        rows.finish().unwrap();
+        assert_eq!(String::from_utf8(out).unwrap(), "1  a\n");
     }
 
     #[test]

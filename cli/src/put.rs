@@ -20,8 +20,10 @@ use crate::output::{self, Format};
 use crate::session::Session;
 use crate::uri::{self, Place};
 use crate::{progress, standard};
-use find::{Upload, blocking, find, find_several, is_folder, object_name};
-use send::{Unsent, put_all, send};
+use find::find_several;
+pub(crate) use find::{Upload, blocking, find, is_folder, object_name};
+use send::put_all;
+pub(crate) use send::{Unsent, send};
 
 /// Bytes of standard input that are held in memory, so that the request can be retried.
 const HELD: u64 = 64 << 20;

@@ -14,7 +14,7 @@ use forebay_core::size::parse_duration;
 
 use crate::endpoint;
 use crate::failure::{Failure, exit};
-use crate::output::Format;
+use crate::output::{self, Format};
 
 /// Flags that every client command takes, anywhere on the line.
 #[derive(Debug, Args)]
@@ -37,6 +37,9 @@ pub(crate) struct ClientArgs {
     /// Print results and errors only
     #[arg(short, long, global = true)]
     pub(crate) quiet: bool,
+    /// Print tables without the line of titles
+    #[arg(long, global = true)]
+    no_headers: bool,
     /// Remove without asking for confirmation
     #[arg(short, long, global = true)]
     pub(crate) yes: bool,
@@ -116,6 +119,9 @@ impl Session {
         let config =
             ClientConfig { deadline: args.timeout, tls, token, ..ClientConfig::new(endpoint) };
         let client = Client::new(config.clone())?;
+        if args.no_headers {
+            output::hide_titles();
+        }
         Ok(Self {
             endpoint: client.endpoint().to_owned(),
             client,

@@ -9,17 +9,17 @@ use crate::failure::Failure;
 
 /// A file and the object it becomes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Upload {
-    pub(super) path: PathBuf,
-    pub(super) name: String,
-    pub(super) size: u64,
+pub(crate) struct Upload {
+    pub(crate) path: PathBuf,
+    pub(crate) name: String,
+    pub(crate) size: u64,
 }
 
 /// Files to send, and messages about files that cannot be read.
-pub(super) type Found = (Vec<Upload>, Vec<String>);
+pub(crate) type Found = (Vec<Upload>, Vec<String>);
 
 /// Runs a search of the file system beside the async threads.
-pub(super) async fn blocking(
+pub(crate) async fn blocking(
     search: impl FnOnce() -> Result<Found, Failure> + Send + 'static,
 ) -> Result<Found, Failure> {
     let found = tokio::task::spawn_blocking(search).await;
@@ -52,7 +52,7 @@ pub(super) fn find_several(
 
 /// The object's name for a file: the file's own name is added to a name that is empty or ends in
 /// `/`.
-pub(super) fn object_name(name: &str, path: &Path) -> Result<String, Failure> {
+pub(crate) fn object_name(name: &str, path: &Path) -> Result<String, Failure> {
     if !name.is_empty() && !name.ends_with('/') {
         return Ok(name.to_owned());
     }
@@ -64,12 +64,12 @@ pub(super) fn object_name(name: &str, path: &Path) -> Result<String, Failure> {
     }
 }
 
-pub(super) fn is_folder(path: &Path) -> Failure {
+pub(crate) fn is_folder(path: &Path) -> Failure {
     Failure::usage(format!("{} is a folder", path.display()), "add -r to put all files in it")
 }
 
 /// The files below a folder in name order, and messages about files that cannot be sent.
-pub(super) fn find(folder: &Path, prefix: &str) -> Result<Found, Failure> {
+pub(crate) fn find(folder: &Path, prefix: &str) -> Result<Found, Failure> {
     let mut files = Vec::new();
     let mut problems = Vec::new();
     let mut folders = vec![(folder.to_path_buf(), prefix.to_owned())];

@@ -79,7 +79,7 @@ pub(super) async fn put_all(
 
 /// Why a file was not sent.
 #[derive(Debug)]
-pub(super) enum Unsent {
+pub(crate) enum Unsent {
     /// The file cannot be read.
     File(Failure),
     /// The cluster refuses it or does not reply.
@@ -87,14 +87,14 @@ pub(super) enum Unsent {
 }
 
 impl Unsent {
-    pub(super) fn into_failure(self) -> Failure {
+    pub(crate) fn into_failure(self) -> Failure {
         match self {
             Self::File(failure) | Self::Cluster(failure) => failure,
         }
     }
 
     /// Whether every other file would get the same error: it is about the bucket or the cluster.
-    fn will_repeat(&self) -> bool {
+    pub(crate) fn will_repeat(&self) -> bool {
         use ErrorCode::*;
         let Self::Cluster(failure) = self else { return false };
         let code = failure.error.as_ref().map(|e| e.code);
@@ -108,7 +108,7 @@ impl Unsent {
 }
 
 /// Sends one file; returns its size.
-pub(super) async fn send(
+pub(crate) async fn send(
     session: &Session,
     bucket: &Bucket,
     file: &Upload,
