@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from conftest import Cluster
+from conftest import Cluster, Minio
 from forebay_command import Command
 
 
@@ -232,3 +232,30 @@ def test_sync_lists_what_failed_and_removes_nothing_then(
     assert failed == {"a"} and "nothing was removed" in part.err
     assert (forebay.folder / "out/extra").exists()
     assert (forebay.folder / "out/b").read_text() == "b"
+
+
+def test_objects_go_to_a_bucket_of_a_cloud_and_back(
+    start_cluster: Callable[..., Cluster], minio: Minio, tmp_path: Path
+) -> None:
+    name, own = minio.new_bucket()
+    cluster = start_cluster(targets=2, env=minio.env)
+    forebay = Command.of(cluster, tmp_path)
+    forebay.ok("mb", "ais://native")
+    for key in ("x/1", "x/2", "y"):
+        forebay.ok("put", "-", f"ais://native/{key}", text=key)
+    cloud = f"s3://{name}"
+    forebay.ok("cp", "-r", "ais://native/x/", f"{cloud}/x")
+    forebay.ok("mv", "ais://native/y", f"{cloud}/moved")
+    assert own.get_object(Bucket=name, Key="moved")["Body"].read() == b"y"
+    assert forebay.names("ais://native") == ["x/1", "x/2"]
+    # Another client's object, of which the cluster has no checksum of its own.
+    own.put_object(Bucket=name, Key="x/2", Body=b"X/2")
+    forebay.ok("evict", cloud, "--wait")
+    steps = json.loads(forebay.ok("sync", f"{cloud}/x", "ais://native/x", "-o", "json"))
+    assert "ais://native/x/2" in [step["to"] for step in steps]
+    assert {step["reason"] for step in steps} == {"modified"}
+    assert forebay.ok("cat", "ais://native/x/2") == "X/2"
+    assert json.loads(forebay.ok("sync", f"{cloud}/x", "ais://native/x", "-o", "json")) == []
+    forebay.ok("sync", cloud, "out")
+    assert (tmp_path / "out/x/2").read_text() == "X/2"
+    assert json.loads(forebay.ok("sync", cloud, "out", "-o", "json")) == []
