@@ -27,8 +27,8 @@ const NAMES_TIMEOUT: Duration = Duration::from_millis(300);
   forebay completion zsh > ~/.zsh/_forebay  a folder of fpath, before compinit
 
 Commands, options and values are completed, and names of buckets, nodes and jobs
-of the cluster that FOREBAY_ENDPOINT or --endpoint names. If the cluster does not
-reply within 300 ms, no name is shown.")]
+of the cluster that FOREBAY_ENDPOINT or --endpoint names. If the cluster does
+not reply within 300 ms, no name is shown.")]
 pub(crate) struct CompletionArgs {
     /// The shell
     #[arg(value_enum, value_name = "SHELL")]

@@ -145,7 +145,10 @@ impl State {
                 (source, copied)
             }
             // The cluster keeps no checksums of these buckets.
-            (None, None) => return Ok(()),
+            (None, None) => {
+                let kind = ChecksumKind::default();
+                (checksum(session, from, kind).await?, checksum(session, to, kind).await?)
+            }
         };
         match source.value.eq_ignore_ascii_case(&copied.value) {
             true => Ok(()),

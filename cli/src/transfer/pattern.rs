@@ -143,16 +143,8 @@ mod tests {
         ] {
             assert!(matches(pattern, text), "{pattern} {text}");
         }
-        for (pattern, text) in [
-            ("*.jpg", "a.jpg.bak"),
-            ("?", ""),
-            ("[a-c]", "d"),
-            ("a\\*", "ab"),
-            ("", "x"),
-            ("a", ""),
-        ]
-        .into_iter()
-        .filter(|(pattern, _)| !pattern.is_empty())
+        for (pattern, text) in
+            [("*.jpg", "a.jpg.bak"), ("?", ""), ("[a-c]", "d"), ("a\\*", "ab"), ("a", "")]
         {
             assert!(!matches(pattern, text), "{pattern} {text}");
         }

@@ -33,12 +33,12 @@ read for it. Where the cluster has no checksum to compare, a source that was
 changed after its copy differs. --size-only compares sizes alone, and reads
 nothing.
 
-With --delete, objects and files of TO that FROM does not have are removed at the
-end, after a question; --yes answers it. Paths that --exclude leaves out are
+With --delete, objects and files of TO that FROM does not have are removed at
+the end, after a question; --yes answers it. Paths that --exclude leaves out are
 neither copied nor removed. After any error nothing is removed.
 
-If FROM has nothing, the exit code is 4, and nothing is removed. If a part cannot
-be copied, the exit code is 3. -o json lists each step, and the error of each
+If FROM has nothing, the exit code is 4, and nothing is removed. If a part
+cannot be copied, the exit code is 3. -o json lists each step, and the error of each
 that failed. For a bucket with directory markers, add --exclude '*/' before you
 sync it to a local folder.")]
 pub(crate) struct SyncArgs {
