@@ -38,9 +38,9 @@ the end, after a question; --yes answers it. Paths that --exclude leaves out are
 neither copied nor removed. After any error nothing is removed.
 
 If FROM has nothing, the exit code is 4, and nothing is removed. If a part
-cannot be copied, the exit code is 3. -o json lists each step, and the error of each
-that failed. For a bucket with directory markers, add --exclude '*/' before you
-sync it to a local folder.")]
+cannot be copied, the exit code is 3. -o json lists each step, and the error of
+each that failed. For a bucket with directory markers, add --exclude '*/' before
+you sync it to a local folder.")]
 pub(crate) struct SyncArgs {
     /// A bucket, a prefix or a local folder
     #[arg(value_name = "FROM")]
