@@ -174,6 +174,9 @@ fn every_change_of_buckets_and_of_the_cluster_is_a_line_of_the_log_with_its_send
     let target = cluster.targets[1].id.as_str();
     ok(&["mb", "ais://noted"]);
     ok(&["bucket", "set", "ais://noted", "copies=2"]);
+    let file = cluster.dir().join("old");
+    std::fs::write(&file, "old").unwrap();
+    ok(&["put", file.to_str().unwrap(), "ais://noted/old/"]);
     ok(&["rm", "-r", "ais://noted/old/", "--yes"]);
     ok(&["node", "drain", target, "--wait"]);
     ok(&["node", "uncordon", target]);
