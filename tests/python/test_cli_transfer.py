@@ -252,8 +252,8 @@ def test_objects_go_to_a_bucket_of_a_cloud_and_back(
     own.put_object(Bucket=name, Key="x/2", Body=b"X/2")
     forebay.ok("evict", cloud, "--wait")
     steps = json.loads(forebay.ok("sync", f"{cloud}/x", "ais://native/x", "-o", "json"))
-    assert "ais://native/x/2" in [step["to"] for step in steps]
-    assert {step["reason"] for step in steps} == {"modified"}
+    # Times of one minute do not show which side is newer; the bytes do.
+    assert [(step["to"], step["reason"]) for step in steps] == [("ais://native/x/2", "checksum")]
     assert forebay.ok("cat", "ais://native/x/2") == "X/2"
     assert json.loads(forebay.ok("sync", f"{cloud}/x", "ais://native/x", "-o", "json")) == []
     forebay.ok("sync", cloud, "out")

@@ -20,6 +20,10 @@ use crate::put::{Unsent, blocking, find};
 use crate::session::Session;
 use crate::uri::{self, Place};
 
+/// Two times that are closer do not show which side was changed last: clouds give whole seconds, and
+/// their clocks differ from the cluster's.
+const DOUBTFUL_NS: u64 = 60_000_000_000;
+
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   forebay sync ./dataset ais://b/dataset
@@ -30,7 +34,8 @@ Both sides are folders: ais://b/train is the prefix train/, and ais://b is all
 of the bucket. Objects that TO lacks, or that differ, are copied. Objects and
 files differ if their sizes differ, or else their checksums. A local file is
 read for it. Where the cluster has no checksum to compare, a source that was
-changed after its copy differs. --size-only compares sizes alone, and reads
+changed after its copy differs, and if both were changed within a minute, their
+bytes are read and compared. --size-only compares sizes alone, and reads
 nothing.
 
 With --delete, objects and files of TO that FROM does not have are removed at
@@ -233,7 +238,12 @@ async fn difference(
     if !source.etag.is_empty() && source.etag == copy.etag {
         return Ok(None);
     }
-    Ok((source.mtime_ns > copy.mtime_ns).then_some("modified"))
+    if source.mtime_ns.abs_diff(copy.mtime_ns) > DOUBTFUL_NS {
+        return Ok((source.mtime_ns > copy.mtime_ns).then_some("modified"));
+    }
+    let kind = ChecksumKind::default();
+    let (a, b) = (checksum(session, from, kind).await?, checksum(session, to, kind).await?);
+    Ok((a != b).then_some("checksum"))
 }
 
 /// The properties of an end; those of a file are its size and its time of modification.
