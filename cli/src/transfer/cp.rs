@@ -3,7 +3,7 @@
 use clap::Args;
 
 use super::filter::FilterArgs;
-use super::run::carry_out;
+use super::run::{RunArgs, carry_out};
 use super::select::{Request, select};
 use super::step::Action;
 use crate::failure::Failure;
@@ -72,12 +72,8 @@ struct TransferArgs {
     recursive: bool,
     #[command(flatten)]
     filter: FilterArgs,
-    /// Show what would be done, and do nothing
-    #[arg(long)]
-    dry_run: bool,
-    /// Number of objects to transfer at once, 1 to 256
-    #[arg(short, long, default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=256))]
-    jobs: u16,
+    #[command(flatten)]
+    run: RunArgs,
 }
 
 /// Copies objects and files.
@@ -105,5 +101,5 @@ async fn transfer(session: &Session, args: &TransferArgs, action: Action) -> Res
         filter: &args.filter,
     };
     let plan = select(session, &request).await?;
-    carry_out(session, plan, args.jobs.into(), args.dry_run).await
+    carry_out(session, plan, args.run).await
 }

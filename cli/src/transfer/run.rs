@@ -1,5 +1,6 @@
 //! Carries out the steps of a command, several at once, and reports each.
 
+use clap::Args;
 use forebay_core::Error;
 use forebay_core::size::ByteSize;
 use futures::{StreamExt, stream};
@@ -10,6 +11,24 @@ use crate::failure::{Failure, exit};
 use crate::output::{Format, Rows};
 use crate::progress;
 use crate::session::Session;
+
+/// How a command carries out its steps.
+#[derive(Clone, Copy, Debug, Args)]
+pub(super) struct RunArgs {
+    /// Show what would be done, and do nothing
+    #[arg(long)]
+    pub(super) dry_run: bool,
+    /// Number of objects at once, 1 to 256
+    #[arg(short, long, default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=256))]
+    jobs: u16,
+}
+
+impl RunArgs {
+    /// Number of objects at once.
+    pub(super) fn jobs(&self) -> usize {
+        self.jobs.into()
+    }
+}
 
 /// The steps of a command, before it does them.
 #[derive(Debug, Default)]
@@ -24,23 +43,18 @@ pub(super) struct Plan {
 }
 
 /// Carries out a plan, or shows it.
-pub(super) async fn carry_out(
-    session: &Session,
-    plan: Plan,
-    jobs: usize,
-    dry_run: bool,
-) -> Result<(), Failure> {
+pub(super) async fn carry_out(session: &Session, plan: Plan, args: RunArgs) -> Result<(), Failure> {
     for problem in &plan.problems {
         session.warn(format!("error: {problem}"));
     }
-    if dry_run {
+    if args.dry_run {
         return show(session, &plan);
     }
     let mut report = Report::new(session, plan.problems.len());
     let only = plan.steps.len() == 1 && plan.problems.is_empty() && plan.removals.is_empty();
     let total = plan.steps.len() + plan.problems.len();
     let word = plan.steps.first().map_or(Action::Copy, |step| step.action).done();
-    let mut stopped = perform_all(session, plan.steps, jobs, only, &mut report).await?;
+    let mut stopped = perform_all(session, plan.steps, args.jobs(), only, &mut report).await?;
     let copied = report.done;
     let mut note = format!("{word} {copied} of {total} objects, {}", ByteSize(report.bytes));
     if plan.unchanged > 0 {
@@ -49,7 +63,7 @@ pub(super) async fn carry_out(
     if !plan.removals.is_empty() {
         let all = plan.removals.len();
         if stopped.is_none() && report.failed == 0 {
-            stopped = perform_all(session, plan.removals, jobs, false, &mut report).await?;
+            stopped = perform_all(session, plan.removals, args.jobs(), false, &mut report).await?;
             note.push_str(&format!("; removed {} of {all}", report.done - copied));
         } else {
             session.warn(format!("nothing was removed, because of the errors; {all} are left"));

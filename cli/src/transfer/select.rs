@@ -38,11 +38,11 @@ pub(super) async fn select(session: &Session, request: &Request<'_>) -> Result<P
             }
             (Place::Remote(bucket, name), _) => {
                 let added = add_object(session, request, (bucket, name), &to, &mut plan).await;
-                settle(request, added, &mut plan)?;
+                note_missing(request, added, &mut plan)?;
             }
             (Place::Local(path), Place::Remote(bucket, name)) => {
                 let added = add_local(request, path, (bucket, name), &mut plan).await;
-                settle(request, added, &mut plan)?;
+                note_missing(request, added, &mut plan)?;
             }
             (Place::Local(_) | Place::Stream, _) => {
                 let hint = "write one of them with a scheme: ais://bucket/object";
@@ -68,7 +68,7 @@ fn place(text: &str, action: Action) -> Result<Place, Failure> {
 }
 
 /// With one source its error ends the command; of several it is one problem among others.
-fn settle(
+fn note_missing(
     request: &Request<'_>,
     added: Result<(), Failure>,
     plan: &mut Plan,

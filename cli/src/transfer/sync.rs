@@ -12,7 +12,7 @@ use futures::{StreamExt, stream};
 
 use super::copy::checksum;
 use super::filter::FilterArgs;
-use super::run::{Plan, carry_out};
+use super::run::{Plan, RunArgs, carry_out};
 use super::select::as_folder;
 use super::step::{Action, End, Step};
 use crate::failure::Failure;
@@ -61,12 +61,8 @@ pub(crate) struct SyncArgs {
     size_only: bool,
     #[command(flatten)]
     filter: FilterArgs,
-    /// Show what would be done, and do nothing
-    #[arg(long)]
-    dry_run: bool,
-    /// Number of objects to compare and to copy at once, 1 to 256
-    #[arg(short, long, default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=256))]
-    jobs: u16,
+    #[command(flatten)]
+    run: RunArgs,
 }
 
 /// One side of a sync.
@@ -120,11 +116,11 @@ pub(crate) async fn sync(session: &Session, args: &SyncArgs) -> Result<(), Failu
     let (from, to) = (Side::parse(&args.from)?, Side::parse(&args.to)?);
     check_sides(&from, &to)?;
     let plan = compare(session, args, &from, &to).await?;
-    if !plan.removals.is_empty() && !args.dry_run {
+    if !plan.removals.is_empty() && !args.run.dry_run {
         let many = plan.removals.len();
         session.confirm(&format!("remove {many} objects that {} does not have", args.from))?;
     }
-    carry_out(session, plan, args.jobs.into(), args.dry_run).await
+    carry_out(session, plan, args.run).await
 }
 
 fn check_sides(from: &Side, to: &Side) -> Result<(), Failure> {
@@ -182,7 +178,7 @@ async fn compare(
             .map(|(from, to, size)| async move {
                 (difference(session, &from, &to).await, from, to, size)
             })
-            .buffered(args.jobs.into());
+            .buffered(args.run.jobs());
     while let Some((found, from, to, size)) = comparing.next().await {
         match found {
             Ok(None) => plan.unchanged += 1,
