@@ -21,6 +21,7 @@ impl Client {
             path: &format!("{ROOT}/{path}"),
             body: None,
             accept: None,
+            node: None,
         };
         parse(&self.ask_gateway(call).await?.body)
     }
@@ -54,7 +55,7 @@ impl Client {
         let body = serde_json::to_vec(message)
             .map_err(|e| Error::Api(CoreError::internal(format!("message: {e}"))))?;
         let path = format!("{ROOT}/{path}");
-        let call = ControlCall { method, path: &path, body: Some(body), accept: None };
+        let call = ControlCall { method, path: &path, body: Some(body), accept: None, node: None };
         Ok(self.ask_gateway(call).await?.body)
     }
 

@@ -1,9 +1,10 @@
 //! Jobs and the state of the cluster, by any gateway.
 
+use bytes::Bytes;
 use http::Method;
 use rand::RngExt;
 use rand::distr::Alphanumeric;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use forebay_core::intra::{ClusterInfo, DiskCommand, DiskUsage, NodeDiskCommand};
@@ -15,6 +16,14 @@ use forebay_v1::query::bucket_uri;
 
 use crate::client::{Client, ControlCall, parse};
 use crate::error::{Error, Result};
+
+/// Whether a node may be stopped.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub struct StopCheck {
+    pub safe: bool,
+    /// Why not; empty if it is safe.
+    pub reasons: Vec<String>,
+}
 
 impl Client {
     /// Starts a job on objects of a bucket and returns its id at once.
@@ -83,8 +92,13 @@ impl Client {
         let path = format!("/api/v1/ishard?id=ishard-{id}");
         let body = serde_json::to_vec(spec)
             .map_err(|e| CoreError::internal(format!("a job cannot be written as JSON: {e}")))?;
-        let call =
-            ControlCall { method: Method::POST, path: &path, body: Some(body), accept: None };
+        let call = ControlCall {
+            method: Method::POST,
+            path: &path,
+            body: Some(body),
+            accept: None,
+            node: None,
+        };
         let answer = self.ask_gateway(call).await?;
         let started: Started = parse(&answer.body)?;
         Ok(started.id)
@@ -105,7 +119,13 @@ impl Client {
     /// Stops a job; what it has done stays done.
     pub async fn stop_job(&self, id: &str) -> Result<()> {
         let path = job_path(id);
-        let call = ControlCall { method: Method::DELETE, path: &path, body: None, accept: None };
+        let call = ControlCall {
+            method: Method::DELETE,
+            path: &path,
+            body: None,
+            accept: None,
+            node: None,
+        };
         self.ask_gateway(call).await.map(drop)
     }
 
@@ -123,7 +143,8 @@ impl Client {
             CoreError::internal(format!("a command cannot be written as JSON: {e}"))
         })?;
         let path = "/api/v1/disks";
-        let call = ControlCall { method: Method::POST, path, body: Some(body), accept: None };
+        let call =
+            ControlCall { method: Method::POST, path, body: Some(body), accept: None, node: None };
         let answer = self.ask_gateway(call).await?;
         parse(&answer.body)
     }
@@ -163,8 +184,22 @@ impl Client {
 
     async fn put_cluster(&self, what: &str) -> Result<()> {
         let path = format!("/v1/cluster/{what}");
-        let call = ControlCall { method: Method::PUT, path: &path, body: None, accept: None };
+        let call =
+            ControlCall { method: Method::PUT, path: &path, body: None, accept: None, node: None };
         self.ask_gateway(call).await.map(drop)
+    }
+
+    /// Why a node may not be stopped now.
+    pub async fn stopping(&self, node: &NodeId) -> Result<StopCheck> {
+        self.get_json(&format!("/clusterz?stopping={node}&report=true")).await
+    }
+
+    /// The log of a node after its first `offset` bytes, as far as the node keeps it in memory.
+    pub async fn node_log(&self, node: &NodeId, severity: &str, offset: usize) -> Result<Bytes> {
+        let path = format!("/v1/reverse/daemon?what=log&severity={severity}&offset={offset}");
+        let node = Some(node.as_str());
+        let call = ControlCall { method: Method::GET, path: &path, body: None, accept: None, node };
+        Ok(self.ask_gateway(call).await?.body)
     }
 
     /// Nodes, their load, and totals.

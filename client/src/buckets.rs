@@ -52,7 +52,8 @@ impl Client {
     /// The properties of a bucket, as JSON. A cloud bucket that exists becomes known by this.
     pub async fn head_bucket(&self, bucket: &Bucket) -> Result<Value> {
         let path = bucket_uri(bucket);
-        let call = ControlCall { method: Method::HEAD, path: &path, body: None, accept: None };
+        let call =
+            ControlCall { method: Method::HEAD, path: &path, body: None, accept: None, node: None };
         let answer = self.ask_gateway(call).await?;
         match answer.headers.get(BUCKET_PROPS) {
             Some(props) => parse(props.as_bytes()),
@@ -162,6 +163,7 @@ impl Client {
             path: &path,
             body: Some(action("list", msg.to_value())),
             accept: Some(MSGPACK),
+            node: None,
         };
         let answer = self.ask_gateway(call).await?;
         Ok(Page::from_msgpack(&answer.body)?)
@@ -176,7 +178,7 @@ impl Client {
         value: Value,
     ) -> Result<crate::client::Answer> {
         let body = Some(action(name, value));
-        self.ask_gateway(ControlCall { method, path, body, accept: None }).await
+        self.ask_gateway(ControlCall { method, path, body, accept: None, node: None }).await
     }
 
     /// Refreshes the map after this client changed buckets, so that its next request sees the

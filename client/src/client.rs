@@ -143,6 +143,7 @@ impl Client {
             path: &bucket_uri(bucket),
             body: None,
             accept: None,
+            node: None,
         };
         self.ask_gateway_once(&call).await?;
         let map = self.maps().replace(Some(&map)).await?;

@@ -52,8 +52,13 @@ impl Client {
         // The same id on every try: an answer that is lost starts no second job.
         let id: String = rand::rng().sample_iter(Alphanumeric).take(12).map(char::from).collect();
         let path = format!("{PATH}?id=srt-{id}");
-        let call =
-            ControlCall { method: Method::POST, path: &path, body: Some(spec), accept: None };
+        let call = ControlCall {
+            method: Method::POST,
+            path: &path,
+            body: Some(spec),
+            accept: None,
+            node: None,
+        };
         let answer = self.ask_gateway(call).await?;
         let id = String::from_utf8_lossy(&answer.body).trim().to_owned();
         let (started, mut pause) = (Instant::now(), Duration::from_millis(10));

@@ -124,7 +124,8 @@ impl Client {
     /// Fails where the cluster knows no transform of this name.
     pub async fn check_etl(&self, name: &str) -> Result<()> {
         let path = format!("/v1/etl/{}", encode_path(name).replace('/', "%2F"));
-        let call = ControlCall { method: Method::GET, path: &path, body: None, accept: None };
+        let call =
+            ControlCall { method: Method::GET, path: &path, body: None, accept: None, node: None };
         self.ask_gateway(call).await.map(drop)
     }
 }

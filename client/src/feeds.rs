@@ -14,7 +14,13 @@ impl Client {
         let path = format!("{FEEDS_PATH}/{}", feed.id);
         let body = serde_json::to_vec(feed)
             .map_err(|e| CoreError::internal(format!("a feed cannot be written as JSON: {e}")))?;
-        let call = ControlCall { method: Method::PUT, path: &path, body: Some(body), accept: None };
+        let call = ControlCall {
+            method: Method::PUT,
+            path: &path,
+            body: Some(body),
+            accept: None,
+            node: None,
+        };
         self.open_gateway(&call).await?.into_body().collect().await.map(drop)
     }
 

@@ -83,6 +83,7 @@ impl Client {
             path: &path,
             body: Some(action("list", wanted.to_value())),
             accept: Some(MEDIA_TYPE),
+            node: None,
         };
         let mut body: Download = self.open_gateway(&call).await?.into_body();
         let mut blocks = BlockReader::default();

@@ -40,7 +40,7 @@ impl Client {
     pub async fn live_requests(&self, filter: &LiveFilter) -> Result<LiveRequests> {
         let path = format!("/api/v1/requests/live?{}", filter.to_query());
         let accept = Some("text/event-stream");
-        let call = ControlCall { method: Method::GET, path: &path, body: None, accept };
+        let call = ControlCall { method: Method::GET, path: &path, body: None, accept, node: None };
         let body = self.open_gateway(&call).await?.into_body().boxed();
         Ok(LiveRequests { body, buffer: BytesMut::new() })
     }

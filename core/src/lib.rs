@@ -66,6 +66,7 @@ mod shown_url;
 pub mod sign;
 pub mod size;
 pub mod state;
+pub mod stopping;
 pub mod template;
 pub mod timing;
 pub mod trace;

@@ -18,8 +18,8 @@ use crate::trace::TraceContext;
 
 /// First segments of paths that a node answers itself. New buckets cannot have these names: at the
 /// root of the S3 API their objects would be under these paths.
-pub const RESERVED_ROOTS: [&str; 8] =
-    ["v1", "api", "internal", "s3", "metrics", "healthz", "readyz", "ui"];
+pub const RESERVED_ROOTS: [&str; 9] =
+    ["v1", "api", "internal", "s3", "metrics", "healthz", "readyz", "clusterz", "ui"];
 
 /// The header of a request's id: in every answer of v1 and of the native API, and in the requests
 /// of nodes to each other. Answers of S3 have `x-amz-request-id`.
@@ -115,7 +115,7 @@ impl Address<'_> {
             "v1" => Protocol::V1,
             "api" => Protocol::Native,
             "internal" => Protocol::Internal,
-            "metrics" | "healthz" | "readyz" | "ui" => Protocol::Operations,
+            "metrics" | "healthz" | "readyz" | "clusterz" | "ui" => Protocol::Operations,
             _ if s3_at_root() => Protocol::S3Root,
             _ => Protocol::V1,
         }

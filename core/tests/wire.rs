@@ -238,6 +238,7 @@ fn nodes_enter_report_and_leave_in_the_words_of_the_first_version() {
         }],
         tracker: BTreeMap::from([("get.n".to_owned(), 5)]),
         clock: None,
+        version: String::new(),
     };
     message(
         "heartbeat.json",

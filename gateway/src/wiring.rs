@@ -136,6 +136,7 @@ pub async fn run(
     let edge = Edge::new(&config.s3, &identity, &maps).named_by(&config);
     let observer = Observer::new(metrics.requests().clone(), &config.log);
     let observer = observer.counting(metrics.traffic().clone()).traced_by(tracer);
+    let observer = observer.following(&lifecycle);
     let edge = edge.audited_by(audit).observed_by(observer).with_tls(tls).with_users(users);
     let life = lifecycle.clone();
     let limits = config.limits.clone();

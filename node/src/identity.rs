@@ -11,6 +11,7 @@ use forebay_core::{Error, NodeId, Result};
 
 use crate::access::Sealer;
 use crate::node_key;
+use crate::secret_file;
 use crate::token_join::TokenJoin;
 
 /// A node's id, addresses and keys; cheap to clone.
@@ -109,8 +110,7 @@ fn secret(config: &NodeConfig, role: Role) -> Result<Option<ClusterSecret>> {
                 .hint("a target with a join token needs no secret of the cluster"))
         }
         _ => {
-            let text = std::fs::read_to_string(path)
-                .map_err(|e| Error::invalid(format!("cannot read the secret file {path}: {e}")))?;
+            let text = secret_file::read_text("cluster.secret_file", Path::new(path))?;
             ClusterSecret::new(&text).map(Some)
         }
     }

@@ -1,11 +1,13 @@
 //! Cancellation, task tracking and use of one process.
 
+use std::fmt;
 use std::future::Future;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
+use forebay_core::config::NodeConfig;
+use forebay_core::locks::MutexExt;
 use forebay_core::{Error, Result};
-
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -23,6 +25,19 @@ pub struct Lifecycle {
     farewells: TaskTracker,
     activity: Activity,
     failure: Arc<OnceLock<Error>>,
+    reloads: Reloads,
+}
+
+/// The parts of the node that apply changed settings.
+#[derive(Clone, Default)]
+struct Reloads(Arc<Mutex<Vec<ApplySettings>>>);
+
+type ApplySettings = Box<dyn Fn(&NodeConfig) + Send>;
+
+impl fmt::Debug for Reloads {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Reloads({})", self.0.locked().len())
+    }
 }
 
 impl Lifecycle {
@@ -63,6 +78,17 @@ impl Lifecycle {
     /// The error given to [`Self::fail`], which becomes the result of the process.
     pub fn outcome(&self) -> Result<()> {
         self.failure.get().cloned().map_or(Ok(()), Err)
+    }
+
+    /// Calls `apply` with the configuration whenever it was read again. `apply` must not block, and must
+    /// hold nothing that has to be closed when the node stops.
+    pub fn on_reload(&self, apply: impl Fn(&NodeConfig) + Send + 'static) {
+        self.reloads.0.locked().push(Box::new(apply));
+    }
+
+    /// Makes the parts of the node use a configuration that was read again, as far as they can.
+    pub fn reload(&self, config: &NodeConfig) {
+        self.reloads.0.locked().iter().for_each(|apply| apply(config));
     }
 
     /// The users of this process.

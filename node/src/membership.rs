@@ -324,7 +324,11 @@ impl Follower {
         let beat = Heartbeat {
             id: self.identity.id.clone(),
             version: self.maps.version(),
-            usage: NodeUsage { clock, ..(self.usage)() },
+            usage: NodeUsage {
+                clock,
+                version: env!("CARGO_PKG_VERSION").to_owned(),
+                ..(self.usage)()
+            },
             instance: self.identity.instance,
             state_format: STATE_FORMAT,
             key: self.identity.signer.public_key(),

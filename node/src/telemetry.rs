@@ -2,6 +2,7 @@
 //! the lines kept in memory.
 
 use std::fmt;
+use std::sync::OnceLock;
 
 use forebay_core::config::{LogConfig, LogFormat};
 use forebay_core::{Error, Result};
@@ -21,24 +22,33 @@ use crate::logs::{Tee, logs};
 const QUIET: &str = "openraft=off,aws=info,azure=info,typespec=info,google=info,gaxi=info,\
                      hyper=info,h2=info,reqwest=info";
 
+type SetFilter = Box<dyn Fn(EnvFilter) -> Result<()> + Send + Sync>;
+
+/// Replaces the filter of this process.
+static SET_FILTER: OnceLock<SetFilter> = OnceLock::new();
+
 /// The field of a request's id.
 const REQUEST_ID: &str = "request_id";
 
 /// Sets up logging once a process; `FOREBAY_LOG` overrides the configured level.
 pub fn init(config: &LogConfig) -> Result<()> {
-    let directives = std::env::var("FOREBAY_LOG").unwrap_or_else(|_| config.level.clone());
-    check_levels(&directives)?;
-    let filter = EnvFilter::try_new(format!("{QUIET},{directives}"))
-        .map_err(|e| Error::invalid(format!("invalid log.level \"{directives}\": {e}")))?;
+    let directives = directives(config);
+    let filter = filter(&directives)?;
     let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(Lines);
     let done = match config.format {
         LogFormat::Text => {
             let format = WithRequest { inner: format().with_ansi(false), is_json: false };
-            builder.with_ansi(false).event_format(format).try_init()
+            let builder = builder.with_ansi(false).event_format(format).with_filter_reloading();
+            let handle = builder.reload_handle();
+            keep_setter(move |filter| handle.reload(filter));
+            builder.try_init()
         }
         LogFormat::Json => {
-            let builder = builder.json();
-            builder.event_format(WithRequest { inner: format().json(), is_json: true }).try_init()
+            let format = WithRequest { inner: format().json(), is_json: true };
+            let builder = builder.json().event_format(format).with_filter_reloading();
+            let handle = builder.reload_handle();
+            keep_setter(move |filter| handle.reload(filter));
+            builder.try_init()
         }
     };
     done.map_err(|e| Error::internal(format!("logging is set up already: {e}")))?;
@@ -46,6 +56,40 @@ pub fn init(config: &LogConfig) -> Result<()> {
     let version = env!("CARGO_PKG_VERSION");
     logs().push(Level::INFO, &format!("forebay {version}, log level {directives}\n"));
     Ok(())
+}
+
+/// Sets the level of a process whose logging is set up; `FOREBAY_LOG` overrides it.
+pub fn set_level(config: &LogConfig) -> Result<()> {
+    let filter = filter(&directives(config))?;
+    match SET_FILTER.get() {
+        Some(set) => set(filter),
+        None => Ok(()),
+    }
+}
+
+/// Checks the level of a configuration.
+pub fn check_level(config: &LogConfig) -> Result<()> {
+    filter(&directives(config)).map(drop)
+}
+
+fn directives(config: &LogConfig) -> String {
+    std::env::var("FOREBAY_LOG").unwrap_or_else(|_| config.level.clone())
+}
+
+fn filter(directives: &str) -> Result<EnvFilter> {
+    check_levels(directives)?;
+    EnvFilter::try_new(format!("{QUIET},{directives}"))
+        .map_err(|e| Error::invalid(format!("invalid log.level \"{directives}\": {e}")))
+}
+
+/// Keeps the way to replace the filter of the process.
+fn keep_setter<E: fmt::Display>(
+    reload: impl Fn(EnvFilter) -> std::result::Result<(), E> + Send + Sync + 'static,
+) {
+    let set = move |filter| {
+        reload(filter).map_err(|e| Error::internal(format!("log.level stays as it was: {e}")))
+    };
+    let _ = SET_FILTER.set(Box::new(set));
 }
 
 /// Rejects a misspelt level, which would otherwise be read as a module name and disable all others.

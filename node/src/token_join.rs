@@ -7,6 +7,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use forebay_core::sign::{ClusterSecret, Signer};
 use forebay_core::{Error, Result};
 
+use crate::secret_file;
+
 /// Refusals after which the log names the problem, and again after as many.
 const REFUSALS_PER_LINE: u32 = 20;
 
@@ -51,9 +53,12 @@ impl TokenJoin {
 }
 
 fn read(file: &Path) -> Result<ClusterSecret> {
-    let text = std::fs::read_to_string(file).map_err(|e| {
-        Error::invalid(format!("cannot read the join token {}: {e}", file.display()))
-            .hint("make one with `forebay node join-token create`")
+    let text = secret_file::read_text("cluster.join_token_file", file).map_err(|e| {
+        // A file that other users can read keeps its hint.
+        match file.exists() {
+            true => e,
+            false => e.hint("make one with `forebay node join-token create`"),
+        }
     })?;
     ClusterSecret::new(&text).map_err(|_| {
         Error::invalid(format!("{} has no join token", file.display()))
@@ -64,6 +69,8 @@ fn read(file: &Path) -> Result<ClusterSecret> {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
 
     #[test]
@@ -74,6 +81,7 @@ mod tests {
         assert!(TokenJoin::new(file, false).unwrap_err().message.contains("cannot read"));
         assert!(TokenJoin::new(file, true).is_ok());
         std::fs::write(&path, "short").unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
         assert!(TokenJoin::new(file, false).unwrap_err().message.contains("has no join token"));
         std::fs::write(&path, "fbj-0123456789-abcdef\n").unwrap();
         assert!(TokenJoin::new(file, false).is_ok());

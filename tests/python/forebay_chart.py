@@ -225,6 +225,7 @@ class Release:
             (folder / name).write_text(self._moved(text, folder))
         secret = self.folder / "cluster-secret"
         secret.write_text("a text that all nodes share\n")
+        secret.chmod(0o600)
         for source, text in self.secrets.items():
             self._mount(pod, source, text)
         pod.command = [self._moved(word, folder) for word in pod.command]
@@ -240,6 +241,7 @@ class Release:
                 file.parent.mkdir(parents=True, exist_ok=True)
                 file.touch(0o640)
                 file.write_text(text)
+                file.chmod(0o600)
 
     def add_secret(self, source: str, text: str) -> None:
         """Adds a Secret while pods run: the file appears in the pods that mount it."""

@@ -141,6 +141,7 @@ def test_the_program_takes_the_settings_and_the_environment(
         (tmp_path / name).write_text(text)
     secret = tmp_path / "secret"
     secret.write_text("a text that all nodes share\n")
+    secret.chmod(0o600)
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()

@@ -399,6 +399,7 @@ def understood(forebay_bin: Path, role: str, env: dict[str, str], folder: Path) 
     """Whether a node takes these variables: with a taken port it ends after it has read them."""
     file = folder / f"{role}.toml"
     (folder / "secret").write_text("a text that all nodes share\n")
+    (folder / "secret").chmod(0o600)
     file.write_text(
         f'[cluster]\ngateways = ["http://127.0.0.1:7400"]\nsecret_file = "{folder}/secret"\n'
         f'[node]\nid = "{role}-1"\ndir = "{folder}/{role}"\n'

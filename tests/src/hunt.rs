@@ -5,6 +5,7 @@ use std::process::Command;
 
 use crate::Cluster;
 use crate::http::Answer;
+use crate::private_file::write_private;
 use crate::secrets::{Secrets, excerpt, of_cluster};
 use crate::web::{Received, Reply, Web};
 
@@ -49,7 +50,7 @@ impl Hunt {
     pub fn plant_file(&mut self, name: &str, text: impl Fn(&str) -> String) -> PathBuf {
         let text = text(&self.plant(name));
         let path = self.dir.path().join(name.replace(' ', "-"));
-        std::fs::write(&path, text).unwrap();
+        write_private(&path, text);
         path
     }
 

@@ -16,6 +16,7 @@ use tempfile::TempDir;
 
 use crate::cluster::{fail_on_panics, forebay, set_env, signal, wait_for_end};
 use crate::lab::Lab;
+use crate::private_file::write_private;
 use crate::{http, skip, wait};
 
 const PORT: u16 = 7400;
@@ -89,7 +90,7 @@ impl LabCluster {
             }
         };
         let dir = tempfile::tempdir().unwrap();
-        fs::write(dir.path().join("secret"), "a secret of this network alone\n").unwrap();
+        write_private(dir.path().join("secret"), "a secret of this network alone\n");
         let node = |word: &str, number: u8, at: u8| LabNode {
             id: format!("{word}{number:02}"),
             url: format!("http://{}:{PORT}", lab.address(at)),

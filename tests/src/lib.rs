@@ -25,6 +25,7 @@ pub mod loop_disk;
 pub mod memory_limit;
 pub mod minio;
 pub mod ports;
+pub mod private_file;
 pub mod proxy;
 pub mod request_ids;
 pub mod s3;

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use forebay_client::{Client, ClientConfig};
 use forebay_tests::cluster::{self, Cluster, native};
+use forebay_tests::private_file::write_private;
 use forebay_tests::{Shared, http, ports};
 
 static CLUSTER: Shared<Cluster> = Shared::new();
@@ -53,7 +54,7 @@ fn assert_refused(output: &Output, code: i32, words: &[&str]) {
 fn target_config(dir: &Path, port: u16, more: &str) -> String {
     let path = dir.join("forebay.toml");
     let secret = dir.join("secret");
-    std::fs::write(&secret, "0123456789abcdef0123456789abcdef\n").unwrap();
+    write_private(&secret, "0123456789abcdef0123456789abcdef\n");
     let text = format!(
         "{more}\n[cluster]\ngateways = [\"http://127.0.0.1:1\"]\nsecret_file = \"{secret}\"\n\
          [node]\nid = \"target01\"\ndir = \"{dir}/state\"\n\
@@ -162,7 +163,7 @@ fn a_node_without_a_secret_of_its_cluster_does_not_start() {
     for role in ["target", "gateway"] {
         for host in ["127.0.0.1:", "0.0.0.0:"] {
             let refused = |setting: &str, content: &str, words: &[&str]| {
-                std::fs::write(&file, content).unwrap();
+                write_private(&file, content);
                 let text = text.replace(secret, setting).replace("127.0.0.1:", host);
                 std::fs::write(&config, text).unwrap();
                 let mut node = cluster::command([role, "--config", &config]);

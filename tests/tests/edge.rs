@@ -135,7 +135,7 @@ async fn a_redirect_is_followed_with_the_query_that_was_signed_and_at_one_target
 #[test]
 fn new_buckets_are_not_called_like_paths_of_ours() {
     let cluster = cluster();
-    for name in ["v1", "api", "internal", "s3", "metrics", "healthz", "readyz", "ui"] {
+    for name in ["v1", "api", "internal", "s3", "metrics", "healthz", "readyz", "clusterz", "ui"] {
         let refused = act(&cluster, "POST", name, "create-bck", Value::Null);
         assert_eq!(refused.status, 400, "{name}: {}", refused.text());
         assert!(refused.message().contains("reserved"), "{name}: {}", refused.message());

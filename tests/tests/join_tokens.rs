@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use forebay_tests::cluster::{Cluster, NodeHandle};
 use forebay_tests::http;
+use forebay_tests::private_file::write_private;
 use forebay_tests::s3::{self, User};
 use forebay_tests::users::send;
 use forebay_tests::{Options, Users, wait};
@@ -41,7 +42,7 @@ fn launch_as(cluster: &Cluster, id: &str, claimed: &str, token: &str) -> NodeHan
     let node = cluster.prepare_target(id);
     let settings = cluster.dir().join(id).join("forebay.toml");
     let file = cluster.dir().join(id).join("join-token");
-    fs::write(&file, token).unwrap();
+    write_private(&file, token);
     let text = fs::read_to_string(&settings).unwrap();
     let lines = text.lines().map(|line| match line.split(" = ").next() {
         Some("secret_file") => "secret_file = \"\"".to_owned(),

@@ -1,6 +1,7 @@
 //! Secrets in settings that exclude each other, and in settings that are wrong.
 
 use forebay_tests::hunt::{Hunt, echoing_cloud, set, text};
+use forebay_tests::private_file::write_private;
 use forebay_tests::{Cluster, Options, cluster, http};
 use serde_json::json;
 
@@ -119,12 +120,12 @@ fn no_error_about_a_setting_shows_its_secret() {
     let dir = hunt.dir.path().to_owned();
     let file = |name: &str, text: &str| {
         let path = dir.join(name);
-        std::fs::write(&path, text).unwrap();
+        write_private(&path, text);
         path
     };
     // Not UTF-8, after the secret.
     let garbled = dir.join("garbled");
-    std::fs::write(&garbled, [secret.as_bytes(), b"\xff\xfe"].concat()).unwrap();
+    write_private(&garbled, [secret.as_bytes(), b"\xff\xfe"].concat());
     let (pem, short) = (
         file("key.pem", &format!("-----BEGIN PRIVATE KEY-----\n{secret}\n")),
         file("cluster-secret", "a-secret-of-the-cluster"),

@@ -83,8 +83,10 @@ fn a_form_for_one_bucket_writes_to_no_other() {
 #[test]
 fn a_form_to_a_reserved_name_is_refused() {
     let cluster = cluster();
-    for name in ["v1", "api", "internal", "s3", "metrics", "healthz", "readyz", "ui", ".sys", ".."]
-    {
+    for name in [
+        "v1", "api", "internal", "s3", "metrics", "healthz", "readyz", "clusterz", "ui", ".sys",
+        "..",
+    ] {
         let answer = post(&cluster, name, &with("k", signed(OWNER, name, "")), "f");
         assert!((400..500).contains(&answer.status), "{name}: {} {}", answer.status, answer.text());
         assert!(!cluster.map().state.buckets.values().any(|info| *info.bucket.name == *name));

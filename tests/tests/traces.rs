@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use forebay_core::trace::{TraceId, TraceReply};
 use forebay_tests::cluster::{folder_backend, native};
+use forebay_tests::private_file::write_private;
 use forebay_tests::s3::{OWNER, request as s3_request};
 use forebay_tests::web::{Received, Reply, Web};
 use forebay_tests::{Cluster, Options, http, wait};
@@ -75,7 +76,7 @@ fn decode(body: &[u8]) -> Vec<Seen> {
 /// A cluster that exports to `collector`, with more settings of traces.
 fn traced_cluster(collector: &Web, more: &str, folder: &std::path::Path) -> Cluster {
     let headers = folder.join("collector-headers");
-    std::fs::write(&headers, "authorization: Bearer of-the-collector\n").unwrap();
+    write_private(&headers, "authorization: Bearer of-the-collector\n");
     let settings =
         format!("[trace]\nendpoint = {:?}\nheaders_file = {headers:?}\n{more}\n", collector.url);
     let folder_roots = vec![folder.to_owned()];

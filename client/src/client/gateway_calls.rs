@@ -6,6 +6,8 @@ use serde::de::DeserializeOwned;
 
 use forebay_core::{Error as CoreError, ErrorCode};
 
+use forebay_v1::headers::NODE_ID;
+
 use super::Client;
 use crate::body::Upload;
 use crate::error::{Error, Result};
@@ -18,6 +20,8 @@ pub(crate) struct ControlCall<'a> {
     /// JSON.
     pub(crate) body: Option<Vec<u8>>,
     pub(crate) accept: Option<&'static str>,
+    /// The node that the request is about, which the gateway asks for the answer.
+    pub(crate) node: Option<&'a str>,
 }
 
 /// A whole answer.
@@ -59,6 +63,9 @@ impl Client {
         if let Some(accept) = call.accept {
             builder = builder.header(http::header::ACCEPT, accept);
         }
+        if let Some(node) = call.node {
+            builder = builder.header(NODE_ID, node);
+        }
         let request = match &call.body {
             Some(body) => transport::json(builder, body.clone())?,
             None => transport::finish(builder, Upload::empty())?,
@@ -80,7 +87,7 @@ impl Client {
 
     /// Asks a gateway for a JSON document.
     pub(crate) async fn get_json<T: DeserializeOwned>(&self, path: &str) -> Result<T> {
-        let call = ControlCall { method: Method::GET, path, body: None, accept: None };
+        let call = ControlCall { method: Method::GET, path, body: None, accept: None, node: None };
         let answer = self.ask_gateway(call).await?;
         parse(&answer.body)
     }

@@ -8,58 +8,95 @@ use crate::error::{Error, Result};
 const LEAST_BATCH_MEMORY: u64 = 16 << 20;
 
 impl NodeConfig {
-    /// Checks rules that types alone cannot express.
+    /// Checks rules that types alone cannot express; returns the first violation.
     pub fn validate(&self) -> Result<()> {
-        self.listen.hosts.iter().try_for_each(|host| boundary::check_pattern(host))?;
+        self.problems().into_iter().next().map_or(Ok(()), Err)
+    }
+
+    /// Every violation of a rule that types alone cannot express.
+    pub fn problems(&self) -> Vec<Error> {
+        let mut found: Vec<Error> = self
+            .listen
+            .hosts
+            .iter()
+            .filter_map(|host| boundary::check_pattern(host).err())
+            .collect();
+        let mut require = |holds: bool, text: String, hint: Option<&str>| {
+            if !holds {
+                let error = Error::invalid(text);
+                found.push(match hint {
+                    Some(hint) => error.hint(hint),
+                    None => error,
+                });
+            }
+        };
         let CacheConfig { high, low, out_of_space, .. } = self.cache;
-        if high > 100 || low >= high {
-            return Err(Error::invalid(format!(
-                "cache.low ({low}) must be below cache.high ({high}), both percents up to 100"
-            )));
-        }
-        if out_of_space > 100 || out_of_space < high {
-            return Err(Error::invalid(format!(
+        require(
+            high <= 100 && low < high,
+            format!("cache.low ({low}) must be below cache.high ({high}), both percents up to 100"),
+            None,
+        );
+        require(
+            out_of_space <= 100 && out_of_space >= high,
+            format!(
                 "cache.out_of_space ({out_of_space}) must be a percent from cache.high ({high}) to 100"
-            )));
-        }
-        if self.limits.batches == 0 || self.limits.cold_gets == 0 {
-            return Err(Error::invalid("limits.batches and limits.cold_gets must be at least 1"));
-        }
-        if !(1..=100).contains(&self.limits.prefetch_percent) {
-            return Err(Error::invalid("limits.prefetch_percent must be from 1 to 100"));
-        }
-        if self.limits.client_timeout_s == 0 || self.limits.client_min_rate.0 == 0 {
-            return Err(Error::invalid(
+            ),
+            None,
+        );
+        let limits = &self.limits;
+        for (holds, text) in [
+            (
+                limits.batches > 0 && limits.cold_gets > 0,
+                "limits.batches and limits.cold_gets must be at least 1",
+            ),
+            (
+                (1..=100).contains(&limits.prefetch_percent),
+                "limits.prefetch_percent must be from 1 to 100",
+            ),
+            (
+                limits.client_timeout_s > 0 && limits.client_min_rate.0 > 0,
                 "limits.client_timeout_s and limits.client_min_rate must be at least 1",
-            ));
-        }
-        if self.limits.batch_memory.0 < LEAST_BATCH_MEMORY {
-            return Err(Error::invalid("limits.batch_memory must be at least 16MiB"));
-        }
-        if self.etl.parallel == 0 || self.download.parallel == 0 {
-            return Err(Error::invalid("etl.parallel and download.parallel must be at least 1"));
+            ),
+            (
+                limits.batch_memory.0 >= LEAST_BATCH_MEMORY,
+                "limits.batch_memory must be at least 16MiB",
+            ),
+            (
+                self.etl.parallel > 0 && self.download.parallel > 0,
+                "etl.parallel and download.parallel must be at least 1",
+            ),
+            (
+                (0.0..=1.0).contains(&self.log.access_share),
+                "log.access_share must be from 0 (no request) to 1 (all)",
+            ),
+        ] {
+            require(holds, text.to_owned(), None);
         }
         for (i, command) in self.etl.command.iter().enumerate() {
             let taken = self.etl.command[..i].iter().any(|c| c.name == command.name);
-            if command.name.is_empty() || command.argv.is_empty() || taken {
-                return Err(Error::invalid(format!(
+            require(
+                !command.name.is_empty() && !command.argv.is_empty() && !taken,
+                format!(
                     "etl.command \"{}\" needs a name of its own and a program in argv",
                     command.name
-                )));
-            }
+                ),
+                None,
+            );
         }
-        if self.scrub.bytes_per_second.0 == 0 {
-            return Err(Error::invalid("scrub.bytes_per_second must be at least 1")
-                .hint("scrub.enabled = false turns it off"));
-        }
-        if !(0.0..=1.0).contains(&self.log.access_share) {
-            return Err(Error::invalid("log.access_share must be from 0 (no request) to 1 (all)"));
-        }
-        self.trace.validate()?;
-        self.disks.validate()?;
-        self.egress.entries()?;
-        self.tls.validate()?;
-        self.auth.validate()
+        require(
+            self.scrub.bytes_per_second.0 > 0,
+            "scrub.bytes_per_second must be at least 1".to_owned(),
+            Some("scrub.enabled = false turns it off"),
+        );
+        let sections = [
+            self.trace.validate(),
+            self.disks.validate(),
+            self.egress.entries().map(drop),
+            self.tls.validate(),
+            self.auth.validate(),
+        ];
+        found.extend(sections.into_iter().filter_map(Result::err));
+        found
     }
 }
 
@@ -124,5 +161,18 @@ mod tests {
         let mut c = NodeConfig::default();
         c.scrub.bytes_per_second = ByteSize(0);
         assert!(c.validate().is_err());
+    }
+
+    #[test]
+    fn every_problem_is_reported_and_the_first_one_refuses() {
+        let mut c = NodeConfig::default();
+        assert!(c.problems().is_empty());
+        c.limits.batches = 0;
+        c.log.access_share = 2.0;
+        c.trace.slow_ms = 0;
+        let found: Vec<_> = c.problems().into_iter().map(|e| e.message).collect();
+        assert_eq!(found.len(), 3, "{found:?}");
+        assert!(found[0].contains("limits.batches") && found[2].contains("trace.slow_ms"));
+        assert_eq!(c.validate().unwrap_err().message, found[0]);
     }
 }

@@ -38,6 +38,9 @@ pub struct NodeUsage {
     /// reply, and from older nodes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub clock: Option<ClockOffset>,
+    /// Version of the program; empty from nodes that do not report it.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub version: String,
 }
 
 impl NodeUsage {

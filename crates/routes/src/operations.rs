@@ -4,7 +4,7 @@ use forebay_core::access::Right;
 
 use super::{On, Rule, ServedBy, Verb, Who, need};
 
-pub static TABLE: &[&Rule] = &[&HEALTHZ, &READYZ, &HEALTH, &METRICS, &OPENAPI, &CONSOLE];
+pub static TABLE: &[&Rule] = &[&HEALTHZ, &READYZ, &CLUSTERZ, &HEALTH, &METRICS, &OPENAPI, &CONSOLE];
 
 pub static HEALTHZ: Rule =
     Rule::new(Verb::Get, &["/healthz"], "healthz", "Whether the process answers")
@@ -14,7 +14,13 @@ pub static HEALTHZ: Rule =
 pub static READYZ: Rule =
     Rule::new(Verb::Get, &["/readyz"], "readyz", "Whether the node serves requests")
         .on(ServedBy::Both)
-        .who(Who::Anyone);
+        .who(Who::Anyone)
+        .query(&["verbose"]);
+
+pub static CLUSTERZ: Rule =
+    Rule::new(Verb::Get, &["/clusterz"], "clusterz", "Whether a node may be stopped")
+        .needs(&[need(&[Right::ShowCluster], On::Cluster)])
+        .query(&["stopping", "report"]);
 
 pub static HEALTH: Rule =
     Rule::new(Verb::Get, &["/v1/health"], "health", "Readiness and uptime of the node")

@@ -1,10 +1,12 @@
 //! Creates the first administrator, as configured.
 
+use std::path::Path;
 use std::time::Duration;
 
 use forebay_core::access::{AccessChange, Role, User, check_user_name};
 use forebay_core::{Error, Result};
 use forebay_node::access::hash_password;
+use forebay_node::secret_file;
 
 use super::Accounts;
 use crate::cluster::leadership::{LeaderWatch, Leadership};
@@ -31,8 +33,7 @@ impl Accounts {
                 Error::invalid("the first administrator has no password")
                     .hint(format!("set auth.admin_password_file or {PASSWORD_VARIABLE}"))
             })?,
-            path => std::fs::read_to_string(path)
-                .map_err(|e| Error::invalid(format!("cannot read {path}: {e}")))?
+            path => secret_file::read_text("auth.admin_password_file", Path::new(path))?
                 .trim()
                 .to_owned(),
         };

@@ -1,5 +1,6 @@
 //! Gateways and stand-ins that form one cluster.
 
+use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 
 use forebay_core::config::NodeConfig;
@@ -56,7 +57,9 @@ impl World {
     pub(crate) async fn new(gateways: usize, targets: usize) -> Self {
         let urls = (0..gateways).map(|_| format!("http://127.0.0.1:{}", free_port())).collect();
         let dir = tempfile::tempdir().unwrap();
-        std::fs::write(dir.path().join("secret"), SECRET).unwrap();
+        let secret = dir.path().join("secret");
+        std::fs::write(&secret, SECRET).unwrap();
+        std::fs::set_permissions(&secret, std::fs::Permissions::from_mode(0o600)).unwrap();
         let mut world = Self { dir, urls, gateways: vec![], targets: vec![] };
         for i in 0..gateways {
             let gateway = world.start_gateway(i).await;

@@ -1,5 +1,6 @@
 //! Issuers of tokens other than this cluster.
 
+use std::path::Path;
 use std::sync::{Arc, RwLock};
 
 use forebay_core::access::{
@@ -15,6 +16,7 @@ use super::jwks;
 use super::jws::{Algorithm, Jws, KeyBytes, KeyKind, VerifyKey, pem_key};
 use super::oidc::{self, Source};
 use crate::lifecycle::Lifecycle;
+use crate::secret_file;
 
 /// Shortest shared secret, bytes.
 const MIN_SECRET_BYTES: usize = 16;
@@ -112,7 +114,11 @@ impl Issuer {
         };
         let mut keys = Vec::new();
         if has_secret {
-            let secret = read(&config.secret_file)?.trim_ascii().to_vec();
+            let secret = secret_file::read(
+                &format!("auth.issuer \"{name}\": secret_file"),
+                Path::new(&config.secret_file),
+            )?;
+            let secret = secret.trim_ascii().to_vec();
             if secret.len() < MIN_SECRET_BYTES {
                 let text = format!("the secret is shorter than {MIN_SECRET_BYTES} characters");
                 return Err(Error::invalid(at(&text)));

@@ -13,6 +13,7 @@ use forebay_core::access::{AccessChange, Claims, Right, User};
 use forebay_core::config::IssuerConfig;
 use forebay_core::state::Command;
 use serde_json::{Value, json};
+use std::os::unix::fs::PermissionsExt;
 
 use super::*;
 use crate::clock::unix_ns;
@@ -238,7 +239,9 @@ impl Foreign {
     }
 
     fn write(&self, name: &str, text: &str) {
-        std::fs::write(self.folder.path().join(name), text).unwrap();
+        let path = self.folder.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
     }
 
     fn path(&self, name: &str) -> String {

@@ -34,14 +34,25 @@ ends with a whole [gateway.toml](#a-gatewaytoml-with-every-key) and a whole
 [target.toml](#a-targettoml-with-every-key). `make docs` generates it from the types that read the file.
 
 - A value comes from the file, from an environment variable, or from a flag of the command. A variable overrides
-  the file, and a flag overrides both.
+  the file, and a flag overrides both. `forebay config show --origin` prints each value with its source.
+- Without `--config`, `forebay gateway` and `forebay target` read the file that `FOREBAY_CONFIG` names, or else
+  `/etc/forebay/forebay.toml`. `forebay serve` and `forebay dev` read only the file of `--config`.
 - A variable is named `FOREBAY_SECTION__KEY`. Its value is read as TOML (`42`, `true`, `[\"a\", \"b\"]`), and
   as a string if it is no TOML. `FOREBAY_S3__KEYS` and `FOREBAY_ETL__COMMAND` take a whole list; `[[disk]]` has
   no variable.
-- A node reads its configuration when it starts, so a change needs a restart of the node. If there is a way
-  without a restart, the table names it.
+- `FOREBAY_S3__KEYS_FILE`, `FOREBAY_AUDIT__URL_FILE`, `FOREBAY_AUTH__ISSUER_FILE`, `FOREBAY_ETL__COMMAND_FILE` and
+  `FOREBAY_TRACE__ENDPOINT_FILE` name a file with the value of the variable without `_FILE`, so that no secret is in the
+  environment. Both variables together are an error.
+- A file with a secret must be readable by its owner only (mode 0600 or 0400), else the node exits with code 2: `cluster.secret_file`,
+  `cluster.join_token_file`, `tls.key`, `auth.admin_password_file`, `secret_file` of an issuer, `trace.headers_file`, and the
+  files of these variables. A group may read a file that belongs to another user, as a Kubernetes secret with `fsGroup`
+  (mode 0440) or a credential of systemd does. `token_file` of an issuer is not checked: Kubernetes decides its mode.
+- A node reads its configuration when it starts, and again at SIGHUP (`systemctl reload`). SIGHUP applies the keys that the
+  table marks with \"reload\"; of other changed keys the log has a line that they need a restart. An invalid file is logged
+  and changes nothing. A node with a controlling terminal ends at SIGHUP, as its terminal does.
 - An unknown key or a wrong type is an error, in the file and in a variable: the node exits with code 2 and names the
-  line or the variable. So is a variable of a setting with one underscore after the section.
+  key, the line or the variable, and the allowed values. So is a variable of a setting with one underscore after the
+  section. `forebay config validate FILE` prints all errors of a file.
 - A size is a string with a unit, such as `\"512KiB\"`, `\"8MiB\"`, `\"3TiB\"`, or a number of bytes. Units are
   powers of 1024; `MB` means the same as `MiB`.
 - `forebay serve` and `forebay dev` set these keys themselves and ignore other values: `cluster.gateways`,
@@ -62,6 +73,8 @@ enum ReadBy {
 use ReadBy::{Both, Gateway, Target};
 
 const RESTART: &str = "restart";
+/// The change applies when the node gets SIGHUP.
+const LIVE: &str = "reload (SIGHUP)";
 const TLS_FILE: &str = "restart; none for new content of the file";
 
 /// For each key: the nodes that read it, how a change takes effect, and the flags that set it.
@@ -126,17 +139,17 @@ const NOTES: [(&str, ReadBy, &str, &str); 89] = [
     ("limits.cold_gets", Target, RESTART, ""),
     ("limits.prefetch_percent", Target, RESTART, ""),
     ("limits.connections", Both, RESTART, ""),
-    ("limits.client_timeout_s", Both, RESTART, ""),
-    ("limits.client_min_rate", Both, RESTART, ""),
-    ("log.access_share", Both, RESTART, ""),
-    ("log.failures_per_s", Both, RESTART, ""),
-    ("log.level", Both, RESTART, ""),
+    ("limits.client_timeout_s", Both, LIVE, ""),
+    ("limits.client_min_rate", Both, LIVE, ""),
+    ("log.access_share", Both, LIVE, ""),
+    ("log.failures_per_s", Both, LIVE, ""),
+    ("log.level", Both, LIVE, ""),
     ("log.format", Both, RESTART, ""),
     ("trace.enabled", Both, RESTART, ""),
     ("trace.endpoint", Both, RESTART, ""),
     ("trace.headers_file", Both, "none for new content of the file", ""),
-    ("trace.sample", Both, RESTART, ""),
-    ("trace.slow_ms", Both, RESTART, ""),
+    ("trace.sample", Both, LIVE, ""),
+    ("trace.slow_ms", Both, LIVE, ""),
     ("audit.file", Both, RESTART, ""),
     ("audit.max_size", Both, RESTART, ""),
     ("audit.keep", Both, RESTART, ""),
@@ -378,6 +391,13 @@ fn every_key_has_one_note_and_every_note_is_a_key() {
     let notes: Vec<_> = NOTES.iter().map(|(key, ..)| (*key).to_owned()).collect();
     assert_eq!(notes.iter().cloned().collect::<BTreeSet<_>>(), keys);
     assert_eq!(notes.len(), keys.len(), "a key has two notes");
+}
+
+#[test]
+fn the_keys_that_a_reload_applies_are_those_of_the_page() {
+    let of_page: BTreeSet<_> =
+        NOTES.iter().filter(|(_, _, change, _)| *change == LIVE).map(|(key, ..)| *key).collect();
+    assert_eq!(of_page, BTreeSet::from(crate::reload::LIVE));
 }
 
 #[test]

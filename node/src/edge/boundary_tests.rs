@@ -60,7 +60,7 @@ fn status(boundary: &Boundary, method: &str, target: &str, headers: &[(&str, &st
     let path = request.uri().path();
     let protocol = match path.split('/').nth(1).unwrap_or("") {
         "s3" => Protocol::S3Prefixed,
-        "ui" | "metrics" | "healthz" | "readyz" => Protocol::Operations,
+        "ui" | "metrics" | "healthz" | "readyz" | "clusterz" => Protocol::Operations,
         "api" => Protocol::Native,
         _ => Protocol::V1,
     };

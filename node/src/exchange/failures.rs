@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -15,7 +16,7 @@ const SUMMARY_AFTER: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub(super) struct FailureLog {
     /// 0: all of them.
-    per_s: u32,
+    per_s: AtomicU32,
     state: Mutex<State>,
 }
 
@@ -56,13 +57,19 @@ impl State {
 
 impl FailureLog {
     pub(super) fn new(per_s: u32) -> Self {
-        Self { per_s, state: Mutex::default() }
+        Self { per_s: AtomicU32::new(per_s), state: Mutex::default() }
+    }
+
+    /// Changes the rate.
+    pub(super) fn set(&self, per_s: u32) {
+        self.per_s.store(per_s, Ordering::Relaxed);
     }
 
     /// Whether a failed request has a line of its own.
     pub(super) fn admits(self: &Arc<Self>, operation: &'static str, status: u16) -> bool {
+        let per_s = self.per_s.load(Ordering::Relaxed);
         let mut state = self.state.locked();
-        let (is_admitted, is_first) = state.admits(self.per_s, (operation, status), Instant::now());
+        let (is_admitted, is_first) = state.admits(per_s, (operation, status), Instant::now());
         drop(state);
         if is_first && let Ok(runtime) = tokio::runtime::Handle::try_current() {
             let log = self.clone();

@@ -13,6 +13,7 @@ pub(crate) mod metrics;
 
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use axum::body::HttpBody;
@@ -29,6 +30,8 @@ pub use self::current::{add_written, carried, id, set_bucket, set_operation, tra
 use self::failures::FailureLog;
 pub use self::metrics::RequestMetrics;
 use self::metrics::{InFlight, Outcome, api_name};
+use crate::id_share::last_id_of;
+use crate::lifecycle::Lifecycle;
 use crate::listener::Peer;
 use crate::metric_families::Families;
 use crate::trace::Tracer;
@@ -53,8 +56,8 @@ pub struct Observer {
     failures: Arc<FailureLog>,
     traffic: Traffic,
     tracer: Tracer,
-    /// Requests with ids up to this have an access line.
-    logged_up_to: Option<u64>,
+    /// Requests with ids up to this have an access line; 0: none.
+    logged_up_to: Arc<AtomicU64>,
 }
 
 impl Default for Observer {
@@ -66,12 +69,21 @@ impl Default for Observer {
 
 impl Observer {
     pub fn new(metrics: RequestMetrics, config: &LogConfig) -> Self {
-        let share = config.access_share.clamp(0.0, 1.0);
-        // A float of `u64::MAX` rounds up to 2^64, and the conversion saturates.
-        let logged_up_to = (share > 0.0).then_some((share * u64::MAX as f64) as u64);
+        let logged_up_to = Arc::new(AtomicU64::new(last_id_of(config.access_share)));
         let failures = Arc::new(FailureLog::new(config.failures_per_s));
         let (traffic, tracer) = (Traffic::default(), Tracer::default());
         Self { metrics, failures, traffic, tracer, logged_up_to }
+    }
+
+    /// Applies changed settings of the log.
+    #[must_use]
+    pub fn following(self, lifecycle: &Lifecycle) -> Self {
+        let (logged_up_to, failures) = (self.logged_up_to.clone(), self.failures.clone());
+        lifecycle.on_reload(move |config| {
+            logged_up_to.store(last_id_of(config.log.access_share), Ordering::Relaxed);
+            failures.set(config.log.failures_per_s);
+        });
+        self
     }
 
     /// Makes spans of the requests.
@@ -89,7 +101,8 @@ impl Observer {
     /// Whether a request has an access line. The ids of a node are spread evenly, and all nodes that a
     /// request passes decide alike.
     fn is_logged(&self, id: RequestId) -> bool {
-        self.logged_up_to.is_some_and(|last| id.0 <= last)
+        let last = self.logged_up_to.load(Ordering::Relaxed);
+        last > 0 && id.0 <= last
     }
 
     /// Counts a read of an object that was answered at once, with the path and query as sent.

@@ -10,6 +10,7 @@ use std::convert::Infallible;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+use arc_swap::ArcSwap;
 use axum::body::{Body, HttpBody};
 use axum::http::{HeaderName, HeaderValue, header};
 use forebay_core::config::{HttpConfig, LimitsConfig};
@@ -85,7 +86,9 @@ pub async fn serve(
 ) {
     let stop = lifecycle.token();
     let connections = Connections::new(limits.connections);
-    let pace = ClientPace::of(&limits);
+    let pace = Arc::new(ArcSwap::from_pointee(ClientPace::of(&limits)));
+    let followed = pace.clone();
+    lifecycle.on_reload(move |config| followed.store(Arc::new(ClientPace::of(&config.limits))));
     let server = Arc::new(Server { handler, edge, lifecycle: lifecycle.clone(), pace, http });
     let mut warned: Option<Instant> = None;
     let mut is_due = || {
@@ -166,7 +169,7 @@ async fn connection(
     entered: Connection,
     is_tls: bool,
 ) {
-    let pace = server.pace;
+    let pace = **server.pace.load();
     let hangup = Hangup::default();
     let ended = hangup.clone();
     let user = Arc::new(OnceLock::new());

@@ -1,5 +1,8 @@
 //! The state that all connections of a node share.
 
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
 use forebay_core::config::HttpConfig;
 
 use crate::edge::Edge;
@@ -11,6 +14,7 @@ pub(crate) struct Server<H> {
     pub(crate) handler: H,
     pub(crate) edge: Edge,
     pub(super) lifecycle: Lifecycle,
-    pub(super) pace: ClientPace,
+    /// For connections that begin from now on.
+    pub(super) pace: Arc<ArcSwap<ClientPace>>,
     pub(super) http: HttpConfig,
 }

@@ -1,6 +1,5 @@
 //! The files of `[tls]`, and the configurations of TLS that they result in.
 
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -16,8 +15,7 @@ use rustls::pki_types::CertificateDer;
 use rustls::server::WebPkiClientVerifier;
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
 
-/// Bits of a file's mode by which users outside its group may use it.
-const OTHERS: u32 = 0o007;
+use crate::secret_file;
 
 /// The files that the configuration names.
 pub(super) struct Files {
@@ -58,7 +56,7 @@ impl Files {
     /// Reads the files.
     pub(super) fn load(&self) -> Result<Loaded> {
         let chain = parse_certificates(&read("tls.cert", &self.cert)?, &self.cert)?;
-        let key = parse_private_key(&secret("tls.key", &self.key)?, &self.key)?;
+        let key = parse_private_key(&secret_file::read("tls.key", &self.key)?, &self.key)?;
         let unusable = |e: rustls::Error| {
             let (cert, key) = (self.cert.display(), self.key.display());
             Error::invalid(format!("{cert} and {key} cannot be used for TLS: {e}"))
@@ -109,19 +107,4 @@ impl Files {
 fn read(setting: &str, path: &Path) -> Result<Vec<u8>> {
     let unreadable = |e| Error::invalid(format!("{setting}: cannot read {}: {e}", path.display()));
     std::fs::read(path).map_err(unreadable)
-}
-
-/// Reads a file that only its owner and its group may use.
-fn secret(setting: &str, path: &Path) -> Result<Vec<u8>> {
-    let content = read(setting, path)?;
-    let mode = std::fs::metadata(path).map_or(0, |meta| meta.mode());
-    if mode & OTHERS != 0 {
-        let text = format!(
-            "{setting}: every user of this machine can use {} (mode {:03o})",
-            path.display(),
-            mode & 0o777
-        );
-        return Err(Error::invalid(text).hint(format!("chmod 600 {}", path.display())));
-    }
-    Ok(content)
 }

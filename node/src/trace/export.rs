@@ -1,6 +1,7 @@
 //! Sends spans of chosen traces to a collector, by OTLP over HTTP in protobuf.
 //! Format: <https://opentelemetry.io/docs/specs/otlp/#otlphttp>.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -17,6 +18,7 @@ use tokio_util::sync::CancellationToken;
 use super::TraceMetrics;
 use super::encode::{Resource, request};
 use crate::identity::Identity;
+use crate::secret_file;
 
 /// Path of traces below the endpoint.
 const TRACES_PATH: &str = "/v1/traces";
@@ -68,10 +70,8 @@ impl Exporter {
         let headers_file = config.headers_file.clone();
         let exporter = Self { client, url, headers_file, resource, metrics, warned: None };
         if !config.headers_file.is_empty() {
-            let read = std::fs::read_to_string(&config.headers_file);
-            let text = read.map_err(|e| {
-                Error::invalid(format!("trace.headers_file: {}: {e}", config.headers_file))
-            })?;
+            let file = Path::new(&config.headers_file);
+            let text = secret_file::read_text("trace.headers_file", file)?;
             headers_of(&text).map_err(|e| Error::invalid(format!("trace.headers_file: {e}")))?;
         }
         Ok(exporter)

@@ -35,6 +35,12 @@ impl Tracer {
             queue = Some(sender);
         }
         let tracer = Self::of(config, identity.id.as_str(), queue, metrics);
+        let followed = tracer.clone();
+        lifecycle.on_reload(move |config| {
+            if let Some(inner) = &followed.0 {
+                inner.choice.set(&config.trace);
+            }
+        });
         let (sender, maps, peer) = (tracer.clone(), maps.clone(), peer.clone());
         let (me, stop) = (identity.id.clone(), lifecycle.token());
         lifecycle.spawn(async move {

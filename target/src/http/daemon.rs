@@ -4,12 +4,13 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::{RawQuery, State};
-use axum::http::{HeaderMap, StatusCode};
-use axum::response::{IntoResponse, Response};
+use axum::http::HeaderMap;
+use axum::response::Response;
 use forebay_core::intra::{DiskCommand, DiskStatus};
 use forebay_core::state::{ClusterState, Node};
 use forebay_core::traffic::LiveFilter;
 use forebay_core::{Error, Result, membership};
+use forebay_node::checks::{self, Check};
 use forebay_node::identity::Identity;
 use forebay_node::lifecycle::Lifecycle;
 use forebay_node::listener::is_https;
@@ -134,15 +135,35 @@ async fn health(State(api): State<DaemonApi>) -> Response {
 }
 
 /// Ready once it is a member and has the cluster's state.
-async fn ready(State(api): State<DaemonApi>) -> Response {
-    readiness(&api)
+async fn ready(State(api): State<DaemonApi>, RawQuery(query): RawQuery) -> Response {
+    checks::answer(&checks_of(&api), query.as_deref())
 }
 
 fn readiness(api: &DaemonApi) -> Response {
+    checks::answer(&[joined(api)], None)
+}
+
+fn joined(api: &DaemonApi) -> Check {
     let (state, me) = (api.maps.load(), &api.identity);
     let is_me = |node: &&Node| membership::check_instance(node, me.instance).is_ok();
     let joined = state.node(&me.id).filter(is_me).is_some_and(|node| node.alive);
-    if joined { "ok\n".into_response() } else { StatusCode::SERVICE_UNAVAILABLE.into_response() }
+    let detail = match joined {
+        true => "an alive member of the cluster",
+        false => "not a member yet, or reported as down",
+    };
+    Check::required("joined", joined, detail)
+}
+
+fn checks_of(api: &DaemonApi) -> Vec<Check> {
+    let version = api.maps.version();
+    let disks = api.disks.show();
+    let used = disks.iter().filter(|disk| disk.state == DiskStatus::InUse).count();
+    let of_all = format!("{used} of {} disks in use", disks.len());
+    vec![
+        joined(api),
+        Check::shown("map", version > 0, format!("version {version}")),
+        Check::shown("disks", used == disks.len() && used > 0, of_all),
+    ]
 }
 
 async fn metrics(State(api): State<DaemonApi>, headers: HeaderMap) -> Response {
