@@ -3,6 +3,7 @@
 use std::io::Write;
 
 use clap::Subcommand;
+use forebay_core::NodeId;
 use forebay_core::intra::NodeInfo;
 use forebay_core::size::ByteSize;
 use forebay_core::state::{NodeStatus, Role};
@@ -13,6 +14,7 @@ use crate::failure::Failure;
 use crate::job;
 use crate::output::{self, Column, Format, Row, Rows};
 use crate::session::Session;
+use crate::stop_check;
 use crate::watch::WatchArgs;
 
 /// Message if no gateway leads.
@@ -36,6 +38,24 @@ pub(crate) enum ClusterCommand {
         #[arg(long)]
         wait: bool,
     },
+    /// Check whether a node may be stopped without data being unavailable or lost
+    #[command(after_help = "Examples:
+  forebay cluster safe-to-stop target-02
+  forebay cluster safe-to-stop gateway-1 && systemctl stop forebay@gateway
+
+Exit codes: 0 it may be stopped, 4 no such node, 6 it should not, for the
+printed reasons. Nothing is changed: another node may fail a moment later.")]
+    SafeToStop {
+        /// Id of the node, as in `forebay cluster info`
+        #[arg(value_name = "NODE", value_parser = NodeId::new)]
+        node: NodeId,
+    },
+    /// Show the version of every node
+    #[command(after_help = "Example:
+  forebay cluster versions -o json
+
+A note says whether the nodes have several versions, as during an upgrade.")]
+    Versions,
     /// Save the cluster's metadata (buckets, settings, members) to a file
     Backup(BackupArgs),
     /// Restore a gateway's metadata from a backup, after all gateways lost theirs
@@ -80,6 +100,8 @@ pub(crate) async fn run(session: &Session, command: &ClusterCommand) -> Result<(
         ClusterCommand::Info(watch) => watch.run(session, async || info(session).await).await,
         ClusterCommand::Map => map(session).await,
         ClusterCommand::Rebalance { wait } => rebalance(session, *wait).await,
+        ClusterCommand::SafeToStop { node } => stop_check::safe_to_stop(session, node).await,
+        ClusterCommand::Versions => stop_check::versions(session).await,
         ClusterCommand::Backup(args) => backup::backup(session, args).await,
         ClusterCommand::Restore(args) => backup::restore(session, args),
         ClusterCommand::Remote(command) => remote(session, command).await,
@@ -163,7 +185,7 @@ async fn info(session: &Session) -> Result<(), Failure> {
     rows.finish()
 }
 
-fn cells(node: &NodeInfo) -> Vec<String> {
+pub(crate) fn cells(node: &NodeInfo) -> Vec<String> {
     let usage = &node.usage;
     // A gateway holds no objects, and a target that has not reported has no known usage: zeroes
     // would be wrong for both.

@@ -11,6 +11,7 @@ mod bucket_warmth;
 mod cli_page;
 mod cluster;
 mod completion;
+mod config;
 mod dev;
 mod disk;
 mod doctor;
@@ -29,6 +30,7 @@ mod listing;
 #[cfg(test)]
 mod main_tests;
 mod node;
+mod node_view;
 mod nodes;
 mod object;
 mod os;
@@ -43,7 +45,9 @@ mod progress;
 mod put;
 mod serve;
 mod session;
+mod settings;
 mod standard;
+mod stop_check;
 mod tls;
 mod top;
 mod trace;
@@ -161,6 +165,9 @@ enum Command {
     /// Show the certificates of the nodes
     #[command(subcommand)]
     Tls(tls::TlsCommand),
+    /// Show and check the settings of a node on this machine
+    #[command(subcommand)]
+    Config(config::ConfigCommand),
     /// Log in; manage users, roles, keys and tokens
     #[command(subcommand)]
     Auth(auth::AuthCommand),
@@ -206,6 +213,7 @@ fn main() -> ExitCode {
         Command::Completion(args) => completion::print(&args),
         Command::Help(args) => finish(help::run(&args, client.output()), &client),
         Command::Version => version::run(client.output()),
+        Command::Config(command) => config::run(&command, client.output()),
         command => finish(ask(&client, command), &client),
     };
     ExitCode::from(code)
@@ -314,6 +322,7 @@ async fn answer(session: &Session, command: Command) -> Result<(), Failure> {
         | Command::Target(_)
         | Command::Completion(_)
         | Command::Help(_)
+        | Command::Config(_)
         | Command::Version => Err(Error::internal("not a client command").into()),
     }
 }

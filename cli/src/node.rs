@@ -4,6 +4,7 @@
 use std::fs;
 use std::future::Future;
 use std::io::Write;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -12,9 +13,11 @@ use forebay_core::state::Role;
 use forebay_core::{Error, ErrorCode};
 use forebay_node::access::requires_users;
 use forebay_node::lifecycle::Lifecycle;
+use forebay_node::service_manager::ServiceManager;
 use forebay_node::{config_load, file_modes};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
+use crate::settings::{Settings, announce};
 use crate::{allocator, os, pid_file};
 
 /// Timeout for the tasks of a stopping node to finish.
@@ -81,8 +84,9 @@ impl From<Error> for Stopped {
 #[command(after_help = "Example:\n  forebay gateway --config /etc/forebay/gateway.toml")]
 pub(crate) struct GatewayArgs {
     /// Configuration file of this node (TOML). FOREBAY_SECTION__KEY in the environment overrides it
+    /// [default: FOREBAY_CONFIG, else /etc/forebay/forebay.toml]
     #[arg(long, value_name = "FILE")]
-    config: PathBuf,
+    config: Option<PathBuf>,
 }
 
 #[derive(Debug, clap::Args)]
@@ -91,8 +95,9 @@ pub(crate) struct GatewayArgs {
   forebay target --config target.toml --rebuild-index    after damage")]
 pub(crate) struct TargetArgs {
     /// Configuration file of this node (TOML). FOREBAY_SECTION__KEY in the environment overrides it
+    /// [default: FOREBAY_CONFIG, else /etc/forebay/forebay.toml]
     #[arg(long, value_name = "FILE")]
-    config: PathBuf,
+    config: Option<PathBuf>,
     /// Rebuild the index of every disk from the stored objects before serving
     #[arg(long)]
     rebuild_index: bool,
@@ -100,12 +105,12 @@ pub(crate) struct TargetArgs {
 
 /// Runs a gateway until SIGTERM or SIGINT; returns the exit code.
 pub(crate) fn gateway(args: &GatewayArgs) -> u8 {
-    finish(start(Role::Gateway, &args.config, false))
+    finish(start(Role::Gateway, args.config.as_deref(), false))
 }
 
 /// Runs a target until SIGTERM or SIGINT; returns the exit code.
 pub(crate) fn target(args: &TargetArgs) -> u8 {
-    finish(start(Role::Target, &args.config, args.rebuild_index))
+    finish(start(Role::Target, args.config.as_deref(), args.rebuild_index))
 }
 
 /// The exit code for this result of a server.
@@ -116,12 +121,14 @@ pub(crate) fn finish(result: Result<(), Stopped>) -> u8 {
     }
 }
 
-fn start(role: Role, file: &Path, rebuild_index: bool) -> Result<(), Stopped> {
+fn start(role: Role, file: Option<&Path>, rebuild_index: bool) -> Result<(), Stopped> {
     file_modes::make_private();
-    let mut config = config_load::load(Some(file), &[])?.start_logging()?;
+    let file = config_load::file_at_hand(file)?;
+    let mut config = config_load::load(Some(&file), &[])?.start_logging()?;
+    let settings = Settings::new(&config, Some(&file));
     let state = Some(Path::new(&config.node.dir)).filter(|dir| !dir.as_os_str().is_empty());
     if let Some(state) = state {
-        pid_file::wait_for_predecessor(state, file);
+        pid_file::wait_for_predecessor(state, &file);
     }
     check(role, &config)?;
     if let Some(state) = state {
@@ -131,16 +138,20 @@ fn start(role: Role, file: &Path, rebuild_index: bool) -> Result<(), Stopped> {
         disk.rebuild_index |= rebuild_index;
     }
     runtime()?.block_on(async {
-        let lifecycle = Lifecycle::new();
-        let ready = |url: &str| tracing::info!(url, "ready");
+        let (lifecycle, own) = (Lifecycle::new(), local_url(&config));
+        let (announcing, manager) = (lifecycle.clone(), settings.manager.clone());
+        let ready = move |url: &str| {
+            tracing::info!(url, "ready");
+            announcing.spawn(announce(own, manager, announcing.token()));
+        };
         match role {
             Role::Gateway => {
                 let run = forebay_gateway::run(config, lifecycle.clone(), ready);
-                until_stopped(lifecycle, run).await
+                until_stopped(lifecycle, settings, run).await
             }
             Role::Target => {
                 let run = forebay_target::run(config, lifecycle.clone(), ready);
-                until_stopped(lifecycle, run).await
+                until_stopped(lifecycle, settings, run).await
             }
         }
     })
@@ -158,13 +169,20 @@ pub(crate) fn runtime() -> Result<tokio::runtime::Runtime, Stopped> {
     })
 }
 
-/// Runs a server; the first SIGTERM or SIGINT stops it in order, the second immediately.
+/// Runs a server; the first SIGTERM or SIGINT stops it in order, the second immediately. SIGHUP reloads
+/// its settings.
 pub(crate) async fn until_stopped(
     lifecycle: Lifecycle,
+    settings: Settings,
     server: impl Future<Output = forebay_core::Result<()>>,
 ) -> Result<(), Stopped> {
-    let signals = tokio::spawn(stop_on_signal(lifecycle.clone()));
+    let manager = settings.manager.clone();
+    manager.watch(&lifecycle);
+    // Before the first request, so that an early signal does not end the process.
+    settings.follow_signals(&lifecycle);
+    let signals = tokio::spawn(stop_on_signal(lifecycle.clone(), manager.clone()));
     let result = server.await;
+    manager.stopping();
     let left = lifecycle.shutdown(GRACE).await;
     if left > 0 {
         tracing::warn!(left, "stopped without waiting for all tasks");
@@ -173,7 +191,7 @@ pub(crate) async fn until_stopped(
     result.map_err(Stopped::from)
 }
 
-async fn stop_on_signal(lifecycle: Lifecycle) {
+async fn stop_on_signal(lifecycle: Lifecycle, manager: ServiceManager) {
     let mut signals = match Signals::new() {
         Ok(signals) => signals,
         Err(e) => {
@@ -182,6 +200,7 @@ async fn stop_on_signal(lifecycle: Lifecycle) {
         }
     };
     signals.next().await;
+    manager.stopping();
     tracing::info!("stopping; a second signal stops at once");
     tokio::select! {
         () = lifecycle.stop(FAREWELL) => signals.next().await,
@@ -207,6 +226,26 @@ impl Signals {
             _ = self.term.recv() => {}
             _ = self.int.recv() => {}
         }
+    }
+}
+
+/// URL of one of this process's listeners.
+pub(crate) fn local_url(config: &NodeConfig) -> String {
+    let scheme = if config.tls.is_on() { "https" } else { "http" };
+    format!("{scheme}://{}", local(&config.listen.http))
+}
+
+/// Local address of one of this process's listeners.
+fn local(http: &str) -> String {
+    match http.parse::<SocketAddr>() {
+        Ok(address) if address.ip().is_unspecified() => {
+            let loopback: IpAddr = match address.ip() {
+                IpAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
+                IpAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
+            };
+            SocketAddr::new(loopback, address.port()).to_string()
+        }
+        _ => http.to_owned(),
     }
 }
 

@@ -1,13 +1,17 @@
-//! `forebay node`: drains targets, takes them back, removes nodes.
+//! `forebay node`: shows nodes, drains targets, takes them back, removes nodes.
+
+use std::time::Duration;
 
 use clap::{Args, Subcommand};
-use forebay_core::NodeId;
+use forebay_core::size::parse_duration;
 use forebay_core::state::Node;
+use forebay_core::{Error, ErrorCode, NodeId};
 use serde_json::json;
 
 use crate::failure::Failure;
 use crate::job::{self, Waiting};
 use crate::join_token::{self, JoinTokenCommand};
+use crate::node_view::{self, LogArgs};
 use crate::output;
 use crate::progress;
 use crate::session::Session;
@@ -17,10 +21,11 @@ pub(crate) enum NodeCommand {
     /// Take a target out of use: its native objects move to the other targets
     #[command(after_help = "Examples:
   forebay node drain target-02 --wait      before maintenance of its machine
+  forebay node drain target-02 --wait --wait-timeout 10m
   forebay node uncordon target-02          returns it to use
 
 Exit codes: 2 the node is a gateway, 4 no such node, 6 it is the last target in
-use.")]
+use, 7 it is not drained within --wait-timeout.")]
     Drain(DrainArgs),
     /// Return a drained target to use
     #[command(after_help = "Example:\n  forebay node uncordon target-02")]
@@ -34,6 +39,17 @@ use.")]
 Exit codes: 4 no such node, 6 it is the last target in use, or it is down and
 may have the only copies of objects (see --lost), 7 no majority of gateways.")]
     Remove(RemoveArgs),
+    /// Show one node: its state, its version, its objects and its disks
+    #[command(after_help = "Example:\n  forebay node get target-02 -o json")]
+    Get(NodeArgs),
+    /// Show the last lines of a node's log
+    #[command(after_help = "Examples:
+  forebay node logs target-02 --level warning
+  forebay node logs target-02 -n 20 -f
+
+A node keeps its last lines in memory; those before its start are in its
+journal.")]
+    Logs(LogArgs),
     /// Make, list and remove tokens by which targets join
     #[command(subcommand)]
     JoinToken(JoinTokenCommand),
@@ -56,6 +72,9 @@ pub(crate) struct DrainArgs {
     /// Wait until the target is drained
     #[arg(long)]
     wait: bool,
+    /// End the wait after this time with exit code 7; the objects go on moving
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, requires = "wait")]
+    wait_timeout: Option<Duration>,
 }
 
 #[derive(Debug, Args)]
@@ -73,6 +92,8 @@ pub(crate) struct RemoveArgs {
 pub(crate) async fn run(session: &Session, command: &NodeCommand) -> Result<(), Failure> {
     let (action, node, lost) = match command {
         NodeCommand::JoinToken(command) => return join_token::run(session, command).await,
+        NodeCommand::Get(args) => return node_view::get(session, &args.node).await,
+        NodeCommand::Logs(args) => return node_view::logs(session, args).await,
         NodeCommand::Drain(args) if args.stop => ("shutdown-node", &args.node.node, false),
         NodeCommand::Drain(args) => ("start-maintenance", &args.node.node, false),
         NodeCommand::Uncordon(args) => ("stop-maintenance", &args.node, false),
@@ -82,7 +103,15 @@ pub(crate) async fn run(session: &Session, command: &NodeCommand) -> Result<(), 
     match command {
         NodeCommand::Drain(args) if args.wait => {
             let is_drained = |found: Option<&Node>| found.is_none_or(|node| node.emptied);
-            until(session, node, job.as_deref(), is_drained).await?;
+            let drained = until(session, node, job.as_deref(), is_drained);
+            match args.wait_timeout {
+                None => drained.await?,
+                Some(within) => {
+                    tokio::time::timeout(within, drained)
+                        .await
+                        .map_err(|_| late(node, within))??;
+                }
+            }
             session.note(format!("{node} is drained: it holds no native object any more"));
         }
         NodeCommand::Remove(args) if args.wait => {
@@ -96,6 +125,15 @@ pub(crate) async fn run(session: &Session, command: &NodeCommand) -> Result<(), 
         }
     }
     output::one(session.format, node.as_str(), &[], &json!({ "node": node, "job": job }))
+}
+
+/// The error of a wait that ended before the target was drained.
+fn late(node: &NodeId, within: Duration) -> Error {
+    let text =
+        format!("{node} is not drained after {} s; its objects still move", within.as_secs());
+    Error::new(ErrorCode::Timeout, text).hint(format!(
+        "forebay node drain {node} --wait waits on; forebay node uncordon {node} stops it"
+    ))
 }
 
 /// Waits until the map shows a node's expected state; shows the progress of the rebalance.

@@ -21,8 +21,9 @@ use self::announce::{Greeting, announce};
 use crate::dev::folder_root;
 use crate::home::Home;
 use crate::idle::IdleStop;
-use crate::node::{Stopped, check, check_port, exit, finish, runtime, until_stopped};
+use crate::node::{Stopped, check, check_port, exit, finish, local_url, runtime, until_stopped};
 use crate::owner::OWNER;
+use crate::settings::Settings;
 use crate::{home, os, owner};
 
 /// Maximum of the default disk budget, in bytes.
@@ -84,6 +85,7 @@ pub(crate) fn run(args: ServeArgs) -> u8 {
 fn start(args: ServeArgs) -> Result<(), Stopped> {
     file_modes::make_private();
     let mut base = forebay_node::config_load::load(args.config.as_deref(), &[])?.start_logging()?;
+    let settings = Settings::new(&base, args.config.as_deref());
     for root in &args.folder_root {
         base.folder.roots.push(folder_root(root)?);
     }
@@ -162,7 +164,7 @@ fn start(args: ServeArgs) -> Result<(), Stopped> {
             let dir = description.parent().unwrap_or(Path::new("."));
             home::remove(&description).and(owner::remove_token(dir))
         });
-        let result = serve(gateway, target, greeting, lifecycle).await;
+        let result = serve(gateway, target, greeting, lifecycle, settings).await;
         // Held until the process ends, so that the next server finds the folder free.
         let users = match idle {
             Some(idle) => idle.await.ok().flatten(),
@@ -181,13 +183,14 @@ async fn serve(
     target: NodeConfig,
     greeting: Greeting,
     lifecycle: Lifecycle,
+    settings: Settings,
 ) -> Result<(), Stopped> {
     let (gateway_up, gateway_is_up) = oneshot::channel();
     let (gateway_life, target_life) = (lifecycle.clone(), lifecycle.clone());
-    let announcing = lifecycle.clone();
+    let (announcing, manager) = (lifecycle.clone(), settings.manager.clone());
     let front = forebay_gateway::run(gateway, gateway_life, move |_: &str| {
         let _ = gateway_up.send(());
-        announcing.spawn(announce(greeting, announcing.token()));
+        announcing.spawn(announce(greeting, manager, announcing.token()));
     });
     let back = async {
         // No gateway, no target: its error is the one to report.
@@ -197,7 +200,7 @@ async fn serve(
         forebay_target::run(target, target_life, |_: &str| {}).await
     };
     let stop = lifecycle.token();
-    until_stopped(lifecycle, async move {
+    until_stopped(lifecycle, settings, async move {
         // When one of them ends, it stops the other one.
         let front = async {
             let result = front.await;
@@ -213,26 +216,6 @@ async fn serve(
         front.and(back)
     })
     .await
-}
-
-/// URL of one of this process's listeners.
-fn local_url(config: &NodeConfig) -> String {
-    let scheme = if config.tls.is_on() { "https" } else { "http" };
-    format!("{scheme}://{}", local(&config.listen.http))
-}
-
-/// Local address of one of this process's listeners.
-fn local(http: &str) -> String {
-    match http.parse::<SocketAddr>() {
-        Ok(address) if address.ip().is_unspecified() => {
-            let loopback: IpAddr = match address.ip() {
-                IpAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
-                IpAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
-            };
-            SocketAddr::new(loopback, address.port()).to_string()
-        }
-        _ => http.to_owned(),
-    }
 }
 
 /// Ids of the two nodes, kept because placement depends on them.

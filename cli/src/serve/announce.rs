@@ -7,6 +7,7 @@ use forebay_client::tls::TlsClient;
 use forebay_core::config::S3Config;
 use forebay_core::size::ByteSize;
 use forebay_core::state::Role;
+use forebay_node::service_manager::ServiceManager;
 use serde_json::json;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
@@ -78,7 +79,7 @@ impl Greeting {
 
 /// Writes the description and prints the message once both nodes reply and the gateway has a target:
 /// from then on requests work. Starts when the gateway listens.
-pub(super) async fn announce(greeting: Greeting, stop: CancellationToken) {
+pub(super) async fn announce(greeting: Greeting, manager: ServiceManager, stop: CancellationToken) {
     let Ok(tls) = TlsClient::unverified() else { return };
     let secret = greeting.description.with_file_name("secret");
     let dir = greeting.description.with_file_name(&greeting.gateway);
@@ -111,7 +112,10 @@ pub(super) async fn announce(greeting: Greeting, stop: CancellationToken) {
     match written {
         // If the server is stopping meanwhile, the file must not say that it is ready.
         Ok(_) if stop.is_cancelled() => drop(home::remove(&greeting.description)),
-        Ok(welcome) => say(&welcome),
+        Ok(welcome) => {
+            manager.ready();
+            say(&welcome);
+        }
         Err(stopped) => {
             stopped.report();
             stop.cancel();
