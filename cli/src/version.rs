@@ -1,17 +1,21 @@
-//! `forebay version`: what this binary is and which formats it speaks.
+//! `forebay version`: what this binary is, what is compiled in, and which formats it speaks.
 
 use std::io::Write;
 
 use forebay_core::batch_stream::VERSION as BATCH_STREAM;
 use forebay_target::DISK_FORMAT;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::output::Format;
 
 /// Compiled-in features; none is optional yet.
-const FEATURES: [&str; 8] = [
+const FEATURES: [&str; 12] = [
     "v1",
     "batch",
+    "s3",
+    "console",
+    "tracing",
+    "users",
     "backend-s3",
     "backend-gcs",
     "backend-azure",
@@ -19,26 +23,78 @@ const FEATURES: [&str; 8] = [
     "backend-folder",
     "backend-cluster",
 ];
+/// Libraries that a report of a problem should name.
+const TLS: &str = "rustls with aws-lc-rs";
+const ALLOCATOR: &str = "mimalloc";
 
-/// Prints version, commit, features and formats.
+/// Prints version, commit, platform, features and formats.
 pub(crate) fn run(format: Format) -> u8 {
-    let version = env!("CARGO_PKG_VERSION");
-    let commit = option_env!("FOREBAY_COMMIT").unwrap_or("unknown");
     let text = match format {
-        Format::Json | Format::Jsonl => json!({
-            "version": version,
-            "commit": commit,
-            "features": FEATURES,
-            "formats": {"disk": DISK_FORMAT, "batch_stream": BATCH_STREAM},
-        })
-        .to_string(),
-        Format::Name => version.to_owned(),
-        Format::Table => format!(
-            "forebay {version} (commit {commit})\nfeatures  {}\nformats   disk {DISK_FORMAT}, \
-             batch stream {BATCH_STREAM}",
-            FEATURES.join(" ")
-        ),
+        Format::Json | Format::Jsonl => described().to_string(),
+        Format::Name => env!("CARGO_PKG_VERSION").to_owned(),
+        Format::Table => table(),
     };
     let _ = writeln!(std::io::stdout(), "{text}");
     0
+}
+
+fn commit() -> &'static str {
+    option_env!("FOREBAY_COMMIT").unwrap_or("unknown")
+}
+
+fn platform() -> String {
+    format!("{}-{}", std::env::consts::ARCH, std::env::consts::OS)
+}
+
+fn build() -> &'static str {
+    if cfg!(debug_assertions) { "debug" } else { "release" }
+}
+
+/// The backends among the features.
+fn backends() -> Vec<&'static str> {
+    FEATURES.iter().filter_map(|feature| feature.strip_prefix("backend-")).collect()
+}
+
+fn described() -> Value {
+    json!({
+        "version": env!("CARGO_PKG_VERSION"),
+        "commit": commit(),
+        "platform": platform(),
+        "build": build(),
+        "features": FEATURES,
+        "backends": backends(),
+        "tls": TLS,
+        "allocator": ALLOCATOR,
+        "formats": {"disk": DISK_FORMAT, "batch_stream": BATCH_STREAM},
+    })
+}
+
+fn table() -> String {
+    let features: Vec<_> =
+        FEATURES.iter().filter(|feature| !feature.starts_with("backend-")).copied().collect();
+    format!(
+        "forebay {} (commit {})\nplatform   {}, {} build\nfeatures   {}\nbackends   {}\n\
+         tls        {TLS}\nallocator  {ALLOCATOR}\nformats    disk {DISK_FORMAT}, batch stream {BATCH_STREAM}",
+        env!("CARGO_PKG_VERSION"),
+        commit(),
+        platform(),
+        build(),
+        features.join(" "),
+        backends().join(" "),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_description_has_each_part_that_is_compiled_in() {
+        let described = described();
+        assert_eq!(described["formats"]["disk"], DISK_FORMAT);
+        assert_eq!(described["backends"].as_array().map(Vec::len), Some(6));
+        let table = table();
+        assert!(table.contains("s3 gcs azure http folder cluster"), "{table}");
+        assert!(table.contains(&format!("disk {DISK_FORMAT}, batch stream")), "{table}");
+    }
 }
