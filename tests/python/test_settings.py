@@ -7,6 +7,7 @@ import os
 import signal
 import socket
 import subprocess
+import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -210,11 +211,18 @@ def test_nodes_show_their_version_their_checks_and_their_log(
     forebay_bin: Path, cluster: Cluster
 ) -> None:
     env = {"FOREBAY_ENDPOINT": cluster.endpoint}
-    nodes = json.loads(run(forebay_bin, "cluster", "versions", "-o", "json", **env).stdout)
-    assert len(nodes) == 4 and len({node["version"] for node in nodes}) == 1, nodes
+    version = json.loads(run(forebay_bin, "version", "-o", "json").stdout)["version"]
+    # A node reports its version with its first heartbeat.
+    deadline = time.monotonic() + 20
+    while True:
+        nodes = json.loads(run(forebay_bin, "cluster", "versions", "-o", "json", **env).stdout)
+        if all(node["version"] for node in nodes) or time.monotonic() > deadline:
+            break
+        time.sleep(0.2)
+    assert len(nodes) == 4 and {node["version"] for node in nodes} == {version}, nodes
     target = cluster.info["targets"][0]
     shown = json.loads(run(forebay_bin, "node", "get", target["id"], "-o", "json", **env).stdout)
-    assert shown["id"] == target["id"] and shown["usage"]["version"] == nodes[0]["version"]
+    assert shown["id"] == target["id"] and shown["usage"]["version"] == version
     lines = run(forebay_bin, "node", "logs", target["id"], "-n", "3", **env)
     assert lines.returncode == 0 and 1 <= len(lines.stdout.splitlines()) <= 3, lines
 

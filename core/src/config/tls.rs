@@ -12,8 +12,8 @@ pub struct TlsConfig {
     /// Empty: no TLS. The node reads this file and the other files of this section again after they
     /// change.
     pub cert: String,
-    /// PEM file with the private key of `tls.cert`. Users other than its owner and its group must not
-    /// be able to read it.
+    /// PEM file with the private key of `tls.cert`. Users other than its owner must not be
+    /// able to read it.
     pub key: String,
     /// PEM file with the CAs by which this node verifies other nodes. Empty: the CAs of the system, and
     /// the certificates in `tls.cert`.
