@@ -9,8 +9,10 @@ use forebay_core::Error;
 use forebay_node::config_load::{self, Setting};
 use serde_json::{Value, json};
 
+use crate::config_edit::{self, SetArgs, UnsetArgs};
 use crate::failure::{Failure, exit};
 use crate::output::{Column, Format, Row, Rows};
+use crate::user_config::UserConfig;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ConfigCommand {
@@ -38,6 +40,29 @@ Exit code 2 if the file has errors.")]
 The environment is left out. Secrets are shown as ***; two secrets that differ
 look the same.")]
     Diff(DiffArgs),
+    /// Change one setting in a configuration file, if the file is valid then
+    #[command(after_help = "Examples:
+  forebay config set log.level debug
+  forebay config set limits.client_timeout_s 30 --config target.toml
+  forebay config set cache.high 85 --dry-run
+
+Comments in the file stay. A key of a list, such as disk.path, is edited by
+hand. Exit code 2 if the file would be invalid; it is unchanged then.")]
+    Set(SetArgs),
+    /// Remove one setting from a configuration file, so that its default applies
+    #[command(after_help = "Example:
+  forebay config unset log.level
+
+Exit code 2 if the file would be invalid; it is unchanged then.")]
+    Unset(UnsetArgs),
+    /// List the profiles in the configuration file of this user
+    #[command(after_help = "Example:
+  forebay config profiles
+
+A profile is a table [profile.NAME] with `endpoint`, and perhaps `ca_file`, in
+~/.config/forebay/config.toml, or in the file that FOREBAY_CONFIG names. The
+option --profile or FOREBAY_PROFILE selects one.")]
+    Profiles,
 }
 
 #[derive(Debug, Args)]
@@ -70,6 +95,9 @@ pub(crate) fn run(command: &ConfigCommand, format: Format) -> u8 {
         ConfigCommand::Show(args) => show(args, format),
         ConfigCommand::Validate(args) => validate(args, format),
         ConfigCommand::Diff(args) => diff(args, format),
+        ConfigCommand::Set(args) => config_edit::set(args, format),
+        ConfigCommand::Unset(args) => config_edit::unset(args, format),
+        ConfigCommand::Profiles => profiles(format),
     };
     match result {
         Ok(()) => exit::OK,
@@ -164,6 +192,22 @@ fn diff(args: &DiffArgs, format: Format) -> Result<(), Failure> {
             "key": key, &names[0]: one.as_ref().map(as_json), &names[1]: other.as_ref().map(as_json),
         });
         rows.push(Row { name: key.clone(), cells: vec![key, shown(&one), shown(&other)], json })?;
+    }
+    rows.finish()
+}
+
+fn profiles(format: Format) -> Result<(), Failure> {
+    let columns = [Column("PROFILE", false), Column("ENDPOINT", false), Column("CAS", false)];
+    let mut rows = Rows::new(format, &columns);
+    for (name, access) in UserConfig::of_user()?.all_profiles()? {
+        let ca_file = access.ca_file.map(|path| path.display().to_string());
+        let json = json!({ "profile": name, "endpoint": access.endpoint, "ca_file": ca_file });
+        let cells = vec![
+            name.clone(),
+            access.endpoint.unwrap_or_default(),
+            ca_file.unwrap_or_else(|| "-".to_owned()),
+        ];
+        rows.push(Row { name, cells, json })?;
     }
     rows.finish()
 }

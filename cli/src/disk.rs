@@ -10,6 +10,7 @@ use forebay_core::{Error, ErrorCode, NodeId};
 use serde_json::json;
 
 use crate::failure::{Failure, exit};
+use crate::node_view;
 use crate::output::{self, Column, Format, Row, Rows};
 use crate::session::Session;
 use crate::watch::WatchArgs;
@@ -20,7 +21,9 @@ const LOOK_EVERY: Duration = Duration::from_millis(500);
 #[derive(Debug, Subcommand)]
 pub(crate) enum DiskCommands {
     /// List the disks of all targets, or of one
-    #[command(after_help = "Example:\n  forebay disk ls")]
+    #[command(
+        after_help = "Example:\n  forebay disk ls target-1\n\nExit codes: 2 the node is a gateway, 4 no such node."
+    )]
     Ls {
         /// Id of the target; all targets if absent
         #[arg(value_parser = NodeId::new)]
@@ -180,6 +183,14 @@ async fn list(session: &Session, target: Option<&NodeId>) -> Result<(), Failure>
     ];
     let mut rows = Rows::new(session.format, &columns);
     let info = session.client.cluster_info().await?;
+    if let Some(id) = target
+        && node_view::node_of(&info, id)?.role != Role::Target
+    {
+        let hint = "forebay cluster info shows which nodes are targets";
+        return Err(Error::invalid(format!("{id} is a gateway, which has no disks"))
+            .hint(hint)
+            .into());
+    }
     let targets = info.nodes.iter().filter(|node| node.role == Role::Target);
     for node in targets.filter(|node| target.is_none_or(|id| *id == node.id)) {
         for disk in &node.usage.mountpaths {

@@ -13,14 +13,16 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use clap::Args;
 use forebay_client::Client;
+use forebay_core::Error;
 use forebay_core::sign::GRANT_TTL_S;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::doctor_bucket;
 use crate::failure::{Failure, exit};
 use crate::output::{Column, Format, Row, Rows};
 use crate::session::Session;
-use finding::{Finding, Verdict};
+pub(crate) use finding::Finding;
+use finding::Verdict;
 
 /// A check that takes longer than this is reported as a failure.
 const CHECK_TIMEOUT: Duration = Duration::from_secs(5);
@@ -43,6 +45,19 @@ pub(crate) async fn run(session: &Session, args: &DoctorArgs) -> Result<(), Fail
 }
 
 async fn cluster(session: &Session) -> Result<(), Failure> {
+    let all = findings(session).await?;
+    let reached = all.iter().all(|f| f.check != "endpoint" || f.verdict == Verdict::Ok);
+    let failed = all.iter().any(|f| f.verdict == Verdict::Fail);
+    print(session, all)?;
+    match (reached, failed) {
+        (false, _) => Err(Failure::silent(exit::UNAVAILABLE)),
+        (true, true) => Err(Failure::silent(exit::FAILED)),
+        (true, false) => Ok(()),
+    }
+}
+
+/// The results of all checks of the cluster.
+pub(crate) async fn findings(session: &Session) -> Result<Vec<Finding>, Error> {
     let mut all =
         vec![open_files::here(&std::fs::read_to_string("/proc/self/limits").unwrap_or_default())];
     let config = session.config_with(CHECK_TIMEOUT);
@@ -83,13 +98,22 @@ async fn cluster(session: &Session) -> Result<(), Failure> {
             }
         }
     }
-    let reached = all.iter().all(|f| f.check != "endpoint" || f.verdict == Verdict::Ok);
-    let failed = all.iter().any(|f| f.verdict == Verdict::Fail);
-    print(session, all)?;
-    match (reached, failed) {
-        (false, _) => Err(Failure::silent(exit::UNAVAILABLE)),
-        (true, true) => Err(Failure::silent(exit::FAILED)),
-        (true, false) => Ok(()),
+    Ok(all)
+}
+
+/// A finding as JSON output.
+pub(crate) fn finding_json(f: &Finding) -> Value {
+    json!({
+        "check": f.check, "result": mark(f).to_lowercase(), "found": f.detail,
+        "hint": (!f.hint.is_empty()).then_some(&f.hint),
+    })
+}
+
+fn mark(f: &Finding) -> &'static str {
+    match f.verdict {
+        Verdict::Ok => "ok",
+        Verdict::Warn => "warn",
+        Verdict::Fail => "FAIL",
     }
 }
 
@@ -97,11 +121,6 @@ fn print(session: &Session, all: Vec<Finding>) -> Result<(), Failure> {
     let columns = [Column("", false), Column("CHECK", false), Column("FOUND", false)];
     let mut rows = Rows::new(session.format, &columns);
     for f in all {
-        let mark = match f.verdict {
-            Verdict::Ok => "ok",
-            Verdict::Warn => "warn",
-            Verdict::Fail => "FAIL",
-        };
         let found = match f.hint.as_str() {
             "" => f.detail.clone(),
             hint => format!("{}; fix: {hint}", f.detail),
@@ -109,9 +128,8 @@ fn print(session: &Session, all: Vec<Finding>) -> Result<(), Failure> {
         if session.format == Format::Table && session.quiet && f.verdict == Verdict::Ok {
             continue;
         }
-        let json = json!({ "check": f.check, "result": mark.to_lowercase(), "found": f.detail,
-            "hint": if f.hint.is_empty() { None } else { Some(&f.hint) } });
-        rows.push(Row { name: f.check.clone(), cells: vec![mark.into(), f.check, found], json })?;
+        let (json, cells) = (finding_json(&f), vec![mark(&f).into(), f.check.clone(), found]);
+        rows.push(Row { name: f.check, cells, json })?;
     }
     rows.finish()
 }

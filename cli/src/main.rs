@@ -4,6 +4,7 @@ mod allocator;
 mod archive;
 mod auth;
 mod backup;
+mod bench;
 mod bucket;
 mod bucket_props;
 mod bucket_warmth;
@@ -12,6 +13,7 @@ mod cli_page;
 mod cluster;
 mod completion;
 mod config;
+mod config_edit;
 mod dev;
 mod disk;
 mod doctor;
@@ -43,11 +45,13 @@ mod presign;
 mod probe;
 mod progress;
 mod put;
+mod ready;
 mod serve;
 mod session;
 mod settings;
 mod standard;
 mod stop_check;
+mod support_bundle;
 mod tls;
 mod top;
 mod trace;
@@ -55,6 +59,7 @@ mod trace_live;
 mod trace_tree;
 mod transfer;
 mod uri;
+mod user_config;
 mod version;
 mod watch;
 mod why;
@@ -165,7 +170,7 @@ enum Command {
     /// Show the certificates of the nodes
     #[command(subcommand)]
     Tls(tls::TlsCommand),
-    /// Show and check the settings of a node on this machine
+    /// Show, check and change the settings of a node on this machine; list profiles
     #[command(subcommand)]
     Config(config::ConfigCommand),
     /// Log in; manage users, roles, keys and tokens
@@ -176,6 +181,25 @@ enum Command {
   forebay doctor --endpoint http://10.0.0.7:7400
   forebay doctor gs://train/images/       can the targets list and read it?")]
     Doctor(doctor::DoctorArgs),
+    /// Check whether a node is ready, for scripts and health checks
+    #[command(after_help = "Examples:
+  forebay ready http://target-1:7410
+  forebay ready --wait --timeout 2m
+
+Exit code 7 if the node is not ready, or does not answer.")]
+    Ready(ready::ReadyArgs),
+    /// Write an archive with the state, settings, metrics and logs of all nodes
+    #[command(after_help = "Examples:
+  forebay support-bundle
+  forebay support-bundle - | ssh desk 'cat > bundle.tar.gz'
+
+The archive has no secrets. It has names of buckets, objects, users and hosts, as
+logs do. With users, it needs the right to administer the cluster. Exit code 3 if
+something could not be read; manifest.json in the archive lists that.")]
+    SupportBundle(support_bundle::BundleArgs),
+    /// Measure reads and writes of this machine
+    #[command(subcommand)]
+    Bench(bench::BenchCommand),
     /// Show what the steps of a training loop waited for, with the remedies
     Why(why::WhyArgs),
     /// Run a gateway and a target in one process
@@ -272,11 +296,16 @@ fn ask(args: &ClientArgs, command: Command) -> Result<(), Failure> {
     let session = Session::new(args)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     let runtime = runtime.map_err(|e| Error::internal(format!("cannot start threads: {e}")))?;
-    // `doctor` reports refused connections by itself.
-    if !session.quiet && !matches!(command, Command::Doctor(_)) {
+    // These report refused connections by themselves.
+    if !session.quiet && !matches!(command, Command::Doctor(_) | Command::Ready(_)) {
         runtime.spawn(endpoint::report_refusal(session.client.clone()));
     }
     let result = runtime.block_on(until_interrupted(answer(&session, command)));
+    if !session.quiet
+        && let Some(warning) = session.client.version_warning()
+    {
+        session.warn(format!("warning: {warning}"));
+    }
     // A pending read of standard input must not delay the exit.
     runtime.shutdown_background();
     result
@@ -315,6 +344,9 @@ async fn answer(session: &Session, command: Command) -> Result<(), Failure> {
         Command::Tls(command) => tls::run(session, &command).await,
         Command::Auth(command) => auth::run(session, &command).await,
         Command::Doctor(args) => doctor::run(session, &args).await,
+        Command::Ready(args) => ready::run(session, &args).await,
+        Command::SupportBundle(args) => support_bundle::run(session, &args).await,
+        Command::Bench(command) => bench::run(session, &command).await,
         Command::Why(args) => why::run(session, &args).await,
         Command::Serve(_)
         | Command::Dev(_)

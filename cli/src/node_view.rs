@@ -4,7 +4,7 @@ use std::io::Write;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use forebay_core::intra::NodeInfo;
+use forebay_core::intra::{ClusterInfo, NodeInfo};
 use forebay_core::{Error, ErrorCode, NodeId};
 use serde_json::json;
 
@@ -57,14 +57,19 @@ impl Level {
 /// Prints one node: its state, version, objects and disks.
 pub(crate) async fn get(session: &Session, id: &NodeId) -> Result<(), Failure> {
     let cluster = session.client.cluster_info().await?;
-    let node = cluster.nodes.iter().find(|node| node.id == *id).ok_or_else(|| {
-        let text = format!("node {id} does not exist in this cluster");
-        Error::new(ErrorCode::NodeNotFound, text).hint("forebay cluster info lists the nodes")
-    })?;
+    let node = node_of(&cluster, id)?;
     let mut json = json!(node);
     json["state"] = json!(status_of(node).as_str());
     json["reported"] = json!(node.usage.is_known());
     output::one(session.format, id.as_str(), &shown(node), &json)
+}
+
+/// The node with this id, or the error that there is none.
+pub(crate) fn node_of<'a>(cluster: &'a ClusterInfo, id: &NodeId) -> Result<&'a NodeInfo, Error> {
+    cluster.nodes.iter().find(|node| node.id == *id).ok_or_else(|| {
+        let text = format!("node {id} does not exist in this cluster");
+        Error::new(ErrorCode::NodeNotFound, text).hint("forebay cluster info lists the nodes")
+    })
 }
 
 fn shown(node: &NodeInfo) -> Vec<(&'static str, String)> {

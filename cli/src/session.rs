@@ -15,6 +15,7 @@ use forebay_core::size::parse_duration;
 use crate::endpoint;
 use crate::failure::{Failure, exit};
 use crate::output::{self, Format};
+use crate::user_config::UserConfig;
 
 /// Flags that every client command takes, anywhere on the line.
 #[derive(Debug, Args)]
@@ -22,11 +23,16 @@ use crate::output::{self, Format};
 pub(crate) struct ClientArgs {
     /// URL of a gateway, or several separated by commas. For https://, FOREBAY_CA_FILE, or `ca_file` in
     /// the configuration file, names a PEM file with CAs to trust beside those of the system [default:
-    /// FOREBAY_ENDPOINT, else AIS_ENDPOINT, else `endpoint` in ~/.config/forebay/config.toml (or the
-    /// file that FOREBAY_CONFIG names), else http://127.0.0.1:7400, or, if nothing listens there, the
-    /// server that the Python client started for this user]
+    /// FOREBAY_ENDPOINT, else AIS_ENDPOINT, else that of FOREBAY_PROFILE, else `endpoint` in
+    /// ~/.config/forebay/config.toml (or the file that FOREBAY_CONFIG names), else
+    /// http://127.0.0.1:7400, or, if nothing listens there, the server that the Python client started
+    /// for this user]
     #[arg(long, global = true, value_name = "URL")]
     pub(crate) endpoint: Option<String>,
+    /// Use the endpoint and the CAs of this profile: [profile.NAME] with `endpoint` and `ca_file` in
+    /// the configuration file
+    #[arg(long, global = true, value_name = "NAME", conflicts_with = "endpoint")]
+    profile: Option<String>,
     /// How long to retry after errors that may be temporary, for example 30s; a bare number is
     /// seconds
     #[arg(long, global = true, value_name = "TIME", default_value = "60s", value_parser = seconds)]
@@ -89,6 +95,29 @@ fn seconds(text: &str) -> Result<Duration, Error> {
     }
 }
 
+/// The endpoint and the TLS of a run: the flags precede the environment, which precedes the file.
+fn reached(args: &ClientArgs) -> Result<(String, TlsOptions), Failure> {
+    let variable = |name| std::env::var(name).ok().filter(|value| !value.trim().is_empty());
+    let user = UserConfig::of_user()?;
+    let mut tls = TlsOptions::from_env();
+    if let Some(name) = &args.profile {
+        let profile = user.profile(name)?;
+        tls.ca_file = profile.ca_file.or(tls.ca_file);
+        return Ok((profile.endpoint.unwrap_or_default(), tls));
+    }
+    let endpoint = args.endpoint.clone().filter(|endpoint| !endpoint.trim().is_empty());
+    let endpoint = endpoint.or_else(|| variable("FOREBAY_ENDPOINT"));
+    let endpoint = endpoint.or_else(|| variable("AIS_ENDPOINT"));
+    let access = match variable("FOREBAY_PROFILE") {
+        Some(name) if endpoint.is_none() => user.profile(&name)?,
+        _ => user.access()?,
+    };
+    if tls.ca_file.is_none() {
+        tls.ca_file = access.ca_file;
+    }
+    Ok((endpoint.or(access.endpoint).unwrap_or_else(endpoint::at_hand), tls))
+}
+
 /// One run of a client command.
 #[derive(Debug)]
 pub(crate) struct Session {
@@ -102,19 +131,7 @@ pub(crate) struct Session {
 
 impl Session {
     pub(crate) fn new(args: &ClientArgs) -> Result<Self, Failure> {
-        let is_set = |endpoint: &String| !endpoint.trim().is_empty();
-        let variable = |name| std::env::var(name).ok().filter(is_set);
-        let endpoint = args.endpoint.clone().filter(is_set);
-        let endpoint = endpoint.or_else(|| variable("FOREBAY_ENDPOINT"));
-        let endpoint = endpoint.or_else(|| variable("AIS_ENDPOINT"));
-        let endpoint = match endpoint {
-            Some(endpoint) => endpoint,
-            None => endpoint::configured()?.unwrap_or_else(endpoint::at_hand),
-        };
-        let mut tls = TlsOptions::from_env();
-        if tls.ca_file.is_none() {
-            tls.ca_file = endpoint::configured_ca()?;
-        }
+        let (endpoint, tls) = reached(args)?;
         let (tls, token) = (Some(tls), TokenSource::of_user(&endpoint));
         let config =
             ClientConfig { deadline: args.timeout, tls, token, ..ClientConfig::new(endpoint) };
@@ -130,6 +147,11 @@ impl Session {
             quiet: args.quiet,
             yes: args.yes,
         })
+    }
+
+    /// How long requests are retried.
+    pub(crate) fn deadline(&self) -> Duration {
+        self.config.deadline
     }
 
     /// The same settings with another deadline.

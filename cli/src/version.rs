@@ -55,7 +55,8 @@ fn backends() -> Vec<&'static str> {
     FEATURES.iter().filter_map(|feature| feature.strip_prefix("backend-")).collect()
 }
 
-fn described() -> Value {
+/// The description as JSON.
+pub(crate) fn described() -> Value {
     json!({
         "version": env!("CARGO_PKG_VERSION"),
         "commit": commit(),

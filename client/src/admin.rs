@@ -202,6 +202,15 @@ impl Client {
         Ok(self.ask_gateway(call).await?.body)
     }
 
+    /// The settings of the cluster with the node's own values, as v1 shows them: without secrets.
+    pub async fn node_settings(&self, node: &NodeId) -> Result<Value> {
+        let path = "/v1/reverse/daemon?what=config";
+        let node = Some(node.as_str());
+        let call = ControlCall { method: Method::GET, path, body: None, accept: None, node };
+        let answer = self.ask_gateway(call).await?;
+        parse(&answer.body)
+    }
+
     /// Nodes, their load, and totals.
     pub async fn cluster_info(&self) -> Result<ClusterInfo> {
         self.get_json("/api/v1/cluster").await

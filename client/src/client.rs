@@ -11,7 +11,7 @@ use std::sync::Arc;
 use http::Method;
 
 use forebay_core::intra::MapReply;
-use forebay_core::{Bucket, Error as CoreError, ErrorCode};
+use forebay_core::{Bucket, Error as CoreError, ErrorCode, program_version};
 use forebay_v1::query::bucket_uri;
 
 use crate::error::{Error, Result};
@@ -92,6 +92,14 @@ impl Client {
                 Err(e) => tries.again(e).await?,
             }
         }
+    }
+
+    /// What the user should know of this program's version and that of the cluster; `None` if they fit,
+    /// or if no gateway has sent its version yet.
+    pub fn version_warning(&self) -> Option<String> {
+        let map = self.maps().known()?;
+        let cluster = map.version.as_deref()?;
+        program_version::warning(env!("CARGO_PKG_VERSION"), cluster, map.oldest_client.as_deref())
     }
 
     /// Fetches the current map.

@@ -92,6 +92,11 @@ impl MapCache {
         self.fetch().await
     }
 
+    /// The map that came last, whatever its age.
+    pub(crate) fn known(&self) -> Option<Arc<MapReply>> {
+        self.current.load().as_ref().map(|snapshot| snapshot.reply.clone())
+    }
+
     /// Returns a map that is younger than `age`.
     pub(crate) async fn younger_than(&self, age: Duration) -> Result<Arc<MapReply>> {
         let young = || self.current.load_full().filter(|known| known.is_younger_than(age));
@@ -201,7 +206,14 @@ mod tests {
     fn a_map_is_fetched_again_after_the_machine_slept_or_its_clock_was_set_back() {
         let primary = NodeId::new("gateway-1").unwrap_or_else(|e| panic!("{e}"));
         let state = ClusterState::default();
-        let reply = MapReply { state, primary, grant: String::new(), grant_expires_s: 0 };
+        let reply = MapReply {
+            state,
+            primary,
+            grant: String::new(),
+            grant_expires_s: 0,
+            version: None,
+            oldest_client: None,
+        };
         let mut snapshot = Snapshot::new(Arc::new(reply));
         assert!(snapshot.is_younger_than(MAX_AGE));
         let now = SystemTime::now();

@@ -186,6 +186,8 @@ pub(crate) fn map(version: u64, targets: &[(&str, &str)]) -> MapReply {
         primary: NodeId::new("gateway-1").unwrap(),
         grant: format!("grant-{version}"),
         grant_expires_s: u64::MAX,
+        version: None,
+        oldest_client: None,
     }
 }
 

@@ -54,6 +54,7 @@ pub mod object_page;
 pub mod origin;
 pub mod overview;
 pub mod placement;
+pub mod program_version;
 pub mod promote;
 pub mod rebalance;
 pub mod replication;

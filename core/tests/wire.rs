@@ -279,6 +279,8 @@ fn clients_get_the_map_in_the_words_of_the_first_version() {
         primary: id("gateway-1"),
         grant: "g".into(),
         grant_expires_s: NOW_S,
+        version: None,
+        oldest_client: None,
     };
     message("map-reply.json", &reply);
 }

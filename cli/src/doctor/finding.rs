@@ -2,7 +2,7 @@
 
 /// How bad a finding is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(crate) enum Verdict {
     Ok,
     Warn,
     Fail,
@@ -10,7 +10,7 @@ pub(super) enum Verdict {
 
 /// The result of one check, and the advice if it is a fault.
 #[derive(Clone, Debug)]
-pub(super) struct Finding {
+pub(crate) struct Finding {
     pub(super) check: String,
     pub(super) verdict: Verdict,
     pub(super) detail: String,

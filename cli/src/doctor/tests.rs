@@ -35,7 +35,14 @@ fn map(alive: &[bool]) -> MapReply {
         state.nodes.insert(id, node);
     }
     let primary = NodeId::new("gateway-1").unwrap();
-    MapReply { state, primary, grant: String::new(), grant_expires_s: 1000 + GRANT_TTL_S }
+    MapReply {
+        state,
+        primary,
+        grant: String::new(),
+        grant_expires_s: 1000 + GRANT_TTL_S,
+        version: None,
+        oldest_client: None,
+    }
 }
 
 fn target() -> NodeInfo {

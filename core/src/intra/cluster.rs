@@ -14,6 +14,12 @@ pub struct MapReply {
     /// Value of the `Forebay-Grant` header of direct requests.
     pub grant: String,
     pub grant_expires_s: u64,
+    /// Version of the gateway's program; absent from older gateways.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
+    /// Oldest version of a client that the cluster serves.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub oldest_client: Option<String>,
 }
 
 /// A gateway's role in the group (`GET /api/v1/leader`).

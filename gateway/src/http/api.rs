@@ -6,6 +6,7 @@ use axum::http::{HeaderMap, header};
 use axum::response::Response;
 use forebay_core::access::{Access, unauthenticated};
 use forebay_core::intra::{LeaderReply, MapReply};
+use forebay_core::program_version::OLDEST_CLIENT;
 use forebay_core::request::RequestContext;
 use forebay_core::sign::{GRANT_TTL_S, GrantUser};
 use forebay_core::{Error, Result};
@@ -85,6 +86,8 @@ fn read_map(state: &Api, about: &RequestContext, headers: &HeaderMap) -> Result<
         primary,
         grant: grant(state, about, headers, now)?,
         grant_expires_s: now + GRANT_TTL_S,
+        version: Some(env!("CARGO_PKG_VERSION").to_owned()),
+        oldest_client: Some(OLDEST_CLIENT.to_owned()),
     }))
 }
 

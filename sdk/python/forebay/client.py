@@ -105,7 +105,7 @@ class Client:
         self._notices = notices
         self.retry = Retry.of(retry)
         header = None if self.retry is None else self.retry.header()
-        self._ca_file = find_ca_file(ca_file)
+        self._ca_file = find_ca_file(ca_file, endpoint=endpoint)
         self._token = token
         self._native = _core.Client(
             self.endpoint, timeout, header, has_contact, self._ca_file, token

@@ -1,13 +1,18 @@
 """The endpoint of a client's cluster if none is given, and the settings of a local server.
 
-In this order: the argument ``endpoint``, ``FOREBAY_ENDPOINT``, ``AIS_ENDPOINT``, ``endpoint`` in
-the configuration file; after that a server of this user's own (:mod:`forebay.local`). The file is
+In this order: the argument ``endpoint``, ``FOREBAY_ENDPOINT``, ``AIS_ENDPOINT``, the endpoint of the
+profile ``FOREBAY_PROFILE``, ``endpoint`` in the configuration file; after that a server of this
+user's own (:mod:`forebay.local`). The file is
 ``$XDG_CONFIG_HOME/forebay/config.toml``, by default under ``~/.config``, or what
 ``FOREBAY_CONFIG`` names::
 
     endpoint = "http://10.0.0.7:7400"
     ca_file = "/etc/forebay/ca.pem"     # CAs for endpoints with https://
     notices = true          # lines on stderr about what a client does by itself
+
+    [profile.lab]           # a further cluster: FOREBAY_PROFILE=lab
+    endpoint = "https://lab.example.com:7400"
+    ca_file = "/etc/forebay/lab.pem"    # absent: the one above
 
     [local]                 # the server that is started where there is no endpoint
     enabled = true
@@ -71,20 +76,18 @@ def find_endpoint(
     for given in (endpoint, environment.get("FOREBAY_ENDPOINT"), environment.get("AIS_ENDPOINT")):
         if given and given.strip():
             return given.strip().rstrip("/")
-    path = config_path(environment)
-    given = _read(path).get("endpoint")
-    if given is None:
-        return None
-    if not isinstance(given, str) or not given.strip():
-        raise ValueError(f"{path}: endpoint must be a URL, not {given!r}")
-    return given.strip().rstrip("/")
+    return _access(environment)["endpoint"]
 
 
 def find_ca_file(
-    ca_file: str | os.PathLike[str] | None = None, environment: Mapping[str, str] = os.environ
+    ca_file: str | os.PathLike[str] | None = None,
+    environment: Mapping[str, str] = os.environ,
+    *,
+    endpoint: str | None = None,
 ) -> str | None:
     """The file with CAs that somebody set: the argument, ``FOREBAY_CA_FILE``, ``AIS_CLIENT_CA``,
-    ``ca_file`` in the configuration file; None when nobody did.
+    ``ca_file`` of the profile whose endpoint is used, ``ca_file`` in the configuration file; None
+    when nobody did. ``endpoint`` is the argument of that name, which precedes a profile.
 
     Raises:
         ValueError: The configuration file cannot be understood.
@@ -94,11 +97,9 @@ def find_ca_file(
     for name in ("FOREBAY_CA_FILE", "AIS_CLIENT_CA"):
         if (given := environment.get(name, "").strip()):
             return given
-    path = config_path(environment)
-    found = _read(path).get("ca_file")
-    if found is not None and (not isinstance(found, str) or not found.strip()):
-        raise ValueError(f"{path}: ca_file must be a path, not {found!r}")
-    return found
+    named = (endpoint, environment.get("FOREBAY_ENDPOINT"), environment.get("AIS_ENDPOINT"))
+    is_named = any(given and given.strip() for given in named)
+    return _access(environment, use_profile=not is_named)["ca_file"]
 
 
 def notices_enabled(
@@ -144,6 +145,41 @@ def local_settings(environment: Mapping[str, str] = os.environ) -> LocalSettings
         if value := environment.get(f"FOREBAY_LOCAL_{key.upper()}"):
             settings[key] = value
     return LocalSettings(**settings)
+
+
+def _access(environment: Mapping[str, str], *, use_profile: bool = True) -> dict[str, str | None]:
+    """``endpoint`` and ``ca_file`` of the profile that the environment names, or of the file."""
+    path = config_path(environment)
+    table = _read(path)
+    access = {
+        "endpoint": _text(path, table, "endpoint", "a URL"),
+        "ca_file": _text(path, table, "ca_file", "a path"),
+    }
+    name = environment.get("FOREBAY_PROFILE", "").strip()
+    if not name or not use_profile:
+        return access
+    profiles = table.get("profile", {})
+    if not isinstance(profiles, dict) or not all(isinstance(p, dict) for p in profiles.values()):
+        raise ValueError(f"{path}: profile must be a table of profiles")
+    if name not in profiles:
+        known = f"the profiles are {', '.join(profiles)}" if profiles else "it has none"
+        raise ValueError(f'{path}: there is no profile "{name}"; {known}')
+    of_profile = {f"profile.{name}.{key}": value for key, value in profiles[name].items()}
+    endpoint = _text(path, of_profile, f"profile.{name}.endpoint", "a URL")
+    if endpoint is None:
+        raise ValueError(f"{path}: profile.{name} has no endpoint")
+    ca_file = _text(path, of_profile, f"profile.{name}.ca_file", "a path")
+    return {"endpoint": endpoint, "ca_file": ca_file or access["ca_file"]}
+
+
+def _text(path: Path, table: Mapping[str, Any], key: str, form: str) -> str | None:
+    """The text of a setting, without a slash at its end if it is a URL; None if it is not set."""
+    given = table.get(key)
+    if given is None:
+        return None
+    if not isinstance(given, str) or not given.strip():
+        raise ValueError(f"{path}: {key} must be {form}, not {given!r}")
+    return given.strip().rstrip("/") if form == "a URL" else given.strip()
 
 
 def _read(path: Path) -> dict[str, Any]:
