@@ -18,7 +18,7 @@ from forebay_fixture import binary
 
 import forebay
 from forebay import local
-from forebay.config import LocalSettings, find_endpoint, local_settings, notices_enabled
+from forebay.config import LocalSettings, find_ca_file, find_endpoint, local_settings, notices_enabled
 from forebay.notices import format_size
 
 JOIN = "import forebay; print(forebay.Client().endpoint)"
@@ -65,6 +65,31 @@ def test_an_endpoint_is_looked_for_in_the_documented_order(
     assert local_settings() == LocalSettings(size="5GiB")
     monkeypatch.setenv("FOREBAY_LOCAL_SIZE", "7GiB")
     assert local_settings().size == "7GiB"
+
+
+def test_a_profile_has_an_endpoint_and_cas_of_its_own(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (home / "config.toml").write_text(
+        'endpoint = "http://file:1"\nca_file = "/all.pem"\n'
+        '[profile.lab]\nendpoint = "https://lab:2/"\n'
+        '[profile.prod]\nendpoint = "https://prod:3"\nca_file = "/prod.pem"\n[profile.none]\n'
+    )
+    monkeypatch.setenv("FOREBAY_PROFILE", "lab")
+    assert (find_endpoint(), find_ca_file()) == ("https://lab:2", "/all.pem")
+    monkeypatch.setenv("FOREBAY_PROFILE", "prod")
+    assert (find_endpoint(), find_ca_file()) == ("https://prod:3", "/prod.pem")
+    # An endpoint that is named is not that of the profile, nor are the CAs.
+    assert find_ca_file(endpoint="http://argument:4") == "/all.pem"
+    monkeypatch.setenv("FOREBAY_ENDPOINT", "http://env:5")
+    assert (find_endpoint(), find_ca_file()) == ("http://env:5", "/all.pem")
+    monkeypatch.delenv("FOREBAY_ENDPOINT")
+    monkeypatch.setenv("FOREBAY_PROFILE", "none")
+    with pytest.raises(ValueError, match="profile.none has no endpoint"):
+        find_endpoint()
+    monkeypatch.setenv("FOREBAY_PROFILE", "lba")
+    with pytest.raises(ValueError, match="the profiles are lab, prod, none"):
+        find_endpoint()
 
 
 @pytest.mark.parametrize(
