@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # ci/upgrade.sh COMMIT|PROGRAM: upgrades a cluster under load from an older commit, or from a program
-# built before, to build/release/forebay, one node after the other, with the history checked.
+# built before, to build/release/forebay, one node after the other, and back, with the history checked.
 # The older commit is built in a worktree under build/upgrade. Needs root, as ci/faults.sh.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."

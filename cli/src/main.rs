@@ -191,7 +191,7 @@ Exit code 7 if the node is not ready, or does not answer.")]
     /// Write an archive with the state, settings, metrics and logs of all nodes
     #[command(after_help = "Examples:
   forebay support-bundle
-  forebay support-bundle - | ssh desk 'cat > bundle.tar.gz'
+  forebay support-bundle - | ssh laptop 'cat > bundle.tar.gz'
 
 The archive has no secrets. It has names of buckets, objects, users and hosts, as
 logs do. With users, it needs the right to administer the cluster. Exit code 3 if

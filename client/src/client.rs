@@ -94,8 +94,8 @@ impl Client {
         }
     }
 
-    /// What the user should know of this program's version and that of the cluster; `None` if they fit,
-    /// or if no gateway has sent its version yet.
+    /// A warning if the versions of this program and of the cluster do not fit; `None` if they do, or if no
+    /// gateway has sent its version yet.
     pub fn version_warning(&self) -> Option<String> {
         let map = self.maps().known()?;
         let cluster = map.version.as_deref()?;

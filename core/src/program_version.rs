@@ -3,8 +3,8 @@
 /// Oldest version of a client that this version of a cluster serves.
 pub const OLDEST_CLIENT: &str = "0.1.0";
 
-/// What a client of version `client` should be warned of: the cluster has version `cluster`, and serves
-/// clients from version `oldest`. `None` if the two fit, or if a version cannot be read.
+/// A warning if a client of version `client` should not be used with a cluster of version `cluster`, which
+/// serves clients from version `oldest`. `None` if the two fit, or if a version cannot be read.
 ///
 /// A cluster serves clients of the minor version before its own, of its own, and of the next one.
 pub fn warning(client: &str, cluster: &str, oldest: Option<&str>) -> Option<String> {

@@ -427,8 +427,10 @@ def test_the_compose_file_runs_the_program(forebay_bin: Path, tmp_path: Path) ->
 def test_services_of_the_compose_file_wait_for_those_with_a_check_of_their_health() -> None:
     services = yaml.safe_load((REPOSITORY / "deploy/compose.yaml").read_text())["services"]
     checked = {name for name, service in services.items() if "healthcheck" in service}
-    # A target has none: the image has no program that sends a request to a target's own health path.
-    assert services.keys() - checked == {"target-1", "target-2", "target-3"}
+    assert services.keys() == checked
+    for name, port in (("gateway", 7400), ("target-1", 7410), ("target-3", 7410)):
+        test = ["CMD", "forebay", "ready", f"http://127.0.0.1:{port}"]
+        assert services[name]["healthcheck"]["test"] == test
     for service in services.values():
         for name, waits in service.get("depends_on", {}).items():
             assert waits == {"condition": "service_healthy"}

@@ -44,7 +44,7 @@ pub use forebay_sim::ledger;
 pub use gate::Gate;
 pub use gcs::FakeGcs;
 pub use issuer::Issuer;
-pub use lab_cluster::{LabCluster, Shape};
+pub use lab_cluster::{LabCluster, LabNode, Shape};
 pub use minio::Minio;
 pub use proxy::Proxy;
 pub use shared::Shared;

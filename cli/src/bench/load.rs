@@ -1,4 +1,4 @@
-//! Several jobs that send requests for some time, and what they measure.
+//! Several jobs that send requests for some time and measure them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::failure::{Failure, code_name};
 use crate::progress;
 use crate::session::Session;
 
-/// Longest latency that is told apart, in microseconds: an hour.
+/// Longest latency that is recorded exactly, in microseconds: an hour.
 const LONGEST_US: u64 = 3_600_000_000;
 /// Significant decimal digits of latencies.
 const DIGITS: u8 = 3;
@@ -31,7 +31,7 @@ pub(super) struct Run {
     pub(super) seed: u64,
 }
 
-/// What the jobs of a load measured.
+/// Counts and latencies of a load.
 #[derive(Debug)]
 pub(super) struct Measured {
     /// From the first request to the end of the last one.

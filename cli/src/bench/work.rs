@@ -47,7 +47,7 @@ pub(super) struct Payload {
     size: usize,
 }
 
-/// What one request did.
+/// Objects and bytes of one request.
 #[derive(Debug, Default)]
 pub(super) struct Done {
     pub(super) objects: u64,

@@ -1,12 +1,14 @@
 //! A fifth target among four that are full of objects, and a new version among old ones.
 
+use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use forebay_core::job::JobState;
 use forebay_tests::data::content;
 use forebay_tests::figures::{percentile, success};
-use forebay_tests::{LabCluster, Shape, cluster, skip};
+use forebay_tests::{LabCluster, LabNode, Shape, cluster, skip};
 
 use super::{Fixture, SECOND, TWO_COPIES};
 
@@ -73,14 +75,34 @@ async fn row_03_a_fifth_target_gets_a_fifth_of_the_copies_and_nobody_notices() {
     assert_eq!(success(&scenario.samples, &(fault..rebalanced)), 100.0, "no request fails");
 }
 
+/// Runs another program at each of these nodes, one after the other.
+fn roll(cluster: &LabCluster, nodes: &[&LabNode], program: &Path) {
+    for node in nodes {
+        tokio::task::block_in_place(|| {
+            cluster.stop(node);
+            node.run_program(program);
+            cluster.start_node(node);
+            cluster.quiescent();
+        });
+    }
+}
+
+/// The formats of disks and batches that a program reads and writes.
+fn formats(program: &Path) -> serde_json::Value {
+    let version = Command::new(program).args(["version", "-o", "json"]).output().unwrap();
+    let version: serde_json::Value = serde_json::from_slice(&version.stdout).unwrap();
+    version["formats"].clone()
+}
+
 /// `make upgrade-test` names an older program; without one this says so and does nothing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs root; run by make upgrade-test"]
-async fn a_rolling_upgrade_from_an_older_program_keeps_every_object_and_serves_meanwhile() {
+async fn a_rolling_upgrade_and_the_way_back_keep_every_object_and_serve_meanwhile() {
     let Some(older) = std::env::var_os("FOREBAY_OLDER_BIN").filter(|v| !v.is_empty()) else {
         return skip::skipped("FOREBAY_OLDER_BIN names no older program");
     };
-    let shape = Shape { program: older.into(), ..Shape::default() };
+    let (older, newer) = (PathBuf::from(older), cluster::forebay());
+    let shape = Shape { program: older.clone(), ..Shape::default() };
     let Some(fixture) = Fixture::quiet(&shape, TWO_COPIES).await else { return };
     let started = fixture.load.now();
     let cluster = fixture.cluster.clone();
@@ -89,20 +111,26 @@ async fn a_rolling_upgrade_from_an_older_program_keeps_every_object_and_serves_m
     let mut order: Vec<_> = cluster.targets.iter().collect();
     order.extend(cluster.gateways.iter().enumerate().filter(|(at, _)| *at != leader).map(|g| g.1));
     order.push(&cluster.gateways[leader]);
-    for node in order {
-        tokio::task::block_in_place(|| {
-            cluster.stop(node);
-            node.run_program(&cluster::forebay());
-            cluster.start_node(node);
-            cluster.quiescent();
-        });
+    roll(&cluster, &order, &newer);
+    let up = fixture.load.now();
+    // A newer format of disks has no way back, as docs/operations.md says.
+    let has_way_back = formats(&older) == formats(&newer);
+    if has_way_back {
+        order.reverse();
+        roll(&cluster, &order, &older);
+    } else {
+        println!("no way back: the formats differ, {} and {}", formats(&older), formats(&newer));
     }
-    let over = fixture.load.now();
+    let down = fixture.load.now();
     let scenario = fixture.end().await;
     let mut figures = scenario.figures("20 rolling upgrade", started);
-    figures.add_service("upgrade", &scenario.samples, &(started..over));
-    figures.add_seconds("upgrade s", over - started);
+    figures.add_service("upgrade", &scenario.samples, &(started..up));
+    figures.add_seconds("upgrade s", up - started);
+    if has_way_back {
+        figures.add_service("way back", &scenario.samples, &(up..down));
+        figures.add_seconds("way back s", down - up);
+    }
     figures.write();
-    assert_eq!(success(&scenario.samples, &(over..scenario.end)), 100.0, "all new");
-    assert!(percentile(&scenario.samples, &(started..over), 0.5) < SECOND);
+    assert_eq!(success(&scenario.samples, &(down..scenario.end)), 100.0, "all alike");
+    assert!(percentile(&scenario.samples, &(started..up), 0.5) < SECOND);
 }
