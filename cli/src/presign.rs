@@ -4,13 +4,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use forebay_core::checksum::ChecksumKind;
-use forebay_core::date::format_amz;
+use forebay_client::Method;
 use forebay_core::size::parse_duration;
 use forebay_core::{Error, ErrorCode};
-use forebay_node::clock::unix_ns;
-use forebay_s3::auth::{SecretKey, SigningKey};
-use forebay_s3::encode::{encode_key, encode_query};
+use forebay_node::clock::unix_s;
+use forebay_s3::auth::{Presign, SecretKey};
 use serde_json::json;
 
 use crate::failure::Failure;
@@ -18,7 +16,6 @@ use crate::output::{self, Format};
 use crate::session::Session;
 use crate::uri;
 
-const ALGORITHM: &str = "AWS4-HMAC-SHA256";
 /// Maximum lifetime of a URL, as the servers have it.
 const MAX_LIFETIME: Duration = Duration::from_secs(7 * 24 * 3600);
 
@@ -64,19 +61,21 @@ pub(crate) fn run(session: &Session, args: &PresignArgs) -> Result<(), Failure> 
     let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
     let key = access_key(&variable)?;
     let region = variable("AWS_REGION").or_else(|| variable("AWS_DEFAULT_REGION"));
-    let now_s = unix_ns() / 1_000_000_000;
-    let signing = Signing {
-        method: if args.put { "PUT" } else { "GET" },
+    let now_s = unix_s();
+    let signing = Presign {
+        method: if args.put { Method::PUT } else { Method::GET },
         endpoint: &session.endpoint,
-        path: format!("/s3/{}/{}", bucket.name, name),
-        time: format_amz(now_s),
-        region: region.unwrap_or_else(|| "us-east-1".to_owned()),
+        path: &format!("/s3/{}/{}", bucket.name, name),
+        now_s,
         expires_s: args.expires.as_secs(),
+        region: region.as_deref().unwrap_or("us-east-1"),
     };
-    let url = signing.url(&key);
+    let url = signing.url(&key.access, &key.secret).ok_or_else(|| {
+        Failure::usage(format!("{} is no URL of a node", session.endpoint), "set --endpoint")
+    })?;
     let until = output::time_json((now_s + signing.expires_s) * 1_000_000_000);
-    let json = json!({ "url": url, "method": signing.method, "uri": bucket.object_uri(&name),
-        "expires": until });
+    let json = json!({ "url": url, "method": signing.method.as_str(),
+        "uri": bucket.object_uri(&name), "expires": until });
     let format = if session.format == Format::Table { Format::Name } else { session.format };
     output::one(format, &url, &[], &json)
 }
@@ -136,87 +135,10 @@ fn key_in(text: &str, profile: &str) -> Option<(String, String)> {
     access.zip(secret)
 }
 
-/// A request that is signed in its query (AWS signature version 4).
-struct Signing<'a> {
-    method: &'static str,
-    /// URL of a gateway.
-    endpoint: &'a str,
-    path: String,
-    /// `YYYYMMDDTHHMMSSZ`
-    time: String,
-    region: String,
-    expires_s: u64,
-}
-
-impl Signing<'_> {
-    fn url(&self, key: &AccessKey) -> String {
-        let day = self.time.get(..8).unwrap_or_default();
-        let scope = format!("{day}/{}/s3/aws4_request", self.region);
-        let path = encode_key(&self.path);
-        let credential = format!("{}/{scope}", key.access);
-        let expires = self.expires_s.to_string();
-        // In the order of their names, as the signature has them.
-        let fields = [
-            ("X-Amz-Algorithm", ALGORITHM),
-            ("X-Amz-Credential", &credential),
-            ("X-Amz-Date", &self.time),
-            ("X-Amz-Expires", &expires),
-            ("X-Amz-SignedHeaders", "host"),
-        ];
-        let pairs: Vec<String> =
-            fields.iter().map(|(k, v)| format!("{k}={}", encode_query(v.as_bytes()))).collect();
-        let query = pairs.join("&");
-        let canonical = format!(
-            "{}\n{path}\n{query}\nhost:{}\n\nhost\nUNSIGNED-PAYLOAD",
-            self.method,
-            host(self.endpoint)
-        );
-        let mut hasher = ChecksumKind::Sha256.hasher();
-        hasher.update(canonical.as_bytes());
-        let hash = hasher.finish().map(|sum| sum.value).unwrap_or_default();
-        let text = format!("{ALGORITHM}\n{}\n{scope}\n{hash}", self.time);
-        let signature = SigningKey::derive(&key.secret, day, &self.region, "s3").sign(&text);
-        let base = self.endpoint.trim_end_matches('/');
-        format!("{base}{path}?{query}&X-Amz-Signature={signature}")
-    }
-}
-
-/// The `Host` header that clients send to this endpoint: without the default port of the scheme.
-fn host(endpoint: &str) -> &str {
-    let (scheme, rest) = endpoint.split_once("://").unwrap_or(("http", endpoint));
-    let authority = rest.split('/').next().unwrap_or(rest);
-    let port = if scheme.eq_ignore_ascii_case("https") { ":443" } else { ":80" };
-    authority.strip_suffix(port).unwrap_or(authority)
-}
-
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_host_has_no_default_port() {
-        assert_eq!(host("http://127.0.0.1:7400"), "127.0.0.1:7400");
-        assert_eq!(host("https://a.b:443/"), "a.b");
-        assert_eq!(host("http://a.b:443"), "a.b:443");
-    }
-
-    #[test]
-    fn a_name_with_special_characters_is_encoded_once() {
-        let key = AccessKey { access: "me".into(), secret: SecretKey::new("secret") };
-        let signing = Signing {
-            method: "GET",
-            endpoint: "http://h:1",
-            path: "/s3/b/a b+é/c".into(),
-            time: "20261129T120000Z".into(),
-            region: "us-east-1".into(),
-            expires_s: 60,
-        };
-        let url = signing.url(&key);
-        assert!(url.starts_with("http://h:1/s3/b/a%20b%2B%C3%A9/c?X-Amz-Algorithm="), "{url}");
-        assert!(url.contains("X-Amz-Credential=me%2F20261129%2Fus-east-1%2Fs3%2Faws4_request&"));
-        assert!(!url.contains("secret"));
-    }
 
     #[test]
     fn the_key_comes_from_the_section_of_the_profile() {

@@ -6,11 +6,13 @@ mod canonical;
 mod header;
 mod keys;
 mod policy;
+mod presign;
 mod presigned;
 mod presigned_v2;
 
 pub use keys::{Keys, SecretKey, SigningKey};
 pub use policy::{FormFields, PostPolicy, authenticate_form};
+pub use presign::Presign;
 
 use super::chunked::{ChunkSigner, Framing};
 use super::error::{S3Error, S3Result};

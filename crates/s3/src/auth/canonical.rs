@@ -91,7 +91,7 @@ impl Signed<'_> {
     }
 
     /// The canonical request and the string to sign.
-    fn text(&self, head: &RequestHead<'_>, path: &str) -> (Vec<u8>, String) {
+    pub(super) fn text(&self, head: &RequestHead<'_>, path: &str) -> (Vec<u8>, String) {
         let mut canonical = Vec::with_capacity(512);
         canonical.extend_from_slice(head.method.as_str().as_bytes());
         canonical.push(b'\n');

@@ -11,7 +11,8 @@ use crate::request::RequestHead;
 
 /// Maximum lifetime of a URL, seconds.
 const MAX_EXPIRES_S: i64 = 7 * 24 * 3600;
-const SIGNATURE: &str = "X-Amz-Signature";
+/// Parameter with the signature itself.
+pub(super) const SIGNATURE: &str = "X-Amz-Signature";
 
 pub(super) fn is_presigned(query: &str) -> bool {
     query.split('&').any(|pair| {

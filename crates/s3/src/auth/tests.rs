@@ -219,6 +219,21 @@ fn the_presigned_url_of_the_documents_holds_for_a_day() {
 }
 
 #[test]
+fn a_url_that_is_signed_here_has_the_signature_of_the_documents() {
+    let presign = Presign {
+        method: Method::GET,
+        endpoint: "https://examplebucket.s3.amazonaws.com",
+        path: "/test.txt",
+        now_s: NOW,
+        expires_s: 86_400,
+        region: "us-east-1",
+    };
+    let url = presign.url(KEY, &SecretKey::new(SECRET)).unwrap();
+    let signature = |url: &str| url.split("X-Amz-Signature=").nth(1).unwrap()[..64].to_owned();
+    assert_eq!(signature(&url), signature(PRESIGNED));
+}
+
+#[test]
 fn a_presigned_url_that_was_changed_or_never_holds_is_refused() {
     let change = |from: &str, to: &str| presigned(&PRESIGNED.replace(from, to)).code();
     assert_eq!(change("/test.txt", "/other.txt"), S3Code::SignatureDoesNotMatch);
