@@ -1,4 +1,4 @@
-"""The chart gives nodes no rights in Kubernetes and renders no secret that others could know."""
+"""The chart gives nodes no rights in Kubernetes but one, and renders no secret that others could know."""
 
 from __future__ import annotations
 
@@ -31,11 +31,68 @@ def texts(document: Any, path: str = "") -> list[tuple[str, str]]:
     return [(path, document)] if isinstance(document, str) else []
 
 
+NO_DRAIN = CHART / "ci/no-drain-values.yaml"
+
+
+def rights(documents: list[Manifest]) -> list[Manifest]:
+    """The manifests that give rights in Kubernetes."""
+    kinds = ("Role", "ClusterRole", "RoleBinding", "ClusterRoleBinding")
+    return [document for document in documents if document["kind"] in kinds]
+
+
 @each_set
-def test_no_role_is_rendered_and_no_pod_has_a_token_of_the_api(values: Path | None) -> None:
+def test_the_only_right_is_to_read_the_stateful_set_of_targets(values: Path | None) -> None:
     documents = manifests(values)
-    kinds = {document["kind"] for document in documents}
-    assert not kinds & {"Role", "ClusterRole", "RoleBinding", "ClusterRoleBinding"}
+    if values == NO_DRAIN:
+        assert not rights(documents)
+        return
+    role, binding = rights(documents)
+    (targets,) = (
+        stateful["metadata"]["name"]
+        for stateful in of_kind(documents, "StatefulSet")
+        if stateful["metadata"]["name"].endswith("-target")
+    )
+    assert role["kind"] == "Role"
+    assert role["rules"] == [
+        {"apiGroups": ["apps"], "resources": ["statefulsets"], "resourceNames": [targets], "verbs": ["get"]}
+    ]
+    assert binding["kind"] == "RoleBinding"
+    assert binding["roleRef"]["name"] == role["metadata"]["name"]
+    (subject,) = binding["subjects"]
+    assert subject["kind"] == "ServiceAccount"
+    for document in documents:
+        for pod in pods(document):
+            assert pod["serviceAccountName"] == subject["name"]
+
+
+@each_set
+def test_only_the_container_of_a_target_gets_a_token_of_the_api(values: Path | None) -> None:
+    documents = manifests(values)
+    for document in documents:
+        name = document["metadata"]["name"]
+        for pod in pods(document):
+            volumes = {v["name"] for v in pod.get("volumes", []) if has_api_token(v)}
+            holders = [
+                container["name"]
+                for container in [*pod["containers"], *pod.get("initContainers", [])]
+                if volumes & {mount["name"] for mount in container.get("volumeMounts", [])}
+            ]
+            drains = document["kind"] == "StatefulSet" and name.endswith("-target") and values != NO_DRAIN
+            assert holders == (["target"] if drains else []), name
+
+
+def has_api_token(volume: Manifest) -> bool:
+    """Whether the API server of Kubernetes accepts the token of a volume. Nodes have another one if the
+    values name its service accounts as an issuer of users (auth.issuers), to fetch the public keys."""
+    sources = volume.get("projected", {}).get("sources", [])
+    tokens = [source["serviceAccountToken"] for source in sources if "serviceAccountToken" in source]
+    of_issuer = volume["name"].startswith("issuer-")
+    return not of_issuer and any("audience" not in token for token in tokens)
+
+
+@each_set
+def test_no_pod_has_a_token_by_default_nor_rights_on_its_machine(values: Path | None) -> None:
+    documents = manifests(values)
     for account in of_kind(documents, "ServiceAccount"):
         assert account["automountServiceAccountToken"] is False, account["metadata"]["name"]
     for document in documents:

@@ -205,6 +205,7 @@ REFUSED = {
     "bad-even-gateways": "/gateway/replicas",
     "bad-forgetful-gateways": "gateway.persistence.enabled",
     "bad-grace": "terminationGracePeriodSeconds",
+    "bad-grace-of-drain": "target.drainTimeoutSeconds (3600)",
     "bad-hostpath-without-path": "target.disks[0].path",
     "bad-http-without-tls": "tls.http",
     "bad-no-disks": "/target/disks",

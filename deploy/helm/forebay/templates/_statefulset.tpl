@@ -107,24 +107,21 @@ spec:
             periodSeconds: 5
             timeoutSeconds: 5
             failureThreshold: {{ div (add (int $v.startupSeconds) 4) 5 }}
+            {{- include "forebay.probeGrace" . | nindent 12 }}
           # Only whether the process answers: a node that waits for others must not be killed for it.
           livenessProbe:
             httpGet: {{ include "forebay.probe" (dict "root" $ "path" "/healthz") }}
             periodSeconds: 10
             timeoutSeconds: 5
             failureThreshold: 6
+            {{- include "forebay.probeGrace" . | nindent 12 }}
           # Whether it is in the cluster and may be sent requests.
           readinessProbe:
             httpGet: {{ include "forebay.probe" (dict "root" $ "path" "/readyz") }}
             periodSeconds: 5
             timeoutSeconds: 3
             failureThreshold: 2
-          {{- if and $v.preStopSeconds (semverCompare ">=1.30.0-0" $.Capabilities.KubeVersion.Version) }}
-          lifecycle:
-            preStop:
-              sleep:
-                seconds: {{ $v.preStopSeconds }}
-          {{- end }}
+          {{- include "forebay.lifecycle" . | nindent 10 }}
           securityContext:
             {{- toYaml $.Values.securityContext | nindent 12 }}
           resources:
@@ -134,6 +131,7 @@ spec:
               mountPath: /etc/forebay
               readOnly: true
             {{- include "forebay.joinMounts" . | nindent 12 }}
+            {{- include "forebay.drainMounts" . | nindent 12 }}
             {{- if include "forebay.tlsSecret" $ }}
             - name: tls
               mountPath: /run/secrets/tls
@@ -151,6 +149,7 @@ spec:
           configMap:
             name: {{ $full }}-{{ $role }}
         {{- include "forebay.joinVolumes" . | nindent 8 }}
+        {{- include "forebay.drainVolumes" . | nindent 8 }}
         {{- with include "forebay.tlsSecret" $ }}
         - name: tls
           secret:

@@ -14,7 +14,11 @@
 {{- end -}}
 {{- range $role := list "gateway" "target" -}}
 {{- $v := index $.Values $role -}}
-{{- if le (int $v.terminationGracePeriodSeconds) (add (int $v.preStopSeconds) 10) -}}
+{{- if include "forebay.drains" (dict "root" $ "role" $role) -}}
+{{- if le (int $v.terminationGracePeriodSeconds) (add (int $v.preStopSeconds) (int $v.drainTimeoutSeconds) 10) -}}
+{{- fail (printf "target.terminationGracePeriodSeconds (%d) must exceed the sum of target.preStopSeconds (%d) and target.drainTimeoutSeconds (%d) by more than the 10 seconds that a node may take to stop. Raise it, or set target.drainOnScaleDown=false" (int $v.terminationGracePeriodSeconds) (int $v.preStopSeconds) (int $v.drainTimeoutSeconds)) -}}
+{{- end -}}
+{{- else if le (int $v.terminationGracePeriodSeconds) (add (int $v.preStopSeconds) 10) -}}
 {{- fail (printf "%s.terminationGracePeriodSeconds (%d) must exceed %s.preStopSeconds (%d) by more than the 10 seconds that a node may take to stop" $role (int $v.terminationGracePeriodSeconds) $role (int $v.preStopSeconds)) -}}
 {{- end -}}
 {{- end -}}
