@@ -104,7 +104,11 @@ def test_what_belongs_together_names_each_other(values: Path | None) -> None:
         for claim in claims:
             assert "version" not in " ".join(labels(claim)), name
     for service in services:
-        chosen = [t for t in pods.values() if matches(service["spec"]["selector"], t)]
+        selector = dict(service["spec"]["selector"])
+        # Kubernetes labels each pod of a StatefulSet with its name.
+        pod = selector.pop("statefulset.kubernetes.io/pod-name", None)
+        chosen = [t for t in pods.values() if matches(selector, t)]
+        assert pod is None or pod.rsplit("-", 1)[0] in pods
         assert len(chosen) == 1, service["metadata"]["name"]
         named = {p["name"] for p in chosen[0]["spec"]["containers"][0]["ports"]}
         assert {p["targetPort"] for p in service["spec"]["ports"]} <= named
@@ -203,6 +207,12 @@ REFUSED = {
     "bad-disk-size": "/target/disks/0/size",
     "bad-endpoint": "/backends/s3/endpoint",
     "bad-even-gateways": "/gateway/replicas",
+    "bad-external-name-with-dots": "external.targetHost (a.{ordinal}.example.com)",
+    "bad-external-one-name": "external.targetHost (cache.example.com)",
+    "bad-external-ports": "external.nodePorts.gateway (30752)",
+    "bad-external-type": "/external/type",
+    "bad-external-without-clients": "external.clients",
+    "bad-external-without-host": "external.host",
     "bad-forgetful-gateways": "gateway.persistence.enabled",
     "bad-grace": "terminationGracePeriodSeconds",
     "bad-grace-of-drain": "target.drainTimeoutSeconds (3600)",

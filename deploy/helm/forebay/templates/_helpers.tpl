@@ -144,7 +144,7 @@ requests under other names. */}}
 {{- range $name := $names }}{{ $hosts = append $hosts (printf "*.%s" $name) }}{{ end -}}
 {{- end -}}
 {{- end -}}
-{{- toJson (concat $hosts .Values.hosts) -}}
+{{- toJson (concat $hosts .Values.hosts (include "forebay.externalHosts" . | fromJsonArray) | uniq) -}}
 {{- end -}}
 
 {{- define "forebay.listen" -}}

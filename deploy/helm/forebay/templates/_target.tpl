@@ -13,6 +13,7 @@ dir = "/var/lib/forebay/disk0/node"
 [listen]
 http = {{ include "forebay.listen" (dict "root" . "role" "target") | quote }}
 hosts = {{ include "forebay.hosts" . }}
+{{- include "forebay.externalSettings" (dict "root" . "role" "target") }}
 # Pods must be reachable by their addresses. Users ([auth]) decide who may do what; without them, only the
 # NetworkPolicy keeps others out.
 insecure = true

@@ -9,6 +9,7 @@
 {{- include "forebay.validateTls" . -}}
 {{- include "forebay.validateBackends" . -}}
 {{- include "forebay.validateContainers" . -}}
+{{- include "forebay.validateExternal" . -}}
 {{- if ge (int .Values.cache.low) (int .Values.cache.high) -}}
 {{- fail (printf "cache.low (%d) must be below cache.high (%d)" (int .Values.cache.low) (int .Values.cache.high)) -}}
 {{- end -}}
