@@ -111,6 +111,10 @@ faults: binary ## Break machines, disks and networks under load; needs root; JSO
 upgrade-test: binary ## Upgrade a cluster under load from FROM=commit|program; needs root
 	@ci/upgrade.sh "$(FROM)"
 
+.PHONY: pods-test
+pods-test: binary python ## Run the pods of the chart under load: restart, scale, upgrade; needs root
+	@$(with_clouds); FOREBAY_TEST_LONG=1 build/venv/bin/python -m pytest tests/python/test_pods*.py -m long -s $(PYTEST_ARGS)
+
 .PHONY: check
 check: ## Format, lints and house rules; changes nothing
 	cargo fmt --all --check

@@ -5,6 +5,7 @@ Tokens and rights are checked: a request needs the token of a pod, and a Role th
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import secrets
@@ -100,6 +101,12 @@ class Api:
                 self.send_header("Content-Length", str(len(content)))
                 self.end_headers()
                 self.wfile.write(content)
+
+            def finish(self) -> None:
+                super().finish()
+                # The end of TLS, as the real one sends it: a client may take its lack for a cut.
+                with contextlib.suppress(OSError):
+                    self.connection.unwrap()  # type: ignore[attr-defined]
 
             def log_message(self, format: str, *args: object) -> None:
                 """Requests are in `Api.requests`."""

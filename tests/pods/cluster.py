@@ -20,7 +20,6 @@ from pods.service import Forwarder, Names
 from pods.stateful import Controller, StatefulSet
 
 DOMAIN = "cluster.local"
-DEVICES_TIMEOUT_S = 5.0
 TOOLS = {
     "ip": "iproute2",
     "unshare": "util-linux",
@@ -49,6 +48,7 @@ class Cluster:
         self.folder = folder
         self._documents: list[Manifest] = []
         self._images: dict[str, Image] = {}
+        self._unpacked: dict[Path, Image] = {}
         self._default = self._unpack(program)
         self.network = Network()
         self._forwarder = Forwarder()
@@ -169,10 +169,6 @@ class Cluster:
 
     def left_behind(self) -> list[str]:
         """What is left of the pods after `close`: processes, mounts, namespaces and devices."""
-        # The kernel removes the devices of a namespace some time after it.
-        end = time.monotonic() + DEVICES_TIMEOUT_S
-        while self.network.devices() and time.monotonic() < end:
-            time.sleep(0.1)
         found = [f"namespace {name}" for name in self.network.spaces()]
         found += [f"device {name}" for name in self.network.devices()]
         mounts = Path("/proc/self/mountinfo").read_text().splitlines()
@@ -190,9 +186,12 @@ class Cluster:
         return found
 
     def _unpack(self, program: Path) -> Image:
+        if program in self._unpacked:
+            return self._unpacked[program]
         folder = self.folder / f"image-{len(list(self.folder.glob('image-*')))}"
         folder.mkdir()
-        return unpack(program, folder)
+        self._unpacked[program] = unpack(program, folder)
+        return self._unpacked[program]
 
     def _token(self, pod: str) -> str:
         spec = next(p.spec for p in self.controller.sets[pod.rsplit("-", 1)[0]].pods.values())

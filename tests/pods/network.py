@@ -34,7 +34,7 @@ class Network:
         self._number = _unused_network()
         self._lock = threading.Lock()
         self._next = {PODS: FIRST_ADDRESS, SERVICES: FIRST_ADDRESS}
-        self._devices = 0
+        self._devices: dict[str, str] = {}
         ip("link", "add", self.bridge, "type", "bridge")
         ip("addr", "add", f"{self.machine}/16", "dev", self.bridge)
         ip("link", "set", self.bridge, "up")
@@ -65,8 +65,10 @@ class Network:
         return space, address
 
     def remove(self, space: str) -> None:
-        with contextlib.suppress(RuntimeError):
-            ip("netns", "del", space)
+        # The kernel removes a namespace some time later, and a device with both its ends at once.
+        for words in (("link", "del", self._devices.get(space, "")), ("netns", "del", space)):
+            with contextlib.suppress(RuntimeError):
+                ip(*words)
 
     def command(self, space: str, *command: str) -> list[str]:
         """A command that runs in a namespace, in the same process."""
@@ -103,8 +105,8 @@ class Network:
     def _space(self, space: str, inside: str, here: str | None) -> None:
         """A namespace with a link to the bridge, or to this machine at the address `here`."""
         with self._lock:
-            self._devices += 1
-            device = f"{self.prefix}v{self._devices}"
+            device = f"{self.prefix}v{len(self._devices)}"
+            self._devices[space] = device
         ip("netns", "add", space)
         ip("link", "add", device, "type", "veth", "peer", "name", "eth0", "netns", space)
         if here:
