@@ -30,7 +30,7 @@ TOOLS = {
 
 
 def what_is_missing() -> str:
-    """What this machine lacks to run pods, with the remedy; empty if it lacks nothing."""
+    """Returns the requirements of pods that this machine lacks, with the remedy; empty if it lacks nothing."""
     if os.getuid() != 0:
         return "pods run in namespaces, which need root: sudo make pods-test"
     packages = sorted({package for tool, package in TOOLS.items() if not shutil.which(tool)})
@@ -131,10 +131,10 @@ class Cluster:
                 raise TimeoutError(f"not within {seconds:g} s: {what}; {'; '.join(states)}; {self.folder}")
             time.sleep(0.1)
 
-    def wait_settled(self, seconds: float = 180) -> None:
+    def wait_rolled_out(self, seconds: float = 180) -> None:
         """Waits as `kubectl rollout status` does."""
         sets = self.controller.sets
-        self.wait(lambda: all(s.is_settled for s in sets.values()), "all pods are updated and ready", seconds)
+        self.wait(lambda: all(s.is_rolled_out for s in sets.values()), "all pods are updated and ready", seconds)
 
     def pod(self, name: str) -> Pod:
         return next(pod for pod in self.controller.pods() if pod.name == name)
@@ -167,8 +167,8 @@ class Cluster:
         pod.kill()
         return 1 if code is None else code
 
-    def left_behind(self) -> list[str]:
-        """What is left of the pods after `close`: processes, mounts, namespaces and devices."""
+    def leftovers(self) -> list[str]:
+        """Returns the rest of the pods after `close`: processes, mounts, namespaces and devices."""
         found = [f"namespace {name}" for name in self.network.spaces()]
         found += [f"device {name}" for name in self.network.devices()]
         mounts = Path("/proc/self/mountinfo").read_text().splitlines()

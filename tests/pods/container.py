@@ -136,7 +136,7 @@ class Container:
         self._process.wait()
 
     def status(self) -> dict[str, str]:
-        """What the kernel knows of the first process: /proc/PID/status."""
+        """The state of the first process by the kernel: /proc/PID/status."""
         lines = Path(f"/proc/{self.pid}/status").read_text().splitlines()
         return {key: value.strip() for key, _, value in (line.partition(":") for line in lines)}
 

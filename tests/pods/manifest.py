@@ -1,4 +1,4 @@
-"""What the manifests say about a pod: its words, its environment and its volumes."""
+"""A pod by its manifests: its words, its environment and its volumes."""
 
 from __future__ import annotations
 

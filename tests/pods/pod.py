@@ -24,7 +24,7 @@ POLL_S = 0.05
 
 @dataclass(frozen=True)
 class Machine:
-    """What all pods share. `image` finds the image of a container by its name."""
+    """Shared by all pods. `image` finds the image of a container by its name."""
 
     network: Network
     files: Files

@@ -34,7 +34,7 @@ class StatefulSet:
         return int(self.manifest["spec"]["replicas"])
 
     @property
-    def is_settled(self) -> bool:
+    def is_rolled_out(self) -> bool:
         """Whether exactly the pods of the manifest are there, updated and available."""
         return sorted(self.pods) == list(range(self.replicas)) and all(
             self._is_current(pod) and self._is_available(pod) for pod in self.pods.values()

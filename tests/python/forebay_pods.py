@@ -62,7 +62,7 @@ class PodsRun:
         documents = self.render(**changes)
         self.values = merged(self.values, changes)
         self.cluster.apply(documents)
-        self.cluster.wait_settled()
+        self.cluster.wait_rolled_out()
 
     def roll_back(self, values: dict[str, Any]) -> None:
         """As `helm rollback --wait` to a release with these values."""
@@ -181,7 +181,7 @@ def running_pods(
         yield pods
     finally:
         cluster.close()
-    left = cluster.left_behind()
+    left = cluster.leftovers()
     assert not left, left
 
 
