@@ -30,7 +30,9 @@ class Api:
         requests: For each request, who sent it, its path and the status of the answer.
     """
 
-    def __init__(self, address: str, folder: Path, documents: Callable[[], list[Manifest]]) -> None:
+    def __init__(
+        self, address: str, folder: Path, documents: Callable[[], list[Manifest]], port: int = 443
+    ) -> None:
         self.requests: list[tuple[str, str, int]] = []
         self._documents = documents
         self._tokens: dict[str, tuple[str, str]] = {}
@@ -38,8 +40,9 @@ class Api:
         self.ca = ca.read_text()
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(certificate, key)
-        self._server = ThreadingHTTPServer((address, 443), self._handler())
+        self._server = ThreadingHTTPServer((address, port), self._handler())
         self._server.socket = context.wrap_socket(self._server.socket, server_side=True)
+        self.port = int(self._server.server_address[1])
         self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
         self._thread.start()
 

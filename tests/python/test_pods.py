@@ -69,6 +69,9 @@ def test_a_rolling_restart_fails_no_request_and_moves_nothing(pods: PodsRun) -> 
     ended = pods.cluster.ended()[before:]
     assert len(ended) == 6
     assert not [pod for pod in ended if pod.was_killed or pod.exit_code != 0]
+    for role in ("gateway", "target"):
+        names = [pod.pod for pod in ended if role in pod.pod]
+        assert names == [f"rel-forebay-{role}-{n}" for n in (2, 1, 0)]
     # The hook finds that its pod comes back.
     assert {pod.hook for pod in ended if "target" in pod.pod} == {0}
 
