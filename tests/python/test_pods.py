@@ -6,6 +6,7 @@ rest of Kubernetes is there in small. Requests of the Python client must not fai
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,7 +14,11 @@ import pytest
 from forebay_chart import of_kind
 from forebay_pods import PodsRun, content, next_program, running_pods
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.timeout(600),
+    pytest.mark.skipif("FOREBAY_TEST_LONG" not in os.environ, reason="make test-long runs it"),
+]
 
 ONE_COPY, TWO_COPIES = "ais://single", "ais://pairs"
 OBJECTS = 200

@@ -5,13 +5,18 @@ The client runs in a namespace of its own, with a link to this machine and no ro
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from forebay_pods import ENDPOINT, PodsRun, running_pods
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.timeout(300),
+    pytest.mark.skipif("FOREBAY_TEST_LONG" not in os.environ, reason="make test-long runs it"),
+]
 
 OBJECTS = 60
 VALUES: dict[str, Any] = {
