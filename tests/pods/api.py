@@ -109,7 +109,7 @@ class Api:
                 super().finish()
                 # The end of TLS, as the real one sends it: a client may take its lack for a cut.
                 with contextlib.suppress(OSError):
-                    self.connection.unwrap()  # type: ignore[attr-defined]
+                    self.connection.unwrap()
 
             def log_message(self, format: str, *args: object) -> None:
                 """Requests are in `Api.requests`."""
@@ -126,9 +126,9 @@ def _certificate(folder: Path, address: str) -> tuple[Path, Path, Path]:
     ca, ca_key, certificate, key = (folder / name for name in ("ca.crt", "ca.key", "api.crt", "api.key"))
     names = f"subjectAltName=IP:{address},DNS:kubernetes.default.svc,DNS:kubernetes.default.svc.cluster.local"
     new = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"]
-    of_ca = ["-subj", "/CN=kubernetes-ca", "-keyout", ca_key, "-out", ca]
+    of_ca = ["-subj", "/CN=kubernetes-ca", "-keyout", str(ca_key), "-out", str(ca)]
     signed = ["-subj", "/CN=kubernetes", "-addext", names, "-addext", "basicConstraints=critical,CA:FALSE"]
-    signed += ["-CA", ca, "-CAkey", ca_key, "-keyout", key, "-out", certificate]
+    signed += ["-CA", str(ca), "-CAkey", str(ca_key), "-keyout", str(key), "-out", str(certificate)]
     for more in (of_ca, signed):
         done = subprocess.run([*new, "-days", "2", *more], capture_output=True, text=True)
         if done.returncode != 0:

@@ -12,6 +12,7 @@ import sys
 import tarfile
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -39,14 +40,14 @@ def unpack(program: Path, folder: Path) -> Image:
     archive = folder / "image.tar"
     license_text = REPOSITORY / "LICENSE"
     if libraries:
-        packer = [sys.executable, REPOSITORY / "deploy/oci_image.py", "--program", program]
+        packer = [sys.executable, f"{REPOSITORY}/deploy/oci_image.py", "--program", str(program)]
         packer += ["--name", "localhost/forebay", "--version", "0"]
-        packer += ["--certificates", "/etc/ssl/certs/ca-certificates.crt", "--license", license_text]
+        packer += ["--certificates", "/etc/ssl/certs/ca-certificates.crt", "--license", str(license_text)]
         environment = dict(os.environ)
     else:
-        packer = [REPOSITORY / "deploy/build-image.sh"]
+        packer = [f"{REPOSITORY}/deploy/build-image.sh"]
         environment = {**os.environ, "BINARY": str(program), "THIRD_PARTY": str(license_text)}
-    done = subprocess.run([*packer, archive], env=environment, capture_output=True, text=True)
+    done = subprocess.run([*packer, str(archive)], env=environment, capture_output=True, text=True)
     if done.returncode != 0:
         raise RuntimeError(f"{packer[0]}: {done.stderr}")
     root = folder / "root"
@@ -61,7 +62,7 @@ def unpack(program: Path, folder: Path) -> Image:
     return Image(root, config["Entrypoint"], variables, config.get("WorkingDir") or "/", not libraries)
 
 
-def _unpack_layers(archive: Path, root: Path) -> dict[str, list[str]]:
+def _unpack_layers(archive: Path, root: Path) -> dict[str, Any]:
     """Unpacks all layers; returns the image's config."""
     with tarfile.open(archive) as outer:
 
@@ -75,7 +76,7 @@ def _unpack_layers(archive: Path, root: Path) -> dict[str, list[str]]:
         for layer in described["Layers"]:
             with tarfile.open(fileobj=io.BytesIO(content(layer))) as inner:
                 inner.extractall(root, numeric_owner=True)
-        config: dict[str, list[str]] = json.loads(content(described["Config"]))["config"]
+        config: dict[str, Any] = json.loads(content(described["Config"]))["config"]
         return config
 
 

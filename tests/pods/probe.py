@@ -22,7 +22,7 @@ def succeeds(probe: Probe, address: str, ports: dict[str, int]) -> bool:
     try:
         timeout = probe.get("timeoutSeconds", 1)
         with urllib.request.urlopen(url, timeout=timeout, context=context) as answer:
-            return 200 <= answer.status < 400
+            return bool(200 <= answer.status < 400)
     except (urllib.error.URLError, OSError):
         return False
 
