@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use forebay_core::bucket::{BackendKind, BackendSpec};
+use forebay_core::bucket::{BackendKind, BackendSpec, implied_backend};
 use forebay_core::list_columns::ColumnRow;
 use forebay_core::origin::Origin;
 use forebay_core::size::ByteSize;
@@ -24,6 +24,7 @@ use crate::watch::WatchArgs;
   forebay mb s3://my-bucket                      a cache of a bucket in S3
   forebay mb gs://my-bucket                      of a bucket in Google Cloud
   forebay mb az://my-container                   of a container in Azure
+  forebay mb s3://#prod/data --account prod      of a bucket in another account
   forebay mb ht://set --url https://host/data    of files on a web server
 
 The objects of a cached bucket stay in their backend.")]
@@ -38,6 +39,12 @@ pub(crate) struct MakeArgs {
     /// Cache the files below this URL. A bucket written as `ht://` gets a name made from the URL
     #[arg(long, value_name = "URL", conflicts_with = "folder")]
     url: Option<String>,
+    /// Call the cloud with this account of the targets' configuration (`[[cloud]]`)
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["folder", "url"])]
+    account: Option<String>,
+    /// Region of a bucket in S3; found out if absent
+    #[arg(long, value_name = "REGION", conflicts_with_all = ["folder", "url"])]
+    region: Option<String>,
 }
 
 /// Creates a bucket.
@@ -49,11 +56,25 @@ pub(crate) async fn make(session: &Session, args: &MakeArgs) -> Result<(), Failu
     };
     let backend = match (origin, args.folder.as_deref()) {
         (Some(origin), _) => Some(origin_backend(&bucket, &origin)?),
-        (None, folder) => folder.map(|folder| folder_backend(&bucket, folder)).transpose()?,
+        (None, Some(folder)) => Some(folder_backend(&bucket, folder)?),
+        (None, None) if args.account.is_some() || args.region.is_some() => {
+            Some(cloud_backend(&bucket, args)?)
+        }
+        (None, None) => None,
     };
     session.client.create_bucket(&bucket, backend).await?;
     let json = json!({ "bucket": bucket.to_string() });
     output::one(session.format, &bucket.to_string(), &[("made", bucket.to_string())], &json)
+}
+
+fn cloud_backend(bucket: &Bucket, args: &MakeArgs) -> Result<BackendSpec, Failure> {
+    let Some(backend) = implied_backend(bucket) else {
+        return Err(Failure::usage(
+            format!("{bucket} is no bucket of a cloud and cannot have --account or --region"),
+            format!("name it s3://{0}, gs://{0} or az://{0}", bucket.name),
+        ));
+    };
+    Ok(BackendSpec { account: args.account.clone(), region: args.region.clone(), ..backend })
 }
 
 fn origin_backend(bucket: &Bucket, origin: &Origin) -> Result<BackendSpec, Failure> {
@@ -81,7 +102,7 @@ fn folder_backend(bucket: &Bucket, folder: &Path) -> Result<BackendSpec, Failure
         return Err(Error::invalid(format!("--folder {} is not UTF-8", path.display())).into());
     };
     let root = Some(root.to_owned());
-    Ok(BackendSpec { kind: BackendKind::Folder, bucket: String::new(), endpoint: None, root })
+    Ok(BackendSpec { root, ..BackendSpec::new(BackendKind::Folder, "") })
 }
 
 #[derive(Debug, Args)]
@@ -257,10 +278,15 @@ pub(crate) fn show_backend(backend: &BackendSpec) -> String {
         BackendKind::Gcs => "gcs",
         BackendKind::Azure => "azure",
     };
-    match &backend.endpoint {
-        Some(endpoint) => format!("{kind} {} at {endpoint}", backend.bucket),
-        None => format!("{kind} {}", backend.bucket),
+    let mut shown = format!("{kind} {}", backend.bucket);
+    let more =
+        [("at", &backend.endpoint), ("account", &backend.account), ("region", &backend.region)];
+    for (word, value) in more {
+        if let Some(value) = value {
+            shown.push_str(&format!(" {word} {value}"));
+        }
     }
+    shown
 }
 
 #[cfg(test)]

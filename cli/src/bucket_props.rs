@@ -18,8 +18,20 @@ use crate::session::Session;
 use crate::uri;
 
 /// Properties that `set` accepts.
-const KEYS: [&str; 9] =
-    ["freshness", "class", "copies", "ec", "checksum", "pin", "share", "ttl", "admission"];
+const KEYS: [&str; 12] = [
+    "freshness",
+    "class",
+    "copies",
+    "ec",
+    "checksum",
+    "pin",
+    "share",
+    "ttl",
+    "admission",
+    "account",
+    "region",
+    "endpoint",
+];
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum BucketCommand {
@@ -60,6 +72,10 @@ pub(crate) struct BucketArgs {
                   never
   admission=WHEN  keep a copy at the first read (always), at the second
                   (second-miss), or never
+  account=NAME    account of the targets' configuration that calls the cloud;
+                  empty for that of their environment. What is cached is dropped
+  region=REGION   region of a bucket of S3; empty: it is found out
+  endpoint=URL    server of the bucket. What is cached is dropped
   cloud.RULE=VALUE  rules for requests to the backend; \"default\" resets one:
     attempts, first_pause_ms, multiplier, longest_pause_ms, jitter,
     deadline_ms: retries
@@ -122,6 +138,7 @@ pub(crate) async fn run(session: &Session, command: &BucketCommand) -> Result<()
 /// The changes in the form of the gateway's API.
 fn parse(changes: &[String]) -> Result<Value, Failure> {
     let (mut props, mut cache, mut cloud) = (Map::new(), Map::new(), Map::new());
+    let mut backend = Map::new();
     for change in changes {
         let Some((key, value)) = change.split_once('=') else {
             return Err(Failure::usage(
@@ -139,6 +156,9 @@ fn parse(changes: &[String]) -> Result<Value, Failure> {
             key @ ("pin" | "share" | "ttl" | "admission") => {
                 drop(cache.insert(key.into(), json!(value)));
             }
+            key @ ("account" | "region" | "endpoint") => {
+                drop(backend.insert(key.into(), json!(value)));
+            }
             other => match other.strip_prefix("cloud.") {
                 Some(rule) => drop(cloud.insert(rule.into(), json!(value))),
                 None => return Err(unknown(other)),
@@ -155,6 +175,9 @@ fn parse(changes: &[String]) -> Result<Value, Failure> {
         let cloud = Value::Object(cloud);
         CloudRules::default().apply(&cloud)?;
         props.insert("cloud".into(), cloud);
+    }
+    if !backend.is_empty() {
+        props.insert("backend".into(), Value::Object(backend));
     }
     Ok(Value::Object(props))
 }
@@ -226,6 +249,10 @@ pub(crate) fn lines(props: &Value) -> Vec<(&'static str, String)> {
             text.push_str(&format!(",{}", ByteSize(limit)));
         }
         lines.push(("ec", text));
+    }
+    for key in ["account", "region"] {
+        let set = props["backend"][key].as_str();
+        lines.extend(set.map(|value| (key, value.to_owned())));
     }
     let age = props.pointer("/freshness/age").and_then(Value::as_u64).map(show_seconds);
     let cache = props.get("cache").cloned();

@@ -86,6 +86,7 @@ fn lines(access: &BackendAccess) -> Vec<Line> {
     let identity = &access.identity;
     let mut lines = vec![Line::fact("credential", &identity.credential)];
     let facts = [
+        ("cloud account", identity.cloud.as_deref()),
         ("project", identity.project.as_deref()),
         ("account", identity.account.as_deref()),
         ("region", identity.region.as_deref()),

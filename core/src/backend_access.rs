@@ -27,6 +27,9 @@ pub struct CloudIdentity {
     /// The project that Google bills for calls, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub project: Option<String>,
+    /// Name of the account in the configuration of the targets.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cloud: Option<String>,
     /// The storage account of Azure.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub account: Option<String>,

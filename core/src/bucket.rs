@@ -5,6 +5,7 @@
 
 mod acl;
 mod fetch_ranges;
+mod place;
 mod s3_settings;
 mod sections;
 
@@ -16,6 +17,7 @@ use serde::{Deserialize, Serialize};
 
 pub use self::acl::{Acl, Grant, Grantee, Permission};
 pub use self::fetch_ranges::FetchRanges;
+pub use self::place::check_account;
 pub use self::s3_settings::{CorsRule, S3Settings, Tag, Versioning};
 use crate::cache_rules::CacheRules;
 use crate::checksum::ChecksumKind;
@@ -53,6 +55,12 @@ pub struct BackendSpec {
     /// Folder backends: absolute path, under one of the configured roots.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub root: Option<String>,
+    /// Name of the account in the configuration of the targets; the one of their environment when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub account: Option<String>,
+    /// Region of a bucket of S3; found out when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub region: Option<String>,
 }
 
 /// Maximum copies: each copy adds to the cost of every write.
@@ -190,6 +198,9 @@ impl BucketInfo {
     /// Checks rules that involve several properties.
     pub fn validate(&self) -> Result<()> {
         self.cache.validate()?;
+        if let Some(spec) = &self.backend {
+            spec.validate(&self.bucket)?;
+        }
         if !(1..=MAX_COPIES).contains(&self.copies) {
             let text = format!("bucket \"{}\": {} copies of each object", self.bucket, self.copies);
             return Err(Error::invalid(text).hint(format!("there can be 1 to {MAX_COPIES}")));
@@ -283,7 +294,7 @@ pub fn implied_backend(bucket: &Bucket) -> Option<BackendSpec> {
         Provider::Azure => BackendKind::Azure,
         Provider::Ais | Provider::Ht => return None,
     };
-    Some(BackendSpec { kind, bucket: bucket.name.to_string(), endpoint: None, root: None })
+    Some(BackendSpec::new(kind, &bucket.name))
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@
 
 mod auth;
 mod cache;
+mod clouds;
 mod destinations;
 mod nearest;
 mod tls;
@@ -14,6 +15,7 @@ use serde::{Deserialize, Serialize};
 
 pub use self::auth::{AuthConfig, IssuerConfig};
 pub use self::cache::{CacheConfig, CachePolicy, RETIRED_VALUES, ScrubConfig};
+pub use self::clouds::CloudConfig;
 pub use self::destinations::{DisksConfig, EgressConfig};
 pub use self::nearest::nearest;
 pub use self::tls::TlsConfig;
@@ -35,6 +37,7 @@ pub struct NodeConfig {
     pub scrub: ScrubConfig,
     pub folder: FolderConfig,
     pub promote: PromoteConfig,
+    pub cloud: Vec<CloudConfig>,
     pub s3: S3Config,
     pub etl: EtlConfig,
     pub download: DownloadConfig,

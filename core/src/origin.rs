@@ -81,7 +81,7 @@ impl Origin {
     /// The backend of a bucket for this origin.
     pub fn backend(&self) -> BackendSpec {
         let (kind, endpoint) = (BackendKind::Http, Some(self.0.clone()));
-        BackendSpec { kind, bucket: String::new(), endpoint, root: None }
+        BackendSpec { endpoint, ..BackendSpec::new(kind, "") }
     }
 
     /// A bucket of the provider for origins, named by hash.

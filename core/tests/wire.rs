@@ -100,10 +100,8 @@ fn join(name: &str, role: Role, port: u16, zone: &str) -> Command {
 fn commands() -> Vec<Command> {
     let native = BucketInfo { copies: 2, ..BucketInfo::requested(bucket("train"), None) };
     let backend = BackendSpec {
-        kind: BackendKind::S3,
-        bucket: "images".into(),
         endpoint: Some("http://s3.test:9000".into()),
-        root: None,
+        ..BackendSpec::new(BackendKind::S3, "images")
     };
     // As versions without the rule for destinations wrote it.
     let cached = BucketInfo {

@@ -7,11 +7,11 @@ use forebay_core::settings;
 use forebay_core::state::ClusterState;
 use forebay_core::{Error, Result};
 use forebay_v1::action::lower_keys;
-use forebay_v1::bucket::props_json;
+use forebay_v1::bucket::{props_json, take_place};
 use serde_json::Value;
 
 /// Keys of properties that no client may set; clients send them as part of whole documents.
-const FIXED: [&str; 7] = ["bid", "created", "provider", "backend", "force", "renamed", "name"];
+const FIXED: [&str; 6] = ["bid", "created", "provider", "force", "renamed", "name"];
 
 /// The properties, overlaid with everything that clients have set.
 pub(crate) fn shown(info: &BucketInfo) -> Value {
@@ -64,6 +64,7 @@ pub(crate) fn apply(info: &mut BucketInfo, value: &Value) -> Result<()> {
             "cache" => info.cache.apply(&value)?,
             "cloud" => info.cloud.apply(&value)?,
             "backend_bck" => no_backend_bucket(&value)?,
+            "backend" => info.set_place(&value)?,
             "ec" if info.has_backend() && is_on(&value) => {
                 return Err(Error::invalid(format!(
                     "bucket \"{}\" has a backend, which keeps its objects: they are not erasure coded",
@@ -72,7 +73,12 @@ pub(crate) fn apply(info: &mut BucketInfo, value: &Value) -> Result<()> {
             }
             key if FIXED.contains(&key) => {}
             key => {
-                let value = settings::parse_of_bucket(key, &value)?;
+                let mut value = settings::parse_of_bucket(key, &value)?;
+                if let Some(kind) = info.backend.as_ref().map(|spec| spec.kind)
+                    && key == "extra"
+                {
+                    info.set_place(&take_place(&mut value, kind))?;
+                }
                 if key == ACCESS && !value.is_null() {
                     check_mask(&value)?;
                 }
@@ -242,6 +248,30 @@ mod tests {
         apply(&mut info, &json!({"lru": {"enabled": false}})).unwrap();
         assert!(info.cache.pin);
         assert_eq!(shown(&info)["lru"]["enabled"], json!(false));
+    }
+
+    #[test]
+    fn v1_clients_choose_the_account_and_region_and_read_them_back() {
+        let mut info = BucketInfo::requested(Bucket::new(Provider::Aws, "b").unwrap(), None);
+        let set = json!({"extra": {"aws": {"profile": "prod", "cloud_region": "eu-west-1"}}});
+        apply(&mut info, &set).unwrap();
+        let spec = info.backend.clone().unwrap();
+        assert_eq!(
+            (spec.account.as_deref(), spec.region.as_deref()),
+            (Some("prod"), Some("eu-west-1"))
+        );
+        let props = shown(&info);
+        assert_eq!(props["extra"]["aws"], json!({"profile": "prod", "cloud_region": "eu-west-1"}));
+        assert_eq!(props["backend"]["account"], json!("prod"));
+        assert!(without_effect(&BucketInfo { backend: None, ..info.clone() }, &info).is_empty());
+        apply(&mut info, &props).unwrap();
+        assert_eq!(info.backend, Some(spec), "a whole document changes nothing");
+        apply(&mut info, &json!({"extra": {"aws": {"profile": ""}}})).unwrap();
+        assert_eq!(info.backend.as_ref().unwrap().account, None);
+        let mut google = BucketInfo::requested(Bucket::new(Provider::Gcp, "b").unwrap(), None);
+        apply(&mut google, &json!({"extra": {"gcp": {"application_creds": "lab"}}})).unwrap();
+        assert_eq!(google.backend.as_ref().unwrap().account.as_deref(), Some("lab"));
+        assert!(apply(&mut google, &set).is_err(), "no property of that cloud");
     }
 
     #[test]

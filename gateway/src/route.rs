@@ -53,6 +53,25 @@ impl Found {
     }
 }
 
+/// Whether a bucket of a cloud is in a namespace of this cluster.
+pub(crate) fn is_in_cloud_namespace(bucket: &Bucket) -> bool {
+    let is_cloud = matches!(bucket.provider, Provider::Aws | Provider::Gcp | Provider::Azure);
+    is_cloud && !bucket.namespace.name.is_empty()
+}
+
+/// Refuses to register a bucket of a cloud in a namespace by its first use. Such a bucket mostly has an
+/// account of its own; with the default account, a bucket that was removed from the cluster would come
+/// back with the objects of another.
+pub(crate) fn require_registration(bucket: &Bucket) -> Result<()> {
+    match is_in_cloud_namespace(bucket) {
+        true => Err(bucket.not_found().hint(format!(
+            "a bucket in a namespace is made first: forebay mb {bucket}, with --account NAME for \
+             another account than the default one"
+        ))),
+        false => Ok(()),
+    }
+}
+
 impl Route {
     pub(crate) fn new(maps: Maps, targets: Targets, changes: Changes) -> Self {
         Self { maps, targets, changes, registering: Arc::default() }
@@ -82,6 +101,7 @@ impl Route {
         if let Ok(found) = self.known(bucket) {
             return Ok(found);
         }
+        require_registration(bucket)?;
         let info = self.state().requested(bucket.clone(), None);
         self.check_backend(&info).await?;
         self.create(info).await?;
@@ -137,6 +157,7 @@ impl Route {
             Err(e) if e.code == ErrorCode::RemoteBucketNotFound => {}
             other => return other,
         }
+        require_registration(bucket)?;
         let state = self.state();
         let info = state.requested(bucket.clone(), None);
         self.check_request(&info)?;

@@ -96,6 +96,7 @@ pub async fn run(
     let allow_private = config.download.allow_private;
     let web = if allow_private { Egress::Private } else { Egress::Public };
     let settings = BackendSettings::from_env(folder_roots).guarded_by(&policy, web);
+    let settings = settings.with_accounts(&config.cloud, &policy)?;
     let backends = Backends::new(
         settings,
         Arc::new(move |provider, op, result, time| {

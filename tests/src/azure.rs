@@ -15,6 +15,12 @@ pub const KEY: &str = "Zm9yZWJheSB0ZXN0cyB3aXRoIEF6dXJpdGU=";
 pub const SAS: &str = "sv=2019-12-12&ss=b&srt=sco\
     &sp=rwdlac&se=2099-01-01T00%3A00%3A00Z&sig=iWYag%2FhRg8tpodnLeIX3BhZXqTWpjFrSQDlJXwWBD2M%3D";
 
+/// A second account of these servers, with its key and its signature, made in the same way.
+pub const OTHER: &str = "forebayother";
+pub const OTHER_KEY: &str = "dGhlIG90aGVyIGFjY291bnQgb2YgQXp1cml0ZQ==";
+const OTHER_SAS: &str = "sv=2019-12-12&ss=b&srt=sco\
+    &sp=rwdlac&se=2099-01-01T00%3A00%3A00Z&sig=dw1q%2FToJSXs37WKYDn0RBSRITVtYmyUHmh6t9e2kBOM%3D";
+
 /// An Azurite of this test run. Its objects are in its folder.
 pub struct Azurite {
     process: Child,
@@ -38,7 +44,7 @@ impl Azurite {
             .args(["--skipApiVersionCheck", "--disableTelemetry", "--location"])
             .arg(folder.path().join("data"))
             .args(["--blobHost", "127.0.0.1", "--blobPort", &port.to_string()])
-            .env("AZURITE_ACCOUNTS", format!("{ACCOUNT}:{KEY}"))
+            .env("AZURITE_ACCOUNTS", format!("{ACCOUNT}:{KEY};{OTHER}:{OTHER_KEY}"))
             .stdin(Stdio::null())
             .stdout(log.try_clone().unwrap())
             .stderr(log)
@@ -66,9 +72,12 @@ impl Azurite {
     }
 
     pub fn create_container(&self, name: &str) {
-        let create = http::request("PUT", &self.at(&format!("{name}?restype=container")));
-        let answer = create.send();
-        assert_eq!(answer.status, 201, "{}", answer.text());
+        create(&self.url, name);
+    }
+
+    /// URL of the second account.
+    pub fn other_url(&self) -> String {
+        self.url.replace(ACCOUNT, OTHER)
     }
 
     /// Puts an object directly into Azurite, not through the cluster.
@@ -92,6 +101,13 @@ impl Azurite {
     }
 }
 
+/// Creates a container at the server of this URL.
+pub fn create(url: &str, container: &str) {
+    let create = http::request("PUT", &at(url, &format!("{container}?restype=container")));
+    let answer = create.send();
+    assert_eq!(answer.status, 201, "{}", answer.text());
+}
+
 /// Puts an object at the server of this URL.
 pub fn put(url: &str, container: &str, name: &str, bytes: impl Into<Vec<u8>>) {
     let put = http::request("PUT", &at(url, &format!("{container}/{name}")));
@@ -101,7 +117,8 @@ pub fn put(url: &str, container: &str, name: &str, bytes: impl Into<Vec<u8>>) {
 
 fn at(url: &str, path: &str) -> String {
     let and = if path.contains('?') { '&' } else { '?' };
-    format!("{url}/{path}{and}{SAS}")
+    let signature = if url.ends_with(OTHER) { OTHER_SAS } else { SAS };
+    format!("{url}/{path}{and}{signature}")
 }
 
 impl Drop for Azurite {

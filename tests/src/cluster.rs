@@ -569,10 +569,8 @@ pub fn azure(name: &str) -> Bucket {
 /// Backend settings of a bucket over a folder.
 pub fn folder_backend(root: &Path) -> BackendSpec {
     BackendSpec {
-        kind: BackendKind::Folder,
-        bucket: String::new(),
-        endpoint: None,
         root: Some(root.to_str().unwrap().to_owned()),
+        ..BackendSpec::new(BackendKind::Folder, "")
     }
 }
 

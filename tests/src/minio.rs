@@ -17,6 +17,9 @@ const PASSWORD: &str = "minioadmin";
 pub struct Minio {
     process: Child,
     pub url: String,
+    user: &'static str,
+    password: &'static str,
+    region: &'static str,
     _data: TempDir,
 }
 
@@ -24,6 +27,15 @@ impl Minio {
     /// Starts one; `None` when there is no MinIO here, after saying so. With
     /// `FOREBAY_REQUIRE_MINIO=1` that is a failure.
     pub fn start() -> Option<Self> {
+        Self::start_as(USER, PASSWORD, "us-east-1")
+    }
+
+    /// Starts one with other keys, in another region.
+    pub fn start_as(
+        user: &'static str,
+        password: &'static str,
+        region: &'static str,
+    ) -> Option<Self> {
         let Some(program) = program() else {
             let why = "MinIO not found; ci/minio.sh builds it, or set FOREBAY_MINIO";
             skip::skipped_unless("FOREBAY_REQUIRE_MINIO", why);
@@ -35,8 +47,9 @@ impl Minio {
         let process = Command::new(program)
             .args(["server", "--quiet", "--address", &address])
             .arg(data.path().join("data"))
-            .env("MINIO_ROOT_USER", USER)
-            .env("MINIO_ROOT_PASSWORD", PASSWORD)
+            .env("MINIO_ROOT_USER", user)
+            .env("MINIO_ROOT_PASSWORD", password)
+            .env("MINIO_SITE_REGION", region)
             .env("MINIO_PROMETHEUS_AUTH_TYPE", "public")
             .env("MINIO_BROWSER", "off")
             .env("MINIO_UPDATE", "off")
@@ -45,7 +58,8 @@ impl Minio {
             .stderr(log)
             .spawn()
             .expect("MinIO starts");
-        let minio = Self { process, url: format!("http://{address}"), _data: data };
+        let url = format!("http://{address}");
+        let minio = Self { process, url, user, password, region, _data: data };
         wait::until("MinIO is ready", Duration::from_secs(60), || {
             let ready = http::request("GET", &format!("{}/minio/health/ready", minio.url));
             ready.try_send().is_ok_and(|answer| answer.status == 200)
@@ -55,16 +69,16 @@ impl Minio {
 
     /// The environment by which targets reach it.
     pub fn env(&self) -> Vec<(String, String)> {
-        env(&self.url, USER, PASSWORD)
+        env(&self.url, self.user, self.password)
     }
 
     /// An S3 client that connects to MinIO, not to the cluster.
     pub fn s3(&self) -> Client {
         let config = aws_sdk_s3::Config::builder()
             .behavior_version(BehaviorVersion::latest())
-            .region(Region::new("us-east-1"))
+            .region(Region::new(self.region))
             .endpoint_url(&self.url)
-            .credentials_provider(Credentials::new(USER, PASSWORD, None, None, "tests"))
+            .credentials_provider(Credentials::new(self.user, self.password, None, None, "tests"))
             .force_path_style(true)
             .build();
         Client::from_conf(config)

@@ -148,10 +148,8 @@ async fn a_bucket_of_this_cluster_may_stand_for_one_at_azure() {
     on.azurite.put("far-away", "x", "there");
     let bucket = native("near");
     let backend = BackendSpec {
-        kind: BackendKind::Azure,
-        bucket: "far-away".into(),
         endpoint: Some(on.azurite.url.clone()),
-        root: None,
+        ..BackendSpec::new(BackendKind::Azure, "far-away")
     };
     let client = on.cluster.client();
     client.create_bucket(&bucket, Some(backend)).await.unwrap();

@@ -160,10 +160,8 @@ async fn a_bucket_of_this_cluster_may_stand_for_one_at_google() {
     on.gcs.put("far-away", "x", "there");
     let bucket = native("near");
     let backend = BackendSpec {
-        kind: BackendKind::Gcs,
-        bucket: "far-away".into(),
         endpoint: Some(on.gcs.url.clone()),
-        root: None,
+        ..BackendSpec::new(BackendKind::Gcs, "far-away")
     };
     let client = on.cluster.client();
     client.create_bucket(&bucket, Some(backend)).await.unwrap();

@@ -1,6 +1,7 @@
 //! All topics in one program. Run one by its name: `cargo test -p forebay-tests get_put::`.
 #![allow(clippy::unwrap_used)]
 
+mod accounts;
 mod admin;
 mod audit;
 mod auth;
@@ -76,3 +77,4 @@ mod v1;
 mod versions;
 mod warmth;
 mod write_back;
+mod zones;

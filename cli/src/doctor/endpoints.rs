@@ -77,10 +77,8 @@ mod tests {
         };
         state.apply(1, join).unwrap();
         let spec = BackendSpec {
-            kind: BackendKind::S3,
-            bucket: "b".into(),
             endpoint: Some(endpoint.into()),
-            root: None,
+            ..BackendSpec::new(BackendKind::S3, "b")
         };
         let bucket = Bucket::new(Provider::Ais, "near").unwrap();
         let info = BucketInfo { endpoint_trust, ..BucketInfo::requested(bucket, Some(spec)) };

@@ -96,6 +96,7 @@ impl NodeConfig {
             self.auth.validate(),
         ];
         found.extend(sections.into_iter().filter_map(Result::err));
+        found.extend(self.problems_of_clouds());
         found
     }
 }

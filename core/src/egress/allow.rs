@@ -35,6 +35,11 @@ impl AllowEntry {
         }
     }
 
+    /// Whether the entry names one server, so no network.
+    pub fn is_one_server(&self) -> bool {
+        !matches!(self, Self::Network { .. })
+    }
+
     /// Whether the entry opens this address, for a port or for a connection whose port is unknown. A
     /// network opens no address that is closed to all.
     pub(super) fn opens_address(&self, ip: IpAddr, to: Option<u16>) -> bool {

@@ -37,12 +37,7 @@ pub(super) fn native(name: &str) -> BucketInfo {
 }
 
 pub(super) fn cached(name: &str) -> BucketInfo {
-    let backend = BackendSpec {
-        kind: BackendKind::Folder,
-        bucket: String::new(),
-        endpoint: None,
-        root: None,
-    };
+    let backend = BackendSpec::new(BackendKind::Folder, "");
     BucketInfo::requested(Bucket::new(Provider::Ais, name).unwrap(), Some(backend))
 }
 

@@ -36,13 +36,13 @@ const OF_NATIVE: [&str; 6] = [
 ];
 /// Properties with an effect on buckets with a backend.
 const OF_BACKED: [&str; 2] = ["versioning.validate_warm_get", "lru.enabled"];
-/// Properties that choose another cloud or account. To accept one without effect would read and
-/// write the wrong data.
+/// Properties that choose another cloud or account, and that the kind of the bucket does not have. To
+/// accept one without effect would read and write the wrong data.
 const OF_CLOUDS: [(&str, &str); 5] = [
-    ("extra.aws.endpoint", "name the endpoint in \"backend\" when the bucket is made"),
-    ("extra.aws.profile", "set the credentials in each target's environment"),
-    ("extra.aws.cloud_region", "set AWS_REGION in each target's environment"),
-    ("extra.gcp.application_creds", "set the credentials in each target's environment"),
+    ("extra.aws.endpoint", "it is for buckets of S3; others name it in \"backend\""),
+    ("extra.aws.profile", "it is for buckets of S3"),
+    ("extra.aws.cloud_region", "it is for buckets of S3"),
+    ("extra.gcp.application_creds", "it is for buckets of Google Cloud Storage"),
     ("extra.oci.region", "buckets of OCI are reached by their S3 endpoint, in \"backend\""),
 ];
 
@@ -89,8 +89,8 @@ fn differences(before: &Value, after: &Value, name: &str, names: &mut Vec<String
     }
 }
 
-/// Refuses properties that choose another cloud or account for a bucket. `section` is one section of
-/// a bucket's properties, typed by [`parse_of_bucket`](super::parse_of_bucket).
+/// Refuses properties that choose another cloud or account for a bucket, and that its kind does not have.
+/// `section` is one section of a bucket's properties, typed by [`parse_of_bucket`](super::parse_of_bucket).
 pub fn refuse_clouds(section: &str, value: &Value) -> Result<()> {
     for (name, hint) in OF_CLOUDS {
         let Some(path) = name.strip_prefix(section).and_then(|rest| rest.strip_prefix('.')) else {

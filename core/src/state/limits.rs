@@ -213,10 +213,8 @@ mod tests {
                 Command::AttachCluster { alias: "far".into(), url: url.into(), endpoint_trust };
             let mut info = create("b");
             info.backend = Some(BackendSpec {
-                kind: BackendKind::S3,
-                bucket: "b".into(),
                 endpoint: Some(url.into()),
-                root: None,
+                ..BackendSpec::new(BackendKind::S3, "b")
             });
             let set = Command::SetBucket { info: Box::new(info) };
             for message in [refused(&attach), refused(&set)] {

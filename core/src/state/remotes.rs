@@ -64,7 +64,7 @@ impl ClusterState {
         let url = self.remotes.get(&bucket.namespace.uuid)?;
         let (kind, endpoint) = (BackendKind::Ais, Some(url.clone()));
         let native = bucket.provider == Provider::Ais;
-        native.then(|| BackendSpec { kind, bucket: bucket.name.to_string(), endpoint, root: None })
+        native.then(|| BackendSpec { endpoint, ..BackendSpec::new(kind, &bucket.name) })
     }
 }
 

@@ -127,10 +127,8 @@ fn defaults_of_the_cluster_become_the_same_properties_of_new_buckets_as_ever() {
     log.push(defaults());
     let state = applied(log);
     let folder = BackendSpec {
-        kind: BackendKind::Folder,
-        bucket: String::new(),
-        endpoint: None,
         root: Some("/data/images".into()),
+        ..BackendSpec::new(BackendKind::Folder, "")
     };
     let cloud = Bucket::new(Provider::Aws, "cloud").unwrap();
     let made = [(bucket("native"), None), (cloud, None), (bucket("folder"), Some(folder))]

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use forebay_core::backend_access::{Access, BackendAccess, CloudIdentity};
 use forebay_core::bucket::{BackendKind, BackendSpec, BucketInfo};
-use forebay_core::egress::EndpointTrust;
 use forebay_core::error::{Error, ErrorCode, Result};
 use forebay_core::shown_url;
 use forebay_core::size::ByteRange;
@@ -29,7 +28,7 @@ impl Backends {
         let Some(spec) = &info.backend else {
             return Err(Error::invalid(format!("bucket \"{}\" has no backend", info.bucket)));
         };
-        let identity = self.identity(spec, info.endpoint_trust).await;
+        let identity = self.identity(info, spec).await;
         let backend = match self.bare(info, spec).await {
             Ok(backend) => backend,
             Err(error) => {
@@ -48,17 +47,28 @@ impl Backends {
         Ok(BackendAccess { identity, list, get, put, example })
     }
 
-    async fn identity(&self, spec: &BackendSpec, trust: EndpointTrust) -> CloudIdentity {
-        let endpoint = spec.endpoint.as_deref();
+    async fn identity(&self, info: &BucketInfo, spec: &BackendSpec) -> CloudIdentity {
+        let (endpoint, trust) = (spec.endpoint.as_deref(), info.endpoint_trust);
         let none = |why: &str, place: Option<&str>| CloudIdentity {
             credential: format!("none: {why}"),
             endpoint: place.unwrap_or_default().to_owned(),
             ..CloudIdentity::default()
         };
         let identity = match spec.kind {
-            BackendKind::S3 => self.s3.identity(endpoint, trust).await,
-            BackendKind::Gcs => self.gcs.identity(endpoint),
-            BackendKind::Azure => self.azure.identity(endpoint, trust).await,
+            BackendKind::S3 => match self.clients.s3.of(&self.settings.accounts, info, spec) {
+                Ok(s3) => s3.identity(endpoint, trust, spec.region.as_deref()).await,
+                Err(e) => none(&e.message, endpoint),
+            },
+            BackendKind::Gcs => match self.clients.gcs.of(&self.settings.accounts, info, spec) {
+                Ok(gcs) => gcs.identity(endpoint),
+                Err(e) => none(&e.message, endpoint),
+            },
+            BackendKind::Azure => {
+                match self.clients.azure.of(&self.settings.accounts, info, spec) {
+                    Ok(azure) => azure.identity(endpoint, trust).await,
+                    Err(e) => none(&e.message, endpoint),
+                }
+            }
             BackendKind::Http => none("web servers are called without one", endpoint),
             BackendKind::Ais => none("other clusters are called without one", endpoint),
             BackendKind::Folder => {
@@ -68,7 +78,8 @@ impl Backends {
                 );
             }
         };
-        CloudIdentity { endpoint: shown_url(&identity.endpoint), ..identity }
+        let endpoint = shown_url(&identity.endpoint);
+        CloudIdentity { endpoint, cloud: spec.account.clone(), ..identity }
     }
 
     async fn put(&self, info: &BucketInfo, spec: &BackendSpec) -> Access {
@@ -78,7 +89,10 @@ impl Backends {
                 let own: &str = &info.bucket.name;
                 let name = if spec.bucket.is_empty() { own } else { &spec.bucket };
                 let (endpoint, trust) = (spec.endpoint.as_deref(), info.endpoint_trust);
-                let Ok(client) = self.gcs.client_of(endpoint, trust).await else {
+                let Ok(gcs) = self.clients.gcs.of(&self.settings.accounts, info, spec) else {
+                    return Access::unknown(NOT_WRITTEN);
+                };
+                let Ok(client) = gcs.client_of(endpoint, trust).await else {
                     return Access::unknown(NOT_WRITTEN);
                 };
                 GcsBackend::new(client, info.bucket.clone(), name).may_write().await

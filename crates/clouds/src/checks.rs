@@ -25,9 +25,15 @@ impl Backends {
     pub(super) fn guard_of(&self, info: &BucketInfo, spec: &BackendSpec) -> Result<EndpointGuard> {
         let (named, trust) = (spec.endpoint.as_deref(), info.endpoint_trust);
         let guard = match spec.kind {
-            BackendKind::S3 => self.s3.guard(named, trust),
-            BackendKind::Gcs => self.gcs.guard(named, trust),
-            BackendKind::Azure => self.azure.guard(named, trust),
+            BackendKind::S3 => {
+                self.clients.s3.of(&self.settings.accounts, info, spec)?.guard(named, trust)
+            }
+            BackendKind::Gcs => {
+                self.clients.gcs.of(&self.settings.accounts, info, spec)?.guard(named, trust)
+            }
+            BackendKind::Azure => {
+                self.clients.azure.of(&self.settings.accounts, info, spec)?.guard(named, trust)
+            }
             BackendKind::Ais => {
                 let policy = &self.settings.remote.egress;
                 EndpointGuard::of(spec.kind, named, trust, None, policy)

@@ -6,6 +6,8 @@
 
 mod accepted_endpoints;
 mod access;
+mod account;
+mod accounts;
 mod adaptive;
 pub mod azure;
 mod bounded;
@@ -47,6 +49,8 @@ use forebay_node::clock::unix_ns;
 use futures::stream::{self, BoxStream, StreamExt};
 use md5::{Digest, Md5};
 
+pub use account::{CredentialFile, NamedAccount};
+pub use accounts::{AccountSettings, AllAccounts};
 pub use azure::{AzureCredentials, AzureSettings};
 pub use composed::Announced;
 pub use composed::MAX_COMPOSED_OBJECTS as COMPOSED;

@@ -2,12 +2,14 @@
 
 use std::error::Error as StdError;
 use std::fmt::Display;
+use std::sync::Arc;
 
 use forebay_core::date::parse_http;
 use forebay_core::error::{Error, ErrorCode};
 use forebay_core::name::Bucket;
 use forebay_core::shown_url;
 
+use crate::account::{NamedAccount, credential_hint};
 use crate::egress;
 
 /// Retry-After in seconds if credentials could not be renewed.
@@ -27,13 +29,28 @@ pub(super) const UNTRUSTED: &str = "credentials go to the configured endpoint, t
 #[derive(Clone)]
 pub(super) struct Place {
     pub(super) bucket: Bucket,
-    /// Its URL, without what may be a secret.
+    /// Its URL, without what may be a secret, and the account of the configuration.
     pub(super) endpoint: String,
+    /// The name of that account.
+    pub(super) account: Option<Arc<str>>,
 }
 
 impl Place {
     pub(super) fn new(bucket: Bucket, endpoint: &str) -> Self {
-        Self { bucket, endpoint: shown_url(endpoint) }
+        Self { bucket, endpoint: shown_url(endpoint), account: None }
+    }
+
+    /// The same for an account of the configuration, which errors then name.
+    #[must_use]
+    pub(super) fn of_account(self, named: Option<&NamedAccount>) -> Self {
+        let Some(named) = named else { return self };
+        let endpoint = format!("{} (account \"{}\")", self.endpoint, named.name);
+        Self { endpoint, account: Some(Arc::clone(&named.name)), ..self }
+    }
+
+    /// The hint of an error about credentials; `own` is the one for those of the environment.
+    pub(super) fn credential_hint(&self, own: &str) -> String {
+        self.account.as_deref().map_or_else(|| own.to_owned(), credential_hint)
     }
 
     /// The error for a call that the server rejected, about the object `name`, or about the bucket.
@@ -72,14 +89,14 @@ impl Place {
 
     /// Without a Retry-After: the retries choose the pause, unless the server gave one.
     pub(super) fn unavailable(&self, why: &str) -> Error {
-        let Self { bucket, endpoint } = self;
+        let Self { bucket, endpoint, .. } = self;
         let text = format!("{endpoint}, where bucket \"{bucket}\" lives, is unavailable: {why}");
         Error::new(ErrorCode::Unavailable, text)
     }
 
     /// The error for too many calls, or too many per second: fewer in flight will succeed.
     pub(super) fn busy(&self, said: &str) -> Error {
-        let Self { bucket, endpoint } = self;
+        let Self { bucket, endpoint, .. } = self;
         let text =
             format!("{endpoint}, where bucket \"{bucket}\" lives, asks to slow down: {said}");
         Error::new(ErrorCode::TooManyRequests, text).hint(
@@ -94,7 +111,7 @@ impl Place {
 
     /// The error for missing credentials: nothing was sent.
     pub(super) fn no_credentials(&self, transient: bool, why: &str) -> Error {
-        let Self { bucket, endpoint } = self;
+        let Self { bucket, endpoint, .. } = self;
         let text = format!("no credentials for bucket \"{bucket}\" at {endpoint}: {why}");
         if transient {
             // A pause, so that retries do not overload the credential service.
@@ -113,7 +130,7 @@ impl Place {
 
     /// The error for pages of a listing that do not fit together.
     pub(super) fn out_of_order(&self) -> Error {
-        let Self { bucket, endpoint } = self;
+        let Self { bucket, endpoint, .. } = self;
         Error::unsupported(format!(
             "{endpoint} lists bucket \"{bucket}\" in an order other than that of names"
         ))

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use forebay_core::bucket::{BackendKind, BackendSpec, BucketInfo};
 use forebay_core::cloud_rules::{CloudRule, CloudRules, Compose};
+use forebay_core::config::CloudConfig;
 use forebay_core::egress::{Egress, EgressPolicy, EndpointTrust};
 use forebay_core::error::{Error, Result};
 use forebay_core::locks::MutexExt;
@@ -17,10 +18,11 @@ use tokio::sync::Semaphore;
 
 use super::Backend;
 use super::accepted_endpoints::AcceptedEndpoints;
-use super::azure::{AzureBackend, AzureClients, AzureSettings};
+use super::accounts::{self, AllAccounts, AllClients};
+use super::azure::{AzureBackend, AzureSettings};
 use super::composed::{Announced, Composing, Gathers};
 use super::folder::FolderBackend;
-use super::gcs::{GcsBackend, GcsClients, GcsSettings};
+use super::gcs::{GcsBackend, GcsSettings};
 use super::journal::{Journal, Journaled, Journals};
 use super::ledger::Ledger;
 use super::limit::{Limited, Limits};
@@ -28,7 +30,7 @@ use super::metered::{BytesHook, Hook, Metered};
 use super::origin::{OriginBackend, OriginSettings};
 use super::remote::{RemoteBackend, RemoteSettings};
 use super::retry::{RetryPolicy, Retrying};
-use super::s3::{S3Backend, S3Clients, S3Settings};
+use super::s3::{RegionalS3, S3Backend, S3Settings};
 use super::timed::Timed;
 
 /// Settings that all backends of a node share.
@@ -41,6 +43,8 @@ pub struct BackendSettings {
     pub azure: AzureSettings,
     pub origin: OriginSettings,
     pub remote: RemoteSettings,
+    /// Accounts of the configuration, by name.
+    pub accounts: AllAccounts,
     pub retry: RetryPolicy,
     /// Calls in flight to one endpoint.
     pub concurrency: usize,
@@ -57,6 +61,7 @@ impl Default for BackendSettings {
             azure: AzureSettings::default(),
             origin: OriginSettings::default(),
             remote: RemoteSettings::default(),
+            accounts: AllAccounts::new(),
             retry: RetryPolicy::default(),
             concurrency: 64,
             queue_wait: Duration::from_secs(60),
@@ -69,6 +74,12 @@ impl BackendSettings {
     pub fn from_env(folder_roots: Vec<PathBuf>) -> Self {
         let (s3, gcs) = (S3Settings::from_env(), GcsSettings::from_env());
         Self { folder_roots, s3, gcs, azure: AzureSettings::from_env(), ..Self::default() }
+    }
+
+    /// The settings with the accounts of the configuration. Fails if a credential file cannot be read,
+    /// or if other users of the machine can.
+    pub fn with_accounts(self, accounts: &[CloudConfig], policy: &EgressPolicy) -> Result<Self> {
+        Ok(Self { accounts: accounts::settings_of(accounts, policy)?, ..self })
     }
 
     /// The settings with this policy for the destinations of buckets, and networks of web servers.
@@ -136,9 +147,7 @@ pub struct Backends {
     pub(super) settings: BackendSettings,
     hook: Hook,
     bytes: BytesHook,
-    pub(super) s3: S3Clients,
-    pub(super) gcs: GcsClients,
-    pub(super) azure: AzureClients,
+    pub(super) clients: AllClients,
     known: Mutex<HashMap<u64, Known>>,
     journals: Journals,
     ledger: Ledger,
@@ -150,27 +159,13 @@ pub struct Backends {
 impl Backends {
     /// `hook` is called for every call that goes to a backend.
     pub fn new(settings: BackendSettings, hook: Hook) -> Self {
-        let s3 = S3Clients::new(settings.s3.clone());
-        let gcs = GcsClients::new(settings.gcs.clone());
-        let azure = AzureClients::new(settings.azure.clone());
+        let BackendSettings { s3, gcs, azure, accounts, .. } = settings.clone();
+        let clients = AllClients::new(s3, gcs, azure, &accounts);
         let bytes: BytesHook = Arc::new(|_, _| {});
         let (known, permits, journals) = (Mutex::default(), Mutex::default(), Journals::default());
         let (ledger, gathers) = (Ledger::default(), Gathers::default());
         let accepted = AcceptedEndpoints::default();
-        Self {
-            settings,
-            hook,
-            bytes,
-            s3,
-            gcs,
-            azure,
-            known,
-            journals,
-            ledger,
-            gathers,
-            permits,
-            accepted,
-        }
+        Self { settings, hook, bytes, clients, known, journals, ledger, gathers, permits, accepted }
     }
 
     /// `bytes` is called for the bytes received from backends.
@@ -315,24 +310,39 @@ impl Backends {
             self.accepted.warn(info, spec);
         }
         let (named, trust) = (spec.endpoint.as_deref(), info.endpoint_trust);
+        let accounts = &self.settings.accounts;
         let bill = self.ledger.of(info);
         let billed = || bill.clone().unwrap_or_else(|| Arc::new(Bill::unseen(spec.kind)));
         let name = if spec.bucket.is_empty() { &bucket.name } else { spec.bucket.as_str() };
         let (backend, provider, endpoint): (Arc<dyn Backend>, _, _) = match spec.kind {
             BackendKind::S3 => {
-                let client = self.s3.client_of(named, trust).await?;
+                let clients = Arc::clone(self.clients.s3.of(accounts, info, spec)?);
+                let region = spec.region.as_deref();
+                let client = clients.client_in(named, trust, region).await?;
                 let endpoint = client.endpoint.clone();
-                let backend = S3Backend::new(client, bucket.clone(), name).billing(billed());
-                (Arc::new(backend), "aws", endpoint)
+                let (bucket, bill) = (bucket.clone(), billed());
+                let backend: Arc<dyn Backend> = match region {
+                    Some(_) => {
+                        let backend = S3Backend::new(client, bucket, name).billing(bill);
+                        Arc::new(backend.in_set_region())
+                    }
+                    None => {
+                        let open = RegionalS3::open(clients, named, trust, bucket, name, bill);
+                        Arc::new(open.await?)
+                    }
+                };
+                (backend, "aws", endpoint)
             }
             BackendKind::Gcs => {
-                let client = self.gcs.client_of(named, trust).await?;
+                let gcs = self.clients.gcs.of(accounts, info, spec)?;
+                let client = gcs.client_of(named, trust).await?;
                 let endpoint = client.endpoint.clone();
                 let backend = GcsBackend::new(client, bucket.clone(), name).billing(billed());
                 (Arc::new(backend), "gcp", endpoint)
             }
             BackendKind::Azure => {
-                let client = self.azure.client_of(named, trust).await;
+                let azure = self.clients.azure.of(accounts, info, spec)?;
+                let client = azure.client_of(named, trust).await;
                 let client = client.map_err(|e| Error {
                     message: format!("bucket \"{bucket}\" cannot be used: {}", e.message),
                     ..e
@@ -359,6 +369,11 @@ impl Backends {
                         .await?;
                 (Arc::new(folder), "folder", String::new())
             }
+        };
+        // Clouds limit each account by itself.
+        let endpoint = match &spec.account {
+            Some(account) => format!("{endpoint} {account}"),
+            None => endpoint,
         };
         Ok(Raw { backend, bill, provider, endpoint, bucket: bucket.to_string().into() })
     }

@@ -3,7 +3,7 @@
 //! Clients write sections of properties. Their names are those in which a bucket stores them
 //! ([`BucketInfo::set_section`]); a name that v1 changes would be mapped here.
 
-use forebay_core::bucket::{BackendSpec, BucketInfo, Freshness};
+use forebay_core::bucket::{BackendKind, BackendSpec, BucketInfo, Freshness};
 use forebay_core::config::nearest;
 use forebay_core::erasure::Erasure;
 use forebay_core::error::{Error, Result};
@@ -45,9 +45,53 @@ pub fn props_json(info: &BucketInfo) -> Value {
             props.insert("backend".into(), json!(backend));
             props.insert("cache".into(), json!(info.cache));
             props.insert("cloud".into(), json!(info.cloud));
+            if let Some(extra) = extra_json(backend) {
+                props.insert("extra".into(), extra);
+            }
         }
     }
     props
+}
+
+/// The place of a bucket in its cloud, under the names of v1.
+fn extra_json(backend: &BackendSpec) -> Option<Value> {
+    let named =
+        |name: &str, value: &Option<String>| Some((name.to_owned(), json!(value.as_ref()?)));
+    let BackendSpec { account, region, endpoint, .. } = backend;
+    Some(match backend.kind {
+        BackendKind::S3 => {
+            let own = [("profile", account), ("cloud_region", region), ("endpoint", endpoint)];
+            let own: Map<_, _> = own.into_iter().filter_map(|(key, v)| named(key, v)).collect();
+            json!({"aws": own, "gcp": {}, "oci": {}})
+        }
+        BackendKind::Gcs => {
+            let own: Map<_, _> = named("application_creds", account).into_iter().collect();
+            json!({"aws": {}, "gcp": own, "oci": {}})
+        }
+        _ => return None,
+    })
+}
+
+/// Moves the place of a bucket out of its section `extra`, where v1 clients set it: as
+/// [`BucketInfo::set_place`] takes it.
+pub fn take_place(extra: &mut Value, kind: BackendKind) -> Value {
+    let names: &[(&str, &str, &str)] = match kind {
+        BackendKind::S3 => &[
+            ("aws", "profile", "account"),
+            ("aws", "cloud_region", "region"),
+            ("aws", "endpoint", "endpoint"),
+        ],
+        BackendKind::Gcs => &[("gcp", "application_creds", "account")],
+        _ => &[],
+    };
+    let mut place = Map::new();
+    for (cloud, name, own) in names {
+        let section = extra.get_mut(*cloud).and_then(Value::as_object_mut);
+        if let Some(value) = section.and_then(|section| section.remove(*name)) {
+            place.insert((*own).to_owned(), value);
+        }
+    }
+    Value::Object(place)
 }
 
 /// The size limit in the clients' form, in which -1 means unlimited.
@@ -71,7 +115,7 @@ pub fn requested_backend(value: &Value) -> Result<Option<BackendSpec>> {
 
 /// Returns an error for an unknown key of a backend, which would otherwise be ignored.
 fn check_backend_keys(spec: &Value) -> Result<()> {
-    const KEYS: [&str; 4] = ["type", "bucket", "endpoint", "root"];
+    const KEYS: [&str; 6] = ["type", "bucket", "endpoint", "root", "account", "region"];
     let mut keys = spec.as_object().into_iter().flat_map(Map::keys);
     match keys.find(|key| !KEYS.contains(&key.as_str())) {
         None => Ok(()),

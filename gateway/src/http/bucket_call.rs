@@ -93,7 +93,8 @@ pub(super) fn check_backend_access(
             return grant.require(On::Backend, Scope::Cluster);
         }
     };
-    if spec.endpoint.is_some() {
+    // An account is the operator's: rights on a bucket of its name in another account are not enough.
+    if spec.endpoint.is_some() || spec.account.is_some() {
         return grant.require(On::Backend, Scope::Cluster);
     }
     let name: &str = if spec.bucket.is_empty() { &bucket.name } else { &spec.bucket };

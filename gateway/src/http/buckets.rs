@@ -27,7 +27,7 @@ use super::{answered, done, list, naming_no_effect, summary};
 use crate::bucket_props;
 use crate::changes::Changes;
 use crate::inventory::Inventories;
-use crate::route::{Found, Route};
+use crate::route::{Found, Route, is_in_cloud_namespace, require_registration};
 use crate::targets::Targets;
 
 /// Actions of v1 that exist but are not served yet; any other action is unknown.
@@ -199,6 +199,7 @@ async fn head(state: &Buckets, call: &Call) -> Result<Response> {
         match state.route.known(&bucket) {
             Ok(found) => found.info,
             Err(e) if e.code == ErrorCode::RemoteBucketNotFound => {
+                require_registration(&bucket)?;
                 let info = BucketInfo::requested(bucket, None);
                 state.route.check_backend(&info).await?;
                 info.into()
@@ -259,12 +260,15 @@ async fn create(state: &Buckets, call: &Call) -> Result<Response> {
     grant.require(On::Bucket, Scope::Bucket(&bucket))?;
     let value = &call.action.value;
     let backend = requested_backend(value)?;
-    if let Some(backend) = &backend {
-        check_backend_access(&grant, &bucket, backend)?;
-    }
+    let is_named = backend.is_some();
     let mut info = state.route.state().requested(bucket.clone(), backend);
     let default = info.clone();
     bucket_props::apply(&mut info, value)?;
+    // A namespace gives a bucket of a cloud another name, and so other rights.
+    let is_other = is_named || is_in_cloud_namespace(&bucket) || info.backend != default.backend;
+    if let Some(backend) = info.backend.as_ref().filter(|_| is_other) {
+        check_backend_access(&grant, &bucket, backend)?;
+    }
     check_mask_access(&grant, &default, &info)?;
     let kept = bucket_props::without_effect(&default, &info);
     if let Ok(found) = state.route.known(&bucket) {
@@ -337,6 +341,23 @@ async fn evict(state: &Buckets, call: &Call) -> Result<Response> {
     Ok(done())
 }
 
+/// Gives a bucket another account or endpoint. It gets a new id, so that nothing cached of the former
+/// source is served as content of the new one.
+async fn replace(state: &Buckets, call: &Call, info: &BucketInfo) -> Result<Response> {
+    // With id 0, targets do not keep the client of a change that may fail.
+    let asked = BucketInfo { id: 0, ..info.clone() };
+    match call.query.flag("dont_head_remote_bck") {
+        true => state.route.check_endpoint(&asked).await?,
+        false => state.route.check_backend(&asked).await?,
+    }
+    let found = state.route.known(&info.bucket)?;
+    let kept = bucket_props::without_effect(&found.info, info);
+    forget(state, &found).await?;
+    let command = Command::CreateBucket { info: Box::new(asked), now_ns: unix_ns() };
+    state.changes.commit(command).await?;
+    Ok(naming_no_effect(done(), &kept))
+}
+
 async fn set_props(
     state: &Buckets,
     call: &Call,
@@ -350,6 +371,13 @@ async fn set_props(
     check_mask_access(&grant, &before, &info)?;
     if let Some(backend) = info.backend.as_ref().filter(|_| info.backend != before.backend) {
         check_backend_access(&grant, bucket, backend)?;
+    }
+    let now = info.backend.as_ref().zip(before.backend.as_ref());
+    if now.is_some_and(|(now, before)| !now.is_same_source(before)) {
+        return replace(state, call, &info).await;
+    }
+    if info.backend != before.backend {
+        state.route.check_backend(&info).await?;
     }
     if info.cloud.compose() != before.cloud.compose() && info.cloud.compose() == Compose::On {
         // Temporary objects must not be written to every bucket.

@@ -17,6 +17,7 @@ use crate::config_load::{env_path, load};
 const SOURCE: &str = concat!(
     include_str!("../../../core/src/config.rs"),
     include_str!("../../../core/src/config/destinations.rs"),
+    include_str!("../../../core/src/config/clouds.rs"),
     include_str!("../../../core/src/config/cache.rs"),
     include_str!("../../../core/src/config/tls.rs"),
     include_str!("../../../core/src/config/trace.rs"),
@@ -38,14 +39,14 @@ ends with a whole [gateway.toml](#a-gatewaytoml-with-every-key) and a whole
 - Without `--config`, `forebay gateway` and `forebay target` read the file that `FOREBAY_CONFIG` names, or else
   `/etc/forebay/forebay.toml`. `forebay serve` and `forebay dev` read only the file of `--config`.
 - A variable is named `FOREBAY_SECTION__KEY`. Its value is read as TOML (`42`, `true`, `[\"a\", \"b\"]`), and
-  as a string if it is no TOML. `FOREBAY_S3__KEYS` and `FOREBAY_ETL__COMMAND` take a whole list; `[[disk]]` has
-  no variable.
+  as a string if it is no TOML. `FOREBAY_S3__KEYS` and `FOREBAY_ETL__COMMAND` take a whole list; `[[disk]]` and
+  `[[cloud]]` have no variable.
 - `FOREBAY_S3__KEYS_FILE`, `FOREBAY_AUDIT__URL_FILE`, `FOREBAY_AUTH__ISSUER_FILE`, `FOREBAY_ETL__COMMAND_FILE` and
   `FOREBAY_TRACE__ENDPOINT_FILE` name a file with the value of the variable without `_FILE`, so that no secret is in the
   environment. Both variables together are an error.
 - A file with a secret must be readable by its owner only (mode 0600 or 0400), else the node exits with code 2: `cluster.secret_file`,
-  `cluster.join_token_file`, `tls.key`, `auth.admin_password_file`, `secret_file` of an issuer, `trace.headers_file`, and the
-  files of these variables. A group may read a file that belongs to another user, as a Kubernetes secret with `fsGroup`
+  `cluster.join_token_file`, `tls.key`, `auth.admin_password_file`, `secret_file` of an issuer, `trace.headers_file`, the
+  files of an account of a cloud, and the files of these variables. A group may read a file that belongs to another user, as a Kubernetes secret with `fsGroup`
   (mode 0440) or a credential of systemd does. `token_file` of an issuer is not checked: Kubernetes decides its mode.
 - A node reads its configuration when it starts, and again at SIGHUP (`systemctl reload`). SIGHUP applies the keys that the
   table marks with \"reload\"; of other changed keys the log has a line that they need a restart. An invalid file is logged
@@ -59,7 +60,7 @@ ends with a whole [gateway.toml](#a-gatewaytoml-with-every-key) and a whole
   `cluster.secret_file`, `node.id`, `node.dir`, `listen.http`, `listen.advertise` and `[[disk]]`. Their flag
   `--folder-root` adds to `folder.roots`.
 - `FOREBAY_LOG` overrides `log.level`, also where `FOREBAY_LOG__LEVEL` is set. Credentials of clouds come from
-  the variables of the clouds ([clouds](clouds.md)).
+  the variables of the clouds, and from `[[cloud]]` for further accounts ([clouds](clouds.md)).
 
 ";
 
@@ -72,13 +73,16 @@ enum ReadBy {
 
 use ReadBy::{Both, Gateway, Target};
 
+/// Lists of tables that are no part of a section.
+const TOP_LISTS: [&str; 2] = ["disk", "cloud"];
+
 const RESTART: &str = "restart";
 /// The change applies when the node gets SIGHUP.
 const LIVE: &str = "reload (SIGHUP)";
 const TLS_FILE: &str = "restart; none for new content of the file";
 
 /// For each key: the nodes that read it, how a change takes effect, and the flags that set it.
-const NOTES: [(&str, ReadBy, &str, &str); 89] = [
+const NOTES: [(&str, ReadBy, &str, &str); 102] = [
     ("cluster.name", Both, RESTART, ""),
     ("cluster.gateways", Both, RESTART, ""),
     ("cluster.secret_file", Both, RESTART, ""),
@@ -113,6 +117,19 @@ const NOTES: [(&str, ReadBy, &str, &str); 89] = [
     ("scrub.pause_hours", Target, RESTART, ""),
     ("folder.roots", Target, RESTART, "serve --folder-root, dev --folder-root"),
     ("promote.root", Target, RESTART, ""),
+    ("cloud", Target, RESTART, ""),
+    ("cloud.name", Target, RESTART, ""),
+    ("cloud.provider", Target, RESTART, ""),
+    ("cloud.endpoint", Target, RESTART, ""),
+    ("cloud.endpoints", Target, RESTART, ""),
+    ("cloud.region", Target, RESTART, ""),
+    ("cloud.profile", Target, RESTART, ""),
+    ("cloud.credentials_file", Target, "none for new content of the file", ""),
+    ("cloud.access_key", Target, RESTART, ""),
+    ("cloud.secret_key_file", Target, "none for new content of the file", ""),
+    ("cloud.storage_account", Target, RESTART, ""),
+    ("cloud.sas_file", Target, "none for new content of the file", ""),
+    ("cloud.requester_pays", Target, RESTART, ""),
     ("s3.keys", Both, RESTART, ""),
     ("s3.keys.access", Both, RESTART, ""),
     ("s3.keys.secret", Both, RESTART, ""),
@@ -296,7 +313,7 @@ fn default_of(key: &Key, defaults: &Table) -> String {
     for part in key.path.split('.') {
         value = value.and_then(|v| v.as_table().and_then(|table| table.get(part).cloned()));
     }
-    let in_list = ["disk.", "s3.keys.", "etl.command.", "auth.issuer."];
+    let in_list = ["disk.", "cloud.", "s3.keys.", "etl.command.", "auth.issuer."];
     let in_list = in_list.iter().any(|list| key.path.starts_with(list));
     match value {
         Some(value) => format!("`{value}`"),
@@ -318,10 +335,12 @@ fn page() -> String {
         heading(&mut page, 2, &title, &about);
         if list {
             let (_, change, _) = note(&top.path);
-            let _ = writeln!(
-                page,
-                "One table for each disk; only targets have disks. A change needs a {change}.\n"
-            );
+            let what = if top.path == "disk" {
+                "disk; only targets have disks"
+            } else {
+                "account; only targets call clouds"
+            };
+            let _ = writeln!(page, "One table for each {what}. A change needs a {change}.\n");
         }
         table(&mut page, &own, &defaults);
         for key in own.iter().filter(|key| section(&key.kind).is_some()) {
@@ -331,7 +350,9 @@ fn page() -> String {
             table(&mut page, &own, &defaults);
         }
     }
-    assert!(keys.iter().all(|key| page.contains(&format!("`{}`", key.path)) || key.path == "disk"));
+    assert!(keys.iter().all(|key| {
+        page.contains(&format!("`{}`", key.path)) || TOP_LISTS.contains(&key.path.as_str())
+    }));
     let _ = write!(
         page,
         "## A gateway.toml with every key\n\nThe file of the first of three gateways.\n\n```toml\n{GATEWAY}```\n\n\
@@ -374,9 +395,9 @@ fn table(page: &mut String, keys: &[Key], defaults: &Table) {
 
 /// The environment variable of a key; entries of lists have none.
 fn variable(path: &str) -> Option<String> {
-    let in_list = ["disk.", "s3.keys.", "etl.command.", "auth.issuer."];
+    let in_list = ["disk.", "cloud.", "s3.keys.", "etl.command.", "auth.issuer."];
     let in_list = in_list.iter().any(|list| path.starts_with(list));
-    (!in_list && path != "disk")
+    (!in_list && !TOP_LISTS.contains(&path))
         .then(|| format!("FOREBAY_{}", path.to_ascii_uppercase().replace('.', "__")))
 }
 
@@ -410,7 +431,11 @@ fn every_key_that_the_parser_has_is_read_from_the_source_with_its_meaning() {
     assert_eq!(keys.difference(&serialized).cloned().collect::<BTreeSet<_>>(), skipped);
     assert!(serialized.is_subset(&keys), "{:?}", serialized.difference(&keys));
     for key in all_keys() {
-        assert!(!key.doc.is_empty() || key.path == "disk", "{} has no doc comment", key.path);
+        assert!(
+            !key.doc.is_empty() || TOP_LISTS.contains(&key.path.as_str()),
+            "{} has no doc comment",
+            key.path
+        );
     }
 }
 

@@ -24,10 +24,8 @@ impl Client {
     fn create_bucket(&self, py: Python<'_>, bucket: &str, folder: Option<String>) -> PyResult<()> {
         let bucket = parse_bucket(py, bucket)?;
         let backend = folder.map(|root| BackendSpec {
-            kind: BackendKind::Folder,
-            bucket: String::new(),
-            endpoint: None,
             root: Some(root),
+            ..BackendSpec::new(BackendKind::Folder, "")
         });
         self.call(py, |c| async move { c.create_bucket(&bucket, backend).await })?;
         Ok(())

@@ -133,10 +133,8 @@ impl Bench {
 
     pub(crate) fn bucket(&self, name: &str, folder: bool, freshness: Freshness) -> BucketInfo {
         let backend = folder.then(|| BackendSpec {
-            kind: BackendKind::Folder,
-            bucket: String::new(),
-            endpoint: None,
             root: Some(self.folder().display().to_string()),
+            ..BackendSpec::new(BackendKind::Folder, "")
         });
         let bucket = Bucket::new(Provider::Ais, name).unwrap();
         let mut info = BucketInfo::requested(bucket.clone(), backend);

@@ -88,10 +88,8 @@ impl Bench {
 
     fn bucket(&self, name: &str, folder: bool) -> BucketInfo {
         let backend = folder.then(|| BackendSpec {
-            kind: BackendKind::Folder,
-            bucket: String::new(),
-            endpoint: None,
             root: Some(self.folder().display().to_string()),
+            ..BackendSpec::new(BackendKind::Folder, "")
         });
         let bucket = Bucket::new(Provider::Ais, name).unwrap();
         let info = BucketInfo::requested(bucket.clone(), backend);

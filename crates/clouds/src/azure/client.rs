@@ -21,8 +21,9 @@ use tokio::sync::Mutex;
 
 use super::billed::Billed;
 use super::credentials::{Account, AzureCredentials, entra, key_bytes, names_entra};
-use super::sign::SharedKey;
+use super::sign::{SharedKey, Signature};
 use crate::RetryPolicy;
+use crate::account::{CredentialFile, NamedAccount};
 use crate::bounded::{MAX_ERROR_BYTES, MAX_LISTING_BYTES, is_long_head, long_head};
 use crate::egress::{EndpointGuard, innermost};
 
@@ -32,6 +33,8 @@ pub struct AzureSettings {
     /// The storage account. Its name is part of Azure's own URLs and of signatures.
     pub account: Option<String>,
     pub credentials: AzureCredentials,
+    /// The account of the configuration that these settings are of.
+    pub named: Option<NamedAccount>,
     /// Used by buckets that name no endpoint themselves; the account's at Azure when absent.
     pub endpoint: Option<String>,
     /// The destinations of endpoints that buckets name.
@@ -54,6 +57,7 @@ impl Default for AzureSettings {
         Self {
             account: None,
             credentials: AzureCredentials::default(),
+            named: None,
             endpoint: None,
             egress: EgressPolicy::default(),
             connect_timeout: Duration::from_secs(3),
@@ -78,6 +82,38 @@ impl AzureSettings {
             (None, None) => AzureCredentials::Anonymous,
         };
         Self { account: found.name, credentials, endpoint: found.endpoint, ..Self::default() }
+    }
+
+    /// The settings with the credential of an account of the configuration. A connection string is read
+    /// once; without a file, the identity of the environment is used.
+    pub(crate) fn with_files(
+        self,
+        key: Option<Arc<CredentialFile>>,
+        sas: Option<Arc<CredentialFile>>,
+        connection: Option<Arc<CredentialFile>>,
+    ) -> Self {
+        let credentials = match (key, sas) {
+            (Some(key), _) => AzureCredentials::KeyFile(key),
+            (None, Some(sas)) => AzureCredentials::SasFile(sas),
+            (None, None) => {
+                if let Some(file) = connection {
+                    let found = Account::parse(&file.text());
+                    let credentials = match (found.key, found.sas) {
+                        (Some(key), _) => AzureCredentials::Key(key),
+                        (None, Some(sas)) => AzureCredentials::Sas(sas),
+                        (None, None) => AzureCredentials::Anonymous,
+                    };
+                    let (account, endpoint) =
+                        (self.account.or(found.name), self.endpoint.or(found.endpoint));
+                    return Self { account, endpoint, credentials, ..self };
+                }
+                match names_entra(|name| std::env::var(name).ok()) {
+                    true => AzureCredentials::Entra,
+                    false => AzureCredentials::Anonymous,
+                }
+            }
+        };
+        Self { credentials, ..self }
     }
 }
 
@@ -126,7 +162,11 @@ impl AzureClients {
         endpoint: Option<&str>,
         trust: EndpointTrust,
     ) -> Result<EndpointGuard> {
-        let AzureSettings { endpoint: configured, egress, .. } = &self.settings;
+        let AzureSettings { endpoint: configured, egress, named, .. } = &self.settings;
+        if let Some(account) = named {
+            let configured = configured.as_deref();
+            return EndpointGuard::of_account(BackendKind::Azure, endpoint, configured, account);
+        }
         EndpointGuard::of(BackendKind::Azure, endpoint, trust, configured.as_deref(), egress)
     }
 
@@ -177,6 +217,14 @@ impl AzureClients {
             AzureCredentials::Key(key) if guard.is_trusted => {
                 let name = account.map_or_else(|| first_label(&service), str::to_owned);
                 policies.push(Arc::new(SharedKey::new(name, key_bytes(key)?)));
+            }
+            AzureCredentials::KeyFile(file) if guard.is_trusted => {
+                let name = account.map_or_else(|| first_label(&service), str::to_owned);
+                key_bytes(&file.text())?;
+                policies.push(Arc::new(SharedKey::of_file(name, Arc::clone(file))));
+            }
+            AzureCredentials::SasFile(file) if guard.is_trusted => {
+                policies.push(Arc::new(Signature(Arc::clone(file))));
             }
             // A signature or token grants its rights to every server that receives it, and any
             // client may name an endpoint in a bucket. So they are sent only to the configured

@@ -16,6 +16,7 @@ use forebay_core::error::{Error, ErrorCode, Result};
 
 use super::error::CREDENTIALS_HINT;
 use super::token::Kept;
+use crate::account::CredentialFile;
 
 /// The credentials of requests.
 #[derive(Clone, Default)]
@@ -27,6 +28,10 @@ pub enum AzureCredentials {
     Key(String),
     /// A shared access signature: the query of its URL.
     Sas(String),
+    /// An account's key in a file, which may get a new one.
+    KeyFile(Arc<CredentialFile>),
+    /// A shared access signature in a file.
+    SasFile(Arc<CredentialFile>),
     /// Entra ID, as the environment describes it: a client's secret, a federated token (workload
     /// identity) or the machine's own managed identity.
     Entra,
@@ -38,6 +43,8 @@ impl std::fmt::Debug for AzureCredentials {
             Self::Anonymous => "Anonymous",
             Self::Key(_) => "Key(…)",
             Self::Sas(_) => "Sas(…)",
+            Self::KeyFile(_) => "KeyFile(…)",
+            Self::SasFile(_) => "SasFile(…)",
             Self::Entra => "Entra",
         })
     }
@@ -123,7 +130,7 @@ pub(super) fn entra(transport: Transport) -> Result<Arc<dyn TokenCredential>> {
 /// The bytes of an account's key.
 pub(super) fn key_bytes(key: &str) -> Result<Vec<u8>> {
     BASE64.decode(key.trim()).map_err(|_| {
-        Error::new(ErrorCode::AccessDenied, "AZURE_STORAGE_KEY is not a key: it is not base 64")
+        Error::new(ErrorCode::AccessDenied, "the key of the Azure account is not base 64")
             .hint(CREDENTIALS_HINT)
     })
 }

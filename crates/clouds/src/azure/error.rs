@@ -6,6 +6,7 @@ use azure_core::http::RawResponse;
 use forebay_core::error::{Error, ErrorCode};
 
 use super::token::is_transient;
+use crate::account::credential_hint;
 use crate::egress::innermost;
 use crate::place::{Place, code_of, first_line, hinting_at_clocks, retry_after};
 
@@ -53,7 +54,7 @@ impl Errors {
             }
             ErrorKind::Credential => {
                 let why = first_line(&e.to_string());
-                self.place.no_credentials(is_transient(e), &why).hint(CREDENTIALS_HINT)
+                self.place.no_credentials(is_transient(e), &why).hint(self.hint())
             }
             ErrorKind::Connection | ErrorKind::Io => {
                 self.place.blocked(e).unwrap_or_else(|| self.unavailable(&innermost(e)))
@@ -93,12 +94,18 @@ impl Errors {
                     "the shared access signature is not valid now",
                     name,
                 )
-                .hint("give AZURE_STORAGE_SAS_TOKEN a new one, or set the targets' clocks right"),
+                .hint(match &self.place.account {
+                    Some(account) => credential_hint(account),
+                    None => {
+                        "give AZURE_STORAGE_SAS_TOKEN a new one, or set the targets' clocks right"
+                            .to_owned()
+                    }
+                }),
             ("AuthenticationFailed" | "InvalidAuthenticationInfo", _) | (_, 401) => {
-                self.place.refused(ErrorCode::AccessDenied, &said, name).hint(CREDENTIALS_HINT)
+                self.place.refused(ErrorCode::AccessDenied, &said, name).hint(self.hint())
             }
             ("PublicAccessNotPermitted", _) => {
-                self.place.refused(ErrorCode::AccessDenied, &said, name).hint(CREDENTIALS_HINT)
+                self.place.refused(ErrorCode::AccessDenied, &said, name).hint(self.hint())
             }
             (_, 403) => {
                 let (permission, role) = right.words();
@@ -106,7 +113,8 @@ impl Errors {
                 error.hint(format!(
                     "these credentials lack a right, or are wrong: needed is the permission \
                      {permission} of a shared access signature, or the role {role}; \
-                     {CREDENTIALS_HINT}"
+                     {}",
+                    self.hint()
                 ))
             }
             (_, 404) => match name {
@@ -132,6 +140,11 @@ impl Errors {
         }
     }
 
+    /// The hint of an error about credentials.
+    fn hint(&self) -> String {
+        self.place.credential_hint(CREDENTIALS_HINT)
+    }
+
     /// The error for a body that broke off.
     pub(super) fn of_body(&self, e: &azure_core::Error, name: &str) -> Error {
         self.place.broke_off(name, innermost(e))
@@ -144,7 +157,7 @@ impl Errors {
         match self.signed {
             true => error.hint(hint),
             // Azure reports private containers as missing to anonymous callers.
-            false => error.hint(format!("{hint}; there are no credentials: {CREDENTIALS_HINT}")),
+            false => error.hint(format!("{hint}; there are no credentials: {}", self.hint())),
         }
     }
 

@@ -30,6 +30,12 @@ impl AzureClients {
             _ if !signed => format!("none: {UNTRUSTED}"),
             AzureCredentials::Key(_) => "the key of the account".to_owned(),
             AzureCredentials::Sas(_) => "a shared access signature".to_owned(),
+            AzureCredentials::KeyFile(file) => {
+                format!("the key of the account in {}", file.shown())
+            }
+            AzureCredentials::SasFile(file) => {
+                format!("the shared access signature in {}", file.shown())
+            }
             AzureCredentials::Entra => entra(set),
         };
         CloudIdentity { credential, endpoint, account, ..CloudIdentity::default() }

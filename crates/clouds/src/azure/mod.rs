@@ -61,7 +61,8 @@ pub struct AzureBackend {
 impl AzureBackend {
     /// `bucket` is the name that errors show; `remote` the container's.
     pub(crate) fn new(client: Arc<AzureClient>, bucket: Bucket, remote: &str) -> Result<Self> {
-        let errors = Errors { place: Place::new(bucket, &client.endpoint), signed: client.signed };
+        let place = Place::new(bucket, &client.endpoint).of_account(client.settings.named.as_ref());
+        let errors = Errors { place, signed: client.signed };
         let bill = Arc::new(Bill::unseen(BackendKind::Azure));
         let container = client.container(remote, Arc::clone(&bill))?;
         Ok(Self {

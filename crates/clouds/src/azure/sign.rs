@@ -11,7 +11,9 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 
+use super::credentials::key_bytes;
 use super::pass_on;
+use crate::account::CredentialFile;
 
 /// Headers whose values are signed without their names, in that order.
 const BY_PLACE: [&str; 11] = [
@@ -31,7 +33,50 @@ const BY_PLACE: [&str; 11] = [
 /// Signs every attempt, with the time of that attempt.
 pub(super) struct SharedKey {
     account: String,
-    key: Vec<u8>,
+    key: Key,
+}
+
+/// An account's key.
+enum Key {
+    Fixed(Vec<u8>),
+    InFile(Arc<CredentialFile>),
+}
+
+impl Key {
+    /// The bytes at the moment; those of a file that has no key give a signature that is refused.
+    fn bytes(&self) -> Vec<u8> {
+        match self {
+            Self::Fixed(key) => key.clone(),
+            Self::InFile(file) => key_bytes(&file.text()).unwrap_or_default(),
+        }
+    }
+}
+
+/// Adds the shared access signature of a file to every attempt.
+#[derive(Debug)]
+pub(super) struct Signature(pub(super) Arc<CredentialFile>);
+
+#[async_trait]
+impl Policy for Signature {
+    async fn send(
+        &self,
+        ctx: &Context,
+        request: &mut Request,
+        next: &[Arc<dyn Policy>],
+    ) -> PolicyResult {
+        let signature = self.0.text();
+        let signature = signature.trim_start_matches('?');
+        let query = match request.url().query() {
+            None | Some("") => signature.to_owned(),
+            Some(query) => format!("{query}&{signature}"),
+        };
+        let unsigned = request.url().clone();
+        request.url_mut().set_query(Some(&query));
+        let answer = pass_on(ctx, request, next).await;
+        // A further attempt is signed anew.
+        *request.url_mut() = unsigned;
+        answer
+    }
 }
 
 impl std::fmt::Debug for SharedKey {
@@ -42,13 +87,18 @@ impl std::fmt::Debug for SharedKey {
 
 impl SharedKey {
     pub(super) fn new(account: String, key: Vec<u8>) -> Self {
-        Self { account, key }
+        Self { account, key: Key::Fixed(key) }
+    }
+
+    /// With the key in a file, which may get a new one.
+    pub(super) fn of_file(account: String, file: Arc<CredentialFile>) -> Self {
+        Self { account, key: Key::InFile(file) }
     }
 
     fn authorization(&self, request: &Request) -> String {
         let text = string_to_sign(request, &self.account);
-        let mut mac =
-            Hmac::<Sha256>::new_from_slice(&self.key).expect("keys of an HMAC may have any length");
+        let mut mac = Hmac::<Sha256>::new_from_slice(&self.key.bytes())
+            .expect("keys of an HMAC may have any length");
         mac.update(text.as_bytes());
         let signature = BASE64.encode(mac.finalize().into_bytes());
         format!("SharedKey {}:{signature}", self.account)

@@ -6,13 +6,16 @@ use aws_sdk_s3::config::SharedHttpClient;
 use aws_smithy_http_client::tls::Provider as Tls;
 use aws_smithy_http_client::tls::rustls_provider::CryptoMode;
 use forebay_core::bucket::BackendKind;
-use forebay_core::egress::{EgressPolicy, EgressRule, EndpointTrust, Server, is_clouds_own};
-use forebay_core::{Error, Result, shown_url};
+use forebay_core::egress::{
+    AllowEntry, EgressPolicy, EgressRule, EndpointTrust, Server, is_clouds_own,
+};
+use forebay_core::{Error, ErrorCode, Result, shown_url};
 use reqwest::redirect::Policy;
 use reqwest::{ClientBuilder, Url};
 
 use super::redirects;
 use super::resolver::{Resolver, blocked};
+use crate::account::NamedAccount;
 
 /// Decides what the clients of one endpoint may call, and whether they send the credentials of this
 /// node.
@@ -62,6 +65,37 @@ impl EndpointGuard {
         let trust = if is_accepted { EndpointTrust::Accepted } else { EndpointTrust::Judged };
         let is_trusted = is_covered || is_accepted;
         Ok(Self { rule: Some(rule), trust, server: Some(server), is_trusted })
+    }
+
+    /// The guard of an endpoint for an account of the configuration: its own, one of its `endpoints`, or
+    /// one of the cloud if it has none of its own. `AccessDenied` for any other: a user who names the
+    /// endpoint of a bucket is not the owner of the account.
+    pub(crate) fn of_account(
+        kind: BackendKind,
+        named: Option<&str>,
+        configured: Option<&str>,
+        account: &NamedAccount,
+    ) -> Result<Self> {
+        let Some(named) = named.filter(|named| !named.is_empty()) else {
+            return Ok(Self::of_operator());
+        };
+        let server = server_of(named)?;
+        let is_open = match configured.map(server_of).transpose()? {
+            Some(own) => own == server,
+            None => is_clouds_own(kind, &server),
+        };
+        if is_open || account.servers.covers(&server.host, server.port) {
+            return Ok(Self::of_operator());
+        }
+        let entry = AllowEntry::exactly(&server.host, server.port);
+        let text = format!(
+            "the credentials of the account \"{}\" are not sent to {}",
+            account.name,
+            shown_url(named)
+        );
+        Err(Error::new(ErrorCode::AccessDenied, text).hint(format!(
+            "endpoints = [\"{entry}\"] of this [[cloud]] in the configuration of the targets opens it"
+        )))
     }
 
     /// Whether the endpoint is used only because an earlier version accepted it.
@@ -125,8 +159,8 @@ fn server_of(url: &str) -> Result<Server> {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use forebay_core::ErrorCode;
     use forebay_core::config::NodeConfig;
+    use forebay_core::egress::Egress;
 
     use super::*;
 
@@ -164,6 +198,31 @@ mod tests {
                 .unwrap()
                 .is_trusted
         );
+    }
+
+    #[test]
+    fn credentials_of_an_account_go_to_its_servers_alone() {
+        let account = |entries: &[&str]| NamedAccount {
+            name: "prod".into(),
+            servers: EgressRule::new(Egress::Public, entries.iter().map(|e| e.parse().unwrap())),
+        };
+        let of = |named: &str, configured: Option<&str>, entries: &[&str]| {
+            EndpointGuard::of_account(BackendKind::S3, Some(named), configured, &account(entries))
+        };
+        let own = Some("http://10.0.0.9:9000");
+        assert!(of("http://10.0.0.9:9000/", own, &[]).unwrap().is_trusted);
+        assert!(of("http://minio.lab:9000", own, &["minio.lab:9000"]).unwrap().is_trusted);
+        assert!(of("https://s3.eu-west-1.amazonaws.com", None, &[]).unwrap().is_trusted);
+        for (named, configured) in [
+            ("https://10.0.0.9:9000", own),
+            ("https://s3.amazonaws.com", own),
+            ("http://127.0.0.1:9000", own),
+            ("https://evil.example.org", None),
+        ] {
+            let e = of(named, configured, &["minio.lab:9000"]).unwrap_err();
+            assert_eq!(e.code, ErrorCode::AccessDenied, "{named}: {e}");
+            assert!(e.message.contains("\"prod\""), "{e}");
+        }
     }
 
     #[test]

@@ -20,6 +20,7 @@ use tokio::sync::Mutex;
 use super::credentials::Renewed;
 use super::error::{CREDENTIALS_HINT, Failure};
 use crate::RetryPolicy;
+use crate::account::{CredentialFile, NamedAccount, credential_hint};
 use crate::bounded::{has_long_head, long_head};
 use crate::egress::{EndpointGuard, innermost};
 
@@ -44,6 +45,10 @@ pub struct GcsSettings {
     pub crate_for_all: bool,
     /// The destinations of endpoints that buckets name.
     pub egress: EgressPolicy,
+    /// The account of the configuration that these settings are of.
+    pub named: Option<NamedAccount>,
+    /// The file with the credential of that account.
+    pub(crate) file: Option<Arc<CredentialFile>>,
 }
 
 impl Default for GcsSettings {
@@ -57,6 +62,8 @@ impl Default for GcsSettings {
             chunk_retry: RetryPolicy::default(),
             crate_for_all: false,
             egress: EgressPolicy::default(),
+            named: None,
+            file: None,
         }
     }
 }
@@ -153,7 +160,11 @@ impl GcsClients {
         endpoint: Option<&str>,
         trust: EndpointTrust,
     ) -> Result<EndpointGuard> {
-        let GcsSettings { endpoint: configured, egress, .. } = &self.settings;
+        let GcsSettings { endpoint: configured, egress, named, .. } = &self.settings;
+        if let Some(account) = named {
+            let configured = configured.as_deref();
+            return EndpointGuard::of_account(BackendKind::Gcs, endpoint, configured, account);
+        }
         EndpointGuard::of(BackendKind::Gcs, endpoint, trust, configured.as_deref(), egress)
     }
 
@@ -192,7 +203,7 @@ impl GcsClients {
             .hint("give it as http://host:port or https://host"));
         };
         forebay_node::tls::choose_provider();
-        let credentials = credentials_for(&url)?;
+        let credentials = credentials_for(&url, &self.settings)?;
         let unusable = |e: &(dyn std::error::Error + 'static)| {
             Error::internal(format!("no client for {}: {}", shown_url(endpoint), innermost(e)))
         };
@@ -227,13 +238,17 @@ impl GcsClients {
 /// Google's application default credentials for Google's own hosts, and none for any other. A token
 /// is valid at Google for every server that receives it, and any client may name an endpoint in a
 /// bucket.
-fn credentials_for(url: &Url) -> Result<Credentials> {
+fn credentials_for(url: &Url, settings: &GcsSettings) -> Result<Credentials> {
     if !is_google(url) {
         return Ok(Anonymous::new().build());
     }
-    Renewed::new().map(Credentials::from).map_err(|e| {
+    Renewed::new(settings.file.clone()).map(Credentials::from).map_err(|e| {
         let text = format!("no credentials for Google Cloud Storage: {}", innermost(&e));
-        Error::new(ErrorCode::AccessDenied, text).hint(CREDENTIALS_HINT)
+        let error = Error::new(ErrorCode::AccessDenied, text);
+        match &settings.named {
+            Some(account) => error.hint(credential_hint(&account.name)),
+            None => error.hint(CREDENTIALS_HINT),
+        }
     })
 }
 

@@ -4,18 +4,22 @@
 //! retries, after any other only ten seconds later, and it waits without a timeout. A node runs
 //! longer than that.
 
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use forebay_core::locks::MutexExt;
 use google_cloud_auth::build_errors::Error as BuildError;
 use google_cloud_auth::credentials::{
-    Builder, CacheableResource, Credentials, CredentialsProvider,
+    Builder, CacheableResource, Credentials, CredentialsProvider, external_account,
+    service_account, user_account,
 };
 use google_cloud_gax::error::CredentialsError;
 use http::{Extensions, HeaderMap};
+use serde_json::Value;
 use tokio::time::{Instant, timeout};
+
+use crate::account::CredentialFile;
 
 /// Scope of the tokens: to read and write objects, not to manage buckets.
 const SCOPE: &str = "https://www.googleapis.com/auth/devstorage.read_write";
@@ -29,6 +33,8 @@ type Headers = Result<CacheableResource<HeaderMap>, CredentialsError>;
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Renewed {
+    /// The credential of an account of the configuration.
+    file: Option<Arc<CredentialFile>>,
     current: Mutex<Made>,
     /// Whether a failure is likely to pass: there was a token before, or the configuration names a
     /// source of tokens. At hosts other than Google's there may be no token service at all.
@@ -42,12 +48,14 @@ struct Made {
 }
 
 impl Renewed {
-    /// Fails if the files that the environment names cannot be read.
-    pub(super) fn new() -> Result<Self, BuildError> {
+    /// Fails if the files that the environment names cannot be read, or if `file` has no credential.
+    pub(super) fn new(file: Option<Arc<CredentialFile>>) -> Result<Self, BuildError> {
         let named = ["GOOGLE_APPLICATION_CREDENTIALS", "GCE_METADATA_HOST"];
-        let expected = named.into_iter().any(|name| std::env::var_os(name).is_some());
-        let current = Mutex::new(Made { credentials: make()?, at: Instant::now() });
-        Ok(Self { current, expected: expected.into() })
+        let is_named = named.into_iter().any(|name| std::env::var_os(name).is_some());
+        let expected = (file.is_some() || is_named).into();
+        let credentials = make(file.as_deref())?;
+        let current = Mutex::new(Made { credentials, at: Instant::now() });
+        Ok(Self { file, current, expected })
     }
 
     fn current(&self) -> Made {
@@ -63,7 +71,8 @@ impl Renewed {
                 return None;
             }
             // A file that was readable at the start may be in the middle of a change now.
-            *current = Made { credentials: make().ok()?, at: Instant::now() };
+            let credentials = make(self.file.as_deref()).ok()?;
+            *current = Made { credentials, at: Instant::now() };
         }
         Some(current.credentials.clone())
     }
@@ -105,6 +114,21 @@ impl CredentialsProvider for Renewed {
     }
 }
 
-fn make() -> Result<Credentials, BuildError> {
+fn make(file: Option<&CredentialFile>) -> Result<Credentials, BuildError> {
+    if let Some(file) = file {
+        // Text that is no JSON is null, which each kind of account refuses by name.
+        let json: Value = serde_json::from_str(&file.text()).unwrap_or_default();
+        let scopes = [SCOPE];
+        return match json["type"].as_str() {
+            Some("authorized_user") => user_account::Builder::new(json).with_scopes(scopes).build(),
+            Some("external_account") => {
+                external_account::Builder::new(json).with_scopes(scopes).build()
+            }
+            _ => {
+                let scopes = service_account::AccessSpecifier::from_scopes(scopes);
+                service_account::Builder::new(json).with_access_specifier(scopes).build()
+            }
+        };
+    }
     Builder::default().with_scopes([SCOPE]).build()
 }

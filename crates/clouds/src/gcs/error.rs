@@ -147,6 +147,11 @@ impl Errors {
         }
     }
 
+    /// The hint of an error about credentials.
+    fn hint(&self) -> String {
+        self.place.credential_hint(CREDENTIALS_HINT)
+    }
+
     pub(super) fn bucket_not_found(&self) -> Error {
         let error = self.place.bucket_not_found();
         error.hint(format!(
@@ -163,7 +168,7 @@ impl Errors {
     }
 
     fn no_credentials(&self, why: &str, transient: bool) -> Error {
-        self.place.no_credentials(transient, why).hint(CREDENTIALS_HINT)
+        self.place.no_credentials(transient, why).hint(self.hint())
     }
 
     fn refused(&self, status: u16, said: &str, name: Option<&str>) -> Error {
@@ -172,12 +177,11 @@ impl Errors {
                 self.place.bucket.object_not_found(name)
             }
             (404, _) => self.bucket_not_found(),
-            (401, _) => {
-                self.place.refused(ErrorCode::AccessDenied, said, name).hint(CREDENTIALS_HINT)
-            }
-            (403, _) => self.place.refused(ErrorCode::AccessDenied, said, name).hint(format!(
-                "these credentials may not do that, or are none: {CREDENTIALS_HINT}"
-            )),
+            (401, _) => self.place.refused(ErrorCode::AccessDenied, said, name).hint(self.hint()),
+            (403, _) => self
+                .place
+                .refused(ErrorCode::AccessDenied, said, name)
+                .hint(format!("these credentials may not do that, or are none: {}", self.hint())),
             (412, Some(name)) => self.place.changed(name),
             (412, None) => self.place.refused(ErrorCode::Conflict, said, name),
             (416, _) => self.place.refused(ErrorCode::RangeNotSatisfiable, said, name),

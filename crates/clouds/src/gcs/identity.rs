@@ -27,6 +27,10 @@ impl GcsClients {
             let credential = "none: tokens go to Google's own hosts alone".to_owned();
             return CloudIdentity { credential, endpoint, ..CloudIdentity::default() };
         }
+        if let Some(file) = &self.settings.file {
+            let (credential, project) = described(&file.text(), &file.shown());
+            return CloudIdentity { credential, endpoint, project, ..CloudIdentity::default() };
+        }
         let (credential, project) = credential(crate::access::set);
         CloudIdentity { credential, endpoint, project, ..CloudIdentity::default() }
     }
@@ -51,12 +55,18 @@ fn credential(set: impl Fn(&str) -> Option<String>) -> (String, Option<String>) 
             return (text.to_owned(), quota);
         }
     };
-    let Ok(Value::Object(known)) = serde_json::from_str(&text) else {
-        return (format!("{shown} is no file of credentials"), quota);
+    let (credential, project) = described(&text, &shown.to_string());
+    (credential, quota.or(project))
+}
+
+/// Describes the credential in the text of a file, and its project.
+fn described(text: &str, shown: &str) -> (String, Option<String>) {
+    let Ok(Value::Object(known)) = serde_json::from_str(text) else {
+        return (format!("{shown} is no file of credentials"), None);
     };
     let text = |field: &str| known.get(field).and_then(Value::as_str).map(str::to_owned);
     let who = text("client_email").or_else(|| text("account")).or_else(|| text("type"));
-    let project = quota.or_else(|| text("quota_project_id")).or_else(|| text("project_id"));
+    let project = text("quota_project_id").or_else(|| text("project_id"));
     (format!("{}, from {shown}", who.as_deref().unwrap_or("an unnamed account")), project)
 }
 

@@ -48,7 +48,8 @@ pub struct GcsBackend {
 impl GcsBackend {
     /// `bucket` is the name that errors show; `remote` the one at the endpoint.
     pub(crate) fn new(client: Arc<GcsClient>, bucket: Bucket, remote: &str) -> Self {
-        let errors = Errors { place: Place::new(bucket, &client.endpoint) };
+        let place = Place::new(bucket, &client.endpoint).of_account(client.settings.named.as_ref());
+        let errors = Errors { place };
         let bill = Arc::new(Bill::unseen(BackendKind::Gcs));
         Self { client, remote: remote.to_owned(), errors, bill }
     }

@@ -30,7 +30,9 @@ use forebay_node::bill::Bill;
 use http_body_util::Limited;
 use tokio::sync::{Mutex, OnceCell};
 
+use super::account::S3Source;
 use crate::RetryPolicy;
+use crate::account::NamedAccount;
 use crate::bounded::{MAX_ERROR_BYTES, MAX_LISTING_BYTES, is_long_head, long_head};
 use crate::egress::EndpointGuard;
 
@@ -64,6 +66,10 @@ pub struct S3Settings {
     pub region: Option<String>,
     /// From the environment, profile or machine role when absent.
     pub credentials: Option<S3Credentials>,
+    /// The account of the configuration that these settings are of.
+    pub named: Option<NamedAccount>,
+    /// The credentials of that account, if it has its own.
+    pub(crate) source: Option<S3Source>,
     /// Pays for requests to requester-pays buckets.
     pub requester_pays: bool,
     /// The destinations of endpoints that buckets name.
@@ -88,6 +94,8 @@ impl Default for S3Settings {
             endpoint: None,
             region: None,
             credentials: None,
+            named: None,
+            source: None,
             requester_pays: false,
             egress: EgressPolicy::default(),
             connect_timeout: Duration::from_secs(3),
@@ -115,6 +123,8 @@ impl S3Settings {
 /// A client for one endpoint.
 pub(crate) struct S3Client {
     pub(crate) sdk: Client,
+    /// The region that requests are signed for.
+    pub(super) region: String,
     /// For messages: the URL, or the name of Amazon's region.
     pub(crate) endpoint: String,
     pub(crate) settings: S3Settings,
@@ -196,11 +206,14 @@ impl Intercept for CountsListing {
     }
 }
 
+/// Endpoint, its trust, and a region instead of the configured one.
+type ClientKey = (Option<String>, EndpointTrust, Option<String>);
+
 /// Clients created so far.
 pub(crate) struct S3Clients {
     pub(super) settings: S3Settings,
     pub(super) base: OnceCell<SdkConfig>,
-    clients: Mutex<HashMap<(Option<String>, EndpointTrust), Arc<S3Client>>>,
+    clients: Mutex<HashMap<ClientKey, Arc<S3Client>>>,
 }
 
 impl S3Clients {
@@ -214,34 +227,46 @@ impl S3Clients {
         endpoint: Option<&str>,
         trust: EndpointTrust,
     ) -> Result<EndpointGuard> {
-        let S3Settings { endpoint: configured, egress, .. } = &self.settings;
+        let S3Settings { endpoint: configured, egress, named, .. } = &self.settings;
+        if let Some(account) = named {
+            let configured = configured.as_deref();
+            return EndpointGuard::of_account(BackendKind::S3, endpoint, configured, account);
+        }
         EndpointGuard::of(BackendKind::S3, endpoint, trust, configured.as_deref(), egress)
     }
 
     /// The client for `endpoint`, or for the configured endpoint if there is none.
     #[cfg(test)]
     pub(crate) async fn client(&self, endpoint: Option<&str>) -> Result<Arc<S3Client>> {
-        self.client_of(endpoint, EndpointTrust::Judged).await
+        self.client_in(endpoint, EndpointTrust::Judged, None).await
     }
 
-    /// The client for an endpoint with this trust, or for the configured endpoint if there is none.
-    pub(crate) async fn client_of(
+    /// The client for an endpoint with this trust, or for the configured endpoint if there is none;
+    /// `region` instead of the configured one.
+    pub(crate) async fn client_in(
         &self,
         named: Option<&str>,
         trust: EndpointTrust,
+        region: Option<&str>,
     ) -> Result<Arc<S3Client>> {
         let endpoint = named.or(self.settings.endpoint.as_deref()).filter(|e| !e.is_empty());
-        let key = (endpoint.map(str::to_owned), trust);
+        let key = (endpoint.map(str::to_owned), trust, region.map(str::to_owned));
         let mut clients = self.clients.lock().await;
         if let Some(client) = clients.get(&key) {
             return Ok(Arc::clone(client));
         }
-        let client = Arc::new(self.connect(endpoint, self.guard(named, trust)?).await?);
+        let guard = self.guard(named, trust)?;
+        let client = Arc::new(self.connect(endpoint, guard, region).await?);
         clients.insert(key, Arc::clone(&client));
         Ok(client)
     }
 
-    async fn connect(&self, endpoint: Option<&str>, guard: EndpointGuard) -> Result<S3Client> {
+    async fn connect(
+        &self,
+        endpoint: Option<&str>,
+        guard: EndpointGuard,
+        region: Option<&str>,
+    ) -> Result<S3Client> {
         if let Some(url) = endpoint {
             let parsed = url.parse::<http::Uri>().ok();
             let usable = parsed.is_some_and(|u| {
@@ -275,9 +300,18 @@ impl S3Clients {
             let url = format!("{}/", url.trim_end_matches('/'));
             config = config.endpoint_url(url).force_path_style(true);
         }
-        let region = base.region().map_or(DEFAULT_REGION, Region::as_ref);
-        let shown = shown_endpoint(endpoint, region);
+        if self.settings.named.is_some() && endpoint.is_none() {
+            // Not the server of the environment: that one is of another account.
+            config.set_endpoint_url(None);
+        }
+        if let Some(region) = region {
+            config = config.region(Region::new(region.to_owned()));
+        }
+        let own = base.region().map_or(DEFAULT_REGION, Region::as_ref);
+        let region = region.unwrap_or(own).to_owned();
+        let shown = shown_endpoint(endpoint, &region);
         Ok(S3Client {
+            region,
             sdk: Client::from_conf(config.build()),
             endpoint: shown,
             settings: self.settings.clone(),
@@ -311,6 +345,9 @@ pub(super) async fn load_base(settings: &S3Settings) -> SdkConfig {
     if let Some(keys) = &settings.credentials {
         let (id, secret) = (keys.access_key.clone(), keys.secret_key.clone());
         loader = loader.credentials_provider(Credentials::new(id, secret, None, None, "settings"));
+    }
+    if let Some(source) = &settings.source {
+        loader = loader.credentials_provider(source.clone());
     }
     loader.load().await
 }

@@ -1,6 +1,7 @@
 //! Translates failures of the SDK into errors of Forebay: which bucket, which endpoint, what to do.
 
 use std::error::Error as StdError;
+use std::sync::{Arc, OnceLock};
 
 use aws_credential_types::provider::error::CredentialsError;
 use aws_sdk_s3::config::http::HttpResponse;
@@ -10,16 +11,54 @@ use forebay_core::error::{Error, ErrorCode};
 use crate::egress::innermost;
 use crate::place::{Place, code_of, hinting_at_clocks, retry_after};
 
-/// Names for error messages: the bucket and its endpoint.
+/// Names for error messages: the bucket, its endpoint and its region.
 #[derive(Clone)]
 pub(super) struct Errors {
     pub(super) place: Place,
+    /// The region that requests are signed for.
+    region: String,
+    /// Whether the bucket's property has the region.
+    pub(super) is_set: bool,
+    /// Set by an answer that the bucket is in another region, with that region if the answer has it.
+    elsewhere: Arc<OnceLock<Option<String>>>,
 }
 
 const CREDENTIALS_HINT: &str =
     "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY in the environment of the targets";
 
 impl Errors {
+    pub(super) fn new(place: Place, region: &str) -> Self {
+        let region = region.to_owned();
+        Self { place, region, is_set: false, elsewhere: Arc::default() }
+    }
+
+    /// Whether an answer was that the bucket is in another region.
+    pub(super) fn is_elsewhere(&self) -> bool {
+        self.elsewhere.get().is_some()
+    }
+
+    /// The region in such an answer.
+    pub(super) fn region_elsewhere(&self) -> Option<String> {
+        self.elsewhere.get()?.clone()
+    }
+
+    /// The error for an answer that the bucket is in another region.
+    fn in_other_region(&self, raw: &HttpResponse, said: &str) -> Error {
+        let found = region_in(raw).filter(|region| *region != self.region);
+        let _ = self.elsewhere.set(found.clone());
+        let Place { bucket, endpoint, .. } = &self.place;
+        let there = found.as_deref().unwrap_or("another region");
+        let text = format!(
+            "bucket \"{bucket}\" is not served by {endpoint} in the region {}: it is in {there} ({said})",
+            self.region
+        );
+        Error::invalid(text).hint(match (found, self.is_set) {
+            (Some(found), _) => format!("forebay bucket set {bucket} region={found}"),
+            (None, true) => format!("forebay bucket set {bucket} region= has the region found out"),
+            (None, false) => format!("forebay bucket set {bucket} region=NAME sets the right one"),
+        })
+    }
+
     /// The error of a listing call.
     pub(super) fn of_bucket<E>(&self, e: SdkError<E, HttpResponse>) -> Error
     where
@@ -105,19 +144,19 @@ impl Errors {
                 None => self.bucket_not_found(),
             },
             ("PermanentRedirect" | "AuthorizationHeaderMalformed", _) | (_, 301 | 307) => {
-                let region = raw.headers().get("x-amz-bucket-region").unwrap_or("another region");
-                Error::invalid(format!(
-                    "bucket \"{}\" is not served by {}: it is in {region} ({said})",
-                    self.place.bucket, self.place.endpoint
-                ))
-                .hint("set AWS_REGION in the environment of the targets to the bucket's region")
+                self.in_other_region(raw, &said)
             }
+            // A HEAD has no body with a code.
+            ("", 400) if names_region(raw) => self.in_other_region(raw, &said),
             ("RequestTimeTooSkewed", _) => self
                 .place
                 .refused(ErrorCode::AccessDenied, &said, name)
                 .hint("set the clock of the targets' machines right"),
             // A credential service may be late with the next credentials.
-            ("ExpiredToken", _) if std::env::var_os("AWS_SESSION_TOKEN").is_none() => {
+            ("ExpiredToken", _)
+                if self.place.account.is_none()
+                    && std::env::var_os("AWS_SESSION_TOKEN").is_none() =>
+            {
                 self.place.no_credentials(true, &said).hint(CREDENTIALS_HINT)
             }
             (
@@ -126,7 +165,8 @@ impl Errors {
             )
             | (_, 401) => self.denied(&said),
             (_, 403) => self.place.refused(ErrorCode::AccessDenied, &said, name).hint(format!(
-                "these credentials lack the right {right}, or are wrong: {CREDENTIALS_HINT}"
+                "these credentials lack the right {right}, or are wrong: {}",
+                self.place.credential_hint(CREDENTIALS_HINT)
             )),
             (_, 412) => match name {
                 Some(name) => self.place.changed(name),
@@ -159,11 +199,13 @@ impl Errors {
     }
 
     fn denied(&self, why: &str) -> Error {
-        self.place.refused(ErrorCode::AccessDenied, why, None).hint(CREDENTIALS_HINT)
+        let hint = self.place.credential_hint(CREDENTIALS_HINT);
+        self.place.refused(ErrorCode::AccessDenied, why, None).hint(hint)
     }
 
     fn no_credentials(&self, e: &(dyn StdError + 'static)) -> Error {
-        self.place.no_credentials(may_pass(e), &innermost(e)).hint(CREDENTIALS_HINT)
+        let hint = self.place.credential_hint(CREDENTIALS_HINT);
+        self.place.no_credentials(may_pass(e), &innermost(e)).hint(hint)
     }
 
     /// Without a Retry-After unless the server gave one: the retries choose the pause.
@@ -173,6 +215,30 @@ impl Errors {
         error.retry_after_s = retry_after(after);
         error
     }
+}
+
+/// Whether the answer to a HEAD is about the region: Amazon names the right one, MinIO the code.
+fn names_region(raw: &HttpResponse) -> bool {
+    let header = |name: &str| raw.headers().get(name);
+    header("x-amz-bucket-region").is_some()
+        || header("x-minio-error-code") == Some("AuthorizationHeaderMalformed")
+}
+
+/// The region of the bucket in an answer: in a header, or in the body of an error.
+fn region_in(raw: &HttpResponse) -> Option<String> {
+    let in_body = || {
+        let body = std::str::from_utf8(raw.body().bytes()?).ok()?;
+        let (_, rest) = body.split_once("<Region>")?;
+        Some(rest.split_once("</Region>")?.0)
+    };
+    let region = raw.headers().get("x-amz-bucket-region").or_else(in_body)?;
+    is_region(region).then(|| region.to_owned())
+}
+
+/// Whether a server's text has the form of a region. It becomes part of the name of a host: no dot.
+pub(super) fn is_region(text: &str) -> bool {
+    let is_allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
+    (1..=64).contains(&text.len()) && text.chars().all(is_allowed)
 }
 
 /// Whether missing credentials may be available in a moment: the credential service was found, and

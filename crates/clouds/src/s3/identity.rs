@@ -20,17 +20,20 @@ impl S3Clients {
         &self,
         endpoint: Option<&str>,
         trust: EndpointTrust,
+        region: Option<&str>,
     ) -> CloudIdentity {
         let is_trusted = self.guard(endpoint, trust).is_ok_and(|guard| guard.is_trusted);
         let base = self.base.get_or_init(|| load_base(&self.settings)).await;
-        let region = base.region().map_or(DEFAULT_REGION, Region::as_ref).to_owned();
+        let own = base.region().map_or(DEFAULT_REGION, Region::as_ref);
+        let region = region.unwrap_or(own).to_owned();
         let endpoint = endpoint.or(self.settings.endpoint.as_deref()).filter(|e| !e.is_empty());
         if !is_trusted {
             return none(UNTRUSTED, endpoint, region);
         }
-        let from = match self.settings.credentials {
-            Some(_) => "of the settings".to_owned(),
-            None => source(set),
+        let from = match (&self.settings.credentials, &self.settings.source) {
+            (Some(_), _) => "of the settings".to_owned(),
+            (None, Some(own)) => own.shown(),
+            (None, None) => source(set),
         };
         let provided = match base.credentials_provider() {
             Some(provider) => timeout(CREDENTIALS_WITHIN, provider.provide_credentials()).await,

@@ -3,9 +3,11 @@
 //! The SDK signs, parses and handles special cases. Its own retries and checksum trailers are off:
 //! a decorator retries, and not every S3 server accepts trailers.
 
+mod account;
 mod client;
 mod error;
 mod identity;
+mod region;
 mod upload;
 
 use std::collections::HashMap;
@@ -14,7 +16,9 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use aws_sdk_s3::Client;
 use aws_sdk_s3::primitives::DateTime;
-use aws_sdk_s3::types::{EncodingType, RequestPayer, ServerSideEncryption};
+use aws_sdk_s3::types::{
+    BucketLocationConstraint, EncodingType, RequestPayer, ServerSideEncryption,
+};
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use forebay_core::bill::RequestClass;
@@ -30,10 +34,12 @@ use super::place::Place;
 use super::source::{content_range, kept_content_type};
 use super::{After, Backend, ContentHeaders, PutBody, RemoteEntry, RemoteMeta, RemoteObject};
 use super::{RemotePage, content_headers};
+pub(crate) use account::S3Source;
 use client::CountsListing;
 pub(crate) use client::{S3Client, S3Clients};
 pub use client::{S3Credentials, S3Settings};
-use error::Errors;
+use error::{Errors, is_region};
+pub(crate) use region::RegionalS3;
 
 /// Most entries that S3 returns per listing call.
 const PAGE: usize = 1000;
@@ -56,7 +62,8 @@ pub struct S3Backend {
 impl S3Backend {
     /// `bucket` is the name that errors show; `remote` the one at the endpoint.
     pub(crate) fn new(client: Arc<S3Client>, bucket: Bucket, remote: &str) -> Self {
-        let errors = Errors { place: Place::new(bucket, &client.endpoint) };
+        let place = Place::new(bucket, &client.endpoint).of_account(client.settings.named.as_ref());
+        let errors = Errors::new(place, &client.region);
         let bill = Arc::new(Bill::unseen(BackendKind::S3));
         Self { client, remote: remote.to_owned(), errors, bill }
     }
@@ -64,6 +71,32 @@ impl S3Backend {
     /// Adds requests to this bill.
     pub(crate) fn billing(self, bill: Arc<Bill>) -> Self {
         Self { bill, ..self }
+    }
+
+    /// The same for a bucket whose property has the region.
+    pub(crate) fn in_set_region(mut self) -> Self {
+        self.errors.is_set = true;
+        self
+    }
+
+    /// The region of the bucket, if a call was answered that it is another one.
+    pub(crate) async fn region_of_bucket(&self) -> Option<String> {
+        if !self.errors.is_elsewhere() {
+            return None;
+        }
+        if let Some(region) = self.errors.region_elsewhere() {
+            return Some(region);
+        }
+        let sdk = self.sdk(RequestClass::B);
+        let answer = sdk.get_bucket_location().bucket(&self.remote).send().await.ok()?;
+        let region = match answer.location_constraint().map(BucketLocationConstraint::as_str) {
+            None | Some("") => client::DEFAULT_REGION,
+            // The name of Ireland in old buckets.
+            Some("EU") => "eu-west-1",
+            Some(region) => region,
+        };
+        let is_other = region != self.client.region && is_region(region);
+        is_other.then(|| region.to_owned())
     }
 
     /// The client for one request of this class.
@@ -308,7 +341,7 @@ impl S3Backend {
         for object in out.contents() {
             let key = object.key().unwrap_or_default();
             let name = decoded(key, encoded).ok_or_else(|| {
-                let Place { bucket, endpoint } = &self.errors.place;
+                let Place { bucket, endpoint, .. } = &self.errors.place;
                 Error::unsupported(format!("{endpoint} lists \"{bucket}\" with the key {key}"))
                     .hint("keys must be UTF-8")
             })?;

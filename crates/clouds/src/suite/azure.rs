@@ -125,7 +125,7 @@ async fn metadata_that_azure_cannot_name_is_refused() {
 fn info(name: &str, endpoint: Option<String>) -> BucketInfo {
     let bucket = Bucket::new(Provider::Azure, name).unwrap();
     let kind = BackendKind::Azure;
-    let spec = BackendSpec { kind, bucket: name.into(), endpoint, root: None };
+    let spec = BackendSpec { endpoint, ..BackendSpec::new(kind, name) };
     BucketInfo::requested(bucket, Some(spec))
 }
 

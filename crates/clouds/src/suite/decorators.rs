@@ -265,7 +265,7 @@ async fn a_bucket_keeps_its_backend_until_its_spec_changes() {
         let root = folder.path().join(name);
         std::fs::create_dir_all(&root).unwrap();
         let root = Some(root.display().to_string());
-        BackendSpec { kind: BackendKind::Folder, bucket: String::new(), endpoint: None, root }
+        BackendSpec { root, ..BackendSpec::new(BackendKind::Folder, "") }
     };
     let bucket = Bucket::new(Provider::Ais, "b").unwrap();
     let mut info = BucketInfo::requested(bucket, Some(spec("one")));

@@ -43,7 +43,7 @@ fn backends(allow: &[&str]) -> Backends {
 fn info(kind: BackendKind, endpoint: &str, endpoint_trust: EndpointTrust) -> BucketInfo {
     let bucket = Bucket::new(Provider::Ais, "near").unwrap();
     let endpoint = Some(endpoint.to_owned());
-    let spec = BackendSpec { kind, bucket: "far-bucket".into(), endpoint, root: None };
+    let spec = BackendSpec { endpoint, ..BackendSpec::new(kind, "far-bucket") };
     BucketInfo { id: 7, endpoint_trust, ..BucketInfo::requested(bucket, Some(spec)) }
 }
 

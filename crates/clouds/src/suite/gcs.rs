@@ -315,7 +315,7 @@ async fn an_empty_page_is_not_the_end_of_a_listing() {
 fn info(name: &str, endpoint: Option<String>) -> BucketInfo {
     let bucket = Bucket::new(Provider::Gcp, name).unwrap();
     let kind = BackendKind::Gcs;
-    let spec = BackendSpec { kind, bucket: name.into(), endpoint, root: None };
+    let spec = BackendSpec { endpoint, ..BackendSpec::new(kind, name) };
     BucketInfo::requested(bucket, Some(spec))
 }
 

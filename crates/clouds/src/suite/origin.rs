@@ -155,7 +155,7 @@ async fn private_addresses_are_closed_unless_they_are_opened() {
     let info = |endpoint: &str| {
         let bucket = Bucket::new(Provider::Ht, "inside").unwrap();
         let (kind, endpoint) = (BackendKind::Http, Some(endpoint.to_owned()));
-        let spec = BackendSpec { kind, bucket: String::new(), endpoint, root: None };
+        let spec = BackendSpec { endpoint, ..BackendSpec::new(kind, "") };
         BucketInfo::requested(bucket, Some(spec))
     };
     let inside = info("http://127.0.0.1:1/x");

@@ -167,7 +167,7 @@ async fn who_pays_is_said_with_every_request_where_it_is_wanted() {
 fn info(name: &str, endpoint: Option<String>) -> BucketInfo {
     let bucket = Bucket::new(Provider::Aws, name).unwrap();
     let kind = BackendKind::S3;
-    let spec = BackendSpec { kind, bucket: name.into(), endpoint, root: None };
+    let spec = BackendSpec { endpoint, ..BackendSpec::new(kind, name) };
     BucketInfo::requested(bucket, Some(spec))
 }
 

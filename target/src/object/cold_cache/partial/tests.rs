@@ -85,10 +85,8 @@ impl Rig {
         let mut state = one_target(&id);
         let bucket = Bucket::new(Provider::Ais, "images").unwrap();
         let backend = BackendSpec {
-            kind: BackendKind::Folder,
-            bucket: String::new(),
-            endpoint: None,
             root: Some(dir.path().join("folder").display().to_string()),
+            ..BackendSpec::new(BackendKind::Folder, "")
         };
         let mut info = BucketInfo::requested(bucket.clone(), Some(backend));
         info.freshness = Freshness::Never;
