@@ -5,6 +5,7 @@ use std::io::Write;
 use clap::Subcommand;
 use forebay_core::NodeId;
 use forebay_core::intra::NodeInfo;
+use forebay_core::job::JobKind;
 use forebay_core::size::ByteSize;
 use forebay_core::state::{NodeStatus, Role};
 use serde_json::json;
@@ -110,11 +111,7 @@ pub(crate) async fn run(session: &Session, command: &ClusterCommand) -> Result<(
 
 async fn rebalance(session: &Session, wait: bool) -> Result<(), Failure> {
     let id = session.client.start_rebalance().await?;
-    if wait {
-        return job::wait_for(session, &id).await;
-    }
-    session.note(format!("started; `forebay job wait {id}` waits for it"));
-    output::one(session.format, &id, &[], &json!({ "id": id }))
+    job::started(session, JobKind::Rebalance, &id, wait).await
 }
 
 async fn remote(session: &Session, command: &RemoteCommand) -> Result<(), Failure> {

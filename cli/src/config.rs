@@ -158,7 +158,8 @@ fn validate(args: &ValidateArgs, format: Format) -> Result<(), Failure> {
             }
         }
         if problems.is_empty() {
-            let _ = writeln!(std::io::stdout(), "{} is valid", args.file.display());
+            let end = if format == Format::Name { "" } else { " is valid" };
+            let _ = writeln!(std::io::stdout(), "{}{end}", args.file.display());
         }
     }
     match problems.is_empty() {

@@ -45,7 +45,8 @@ pub(crate) fn run(args: &HelpArgs, format: Format) -> Result<(), Failure> {
     print(&format!("{help}\n").replace("\n\n\n", "\n\n"))
 }
 
-fn print(text: &str) -> Result<(), Failure> {
+/// Writes a text to standard output.
+pub(crate) fn print(text: &str) -> Result<(), Failure> {
     use std::io::Write;
     let mut out = std::io::stdout().lock();
     out.write_all(text.as_bytes()).map_err(|e| Failure::local("standard output", &e))
@@ -76,7 +77,7 @@ fn search(cli: &Command, word: &str, format: Format) -> Result<(), Failure> {
 }
 
 /// The commands that do something themselves.
-fn leaves(command: &Command) -> Vec<&Command> {
+pub(crate) fn leaves(command: &Command) -> Vec<&Command> {
     let below = command.get_subcommands();
     let below = below.filter(|sub| sub.get_name() != "help" && !sub.is_hide_set());
     let below: Vec<_> = below.flat_map(leaves).collect();

@@ -46,6 +46,7 @@ mod probe;
 mod progress;
 mod put;
 mod ready;
+mod schema;
 mod serve;
 mod session;
 mod settings;
@@ -214,6 +215,8 @@ something could not be read; manifest.json in the archive lists that.")]
     Completion(completion::CompletionArgs),
     /// Print the help of a command, or find commands by a word
     Help(help::HelpArgs),
+    /// Print the JSON Schema of what commands print with -o json
+    Schema(schema::SchemaArgs),
     /// Print the version
     Version,
 }
@@ -236,6 +239,7 @@ fn main() -> ExitCode {
         Command::Target(args) => node::target(&args),
         Command::Completion(args) => completion::print(&args),
         Command::Help(args) => finish(help::run(&args, client.output()), &client),
+        Command::Schema(args) => finish(schema::run(&args, client.output()), &client),
         Command::Version => version::run(client.output()),
         Command::Config(command) => config::run(&command, client.output()),
         command => finish(ask(&client, command), &client),
@@ -354,6 +358,7 @@ async fn answer(session: &Session, command: Command) -> Result<(), Failure> {
         | Command::Target(_)
         | Command::Completion(_)
         | Command::Help(_)
+        | Command::Schema(_)
         | Command::Config(_)
         | Command::Version => Err(Error::internal("not a client command").into()),
     }

@@ -134,9 +134,10 @@ fn row(trace: &TraceSummary) -> Row {
 async fn show(session: &Session, args: &ShowArgs) -> Result<(), Failure> {
     let reply = fetch(session, &args.id).await?;
     let is_json = args.json || session.format.is_json();
-    let text = match is_json {
-        true => format!("{}\n", json!({ "spans": reply.spans, "away": reply.away })),
-        false => trace_tree::text(&reply.spans),
+    let text = match session.format {
+        _ if is_json => format!("{}\n", json!({ "spans": reply.spans, "away": reply.away })),
+        Format::Name => format!("{}\n", args.id),
+        _ => trace_tree::text(&reply.spans),
     };
     let mut out = std::io::stdout().lock();
     let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());

@@ -9,6 +9,7 @@ use forebay_core::traffic::{LiveFilter, LiveRequest};
 use serde_json::json;
 
 use crate::failure::Failure;
+use crate::output::Format;
 use crate::session::Session;
 use crate::top::{bytes, duration};
 
@@ -67,9 +68,10 @@ pub(crate) async fn run(session: &Session, args: &LiveArgs) -> Result<(), Failur
     while left > 0 {
         match live.next().await {
             Ok(Some(Seen::Request(request))) => {
-                let line = match is_json {
-                    true => json!(request).to_string(),
-                    false => line(&request, has_colors),
+                let line = match session.format {
+                    _ if is_json => json!(request).to_string(),
+                    Format::Name => request.request_id.clone(),
+                    _ => line(&request, has_colors),
                 };
                 print(&line)?;
                 left -= 1;
