@@ -18,17 +18,23 @@ class Case:
     arguments: str = ""
     #: A text of the table, or of the message for people.
     shows: str = ""
-    #: Command lines to run before and after it.
+    #: Command lines to run before it.
     before: tuple[str, ...] = ()
-    after: tuple[str, ...] = ()
     code: int = 0
     #: Standard input.
     text: str | None = None
     #: Whether it runs as the administrator of a cluster with users and TLS.
     users: bool = False
+    #: Cases that go on with what it left, in the same form of output.
+    then: tuple[Case, ...] = ()
 
     def __str__(self) -> str:
         return f"{self.command} {self.arguments}".strip()
+
+    @property
+    def steps(self) -> tuple[Case, ...]:
+        """This case and those after it."""
+        return (self, *self.then)
 
 
 def of_users(command: str, arguments: str = "", shows: str = "", **more: object) -> Case:
@@ -36,11 +42,8 @@ def of_users(command: str, arguments: str = "", shows: str = "", **more: object)
     return Case(command, arguments, shows, users=True, **more)  # type: ignore[arg-type]
 
 
-ADD_USER, ADD_ROLE = "auth user add {new}", "auth role add {new} --right get-object"
-BIND = "writer writer --bucket ais://{new}"
-ATTACH = "disk attach {target} {folder}/{new} --size 64MiB"
-DETACH = "disk detach {target} {folder}/{new} --force --yes"
-DISABLE = "disk disable {target} {folder}/{new}"
+ROLE = "{new} writer --bucket ais://b"
+DISK = "{target} {folder}/{new}"
 BENCH = "--time 100ms --jobs 2"
 
 CASES = [
@@ -48,8 +51,7 @@ CASES = [
     Case("ls", "{bucket}", "one.txt"),
     Case("ls", "{bucket} --cached", "one.txt"),
     Case("ls", "ht://", ""),
-    Case("mb", "ais://{new}", "made", after=("rb ais://{new}",)),
-    Case("rb", "ais://{new}", "removed", before=("mb ais://{new}",)),
+    Case("mb", "ais://{new}", "made", then=(Case("rb", "ais://{new}", "removed"),)),
     Case("bucket ls", "", "HIT"),
     Case("bucket show", "{bucket}", "none: the objects"),
     Case("bucket show", "{backed}", "folder"),
@@ -95,28 +97,34 @@ CASES = [
     Case("cluster rebalance", "--wait", "rebalance"),
     Case("cluster safe-to-stop", "{target}", "one copy of each object", code=6),
     Case("cluster versions", "", "VERSION"),
-    Case("cluster backup", "{new}/backup", "written"),
-    Case("cluster restore", "{new}/backup --dry-run", "readable", before=("cluster backup {new}/backup",)),
-    Case("cluster remote attach", "{new}={endpoint}", "attached", after=("cluster remote detach {new}",)),
-    Case("cluster remote ls", "", "ALIAS", ("cluster remote attach {new}={endpoint}",), ("cluster remote detach {new}",)),
-    Case("cluster remote detach", "{new}", "detached", before=("cluster remote attach {new}={endpoint}",)),
+    Case("cluster backup", "{new}/b", "written", then=(Case("cluster restore", "{new}/b --dry-run", "readable"),)),
+    Case(
+        "cluster remote attach",
+        "{new}={endpoint}",
+        "attached",
+        then=(Case("cluster remote ls", "", "ALIAS"), Case("cluster remote detach", "{new}", "detached")),
+    ),
     Case("node get", "{target}", "version"),
     Case("node get", "{gateway}", "gateway"),
-    Case("node drain", "{target}", "objects move", after=("node uncordon {target}",)),
-    Case("node uncordon", "{target}", "objects move", before=("node drain {target}",)),
-    Case("node remove", "{target}", "objects move", after=("node uncordon {target}",)),
-    of_users("node join-token create", "", "."),
-    of_users("node join-token list", "", "EXPIRES", before=("node join-token create",)),
+    Case("node drain", "{target}", "objects move", then=(Case("node uncordon", "{target}", "objects move"),)),
+    Case("node remove", "{target}", "objects move", then=(Case("node uncordon", "{target}", "objects move"),)),
+    of_users("node join-token create", "", "-", then=(of_users("node join-token list", "", "EXPIRES"),)),
     of_users("node join-token remove", "{join_token}"),
     Case("top", "", "{target}"),
     Case("trace ls", "", "OPERATION"),
     Case("trace show", "{request}", "spans"),
     Case("disk ls", "", "FREE"),
     Case("disk ls", "{target}", "{target}"),
-    Case("disk attach", "{target} {folder}/{new} --size 64MiB", "attached", after=(DETACH,)),
-    Case("disk detach", "{target} {folder}/{new}", "detached", before=(ATTACH,)),
-    Case("disk disable", "{target} {folder}/{new}", "disabled", before=(ATTACH,), after=(DETACH,)),
-    Case("disk enable", "{target} {folder}/{new}", "enabled", before=(ATTACH, DISABLE), after=(DETACH,)),
+    Case(
+        "disk attach",
+        f"{DISK} --size 64MiB",
+        "attached",
+        then=(
+            Case("disk disable", DISK, "disabled"),
+            Case("disk enable", DISK, "enabled"),
+            Case("disk detach", DISK, "detached"),
+        ),
+    ),
     of_users("tls show", "", "trusted"),
     Case("config show", "--config target.toml --origin", "ORIGIN"),
     Case("config validate", "target.toml", "is valid"),
@@ -126,26 +134,37 @@ CASES = [
     Case("config set", "cache.high 85 --config target.toml --dry-run", "restart"),
     Case("config unset", "log.level --config target.toml --dry-run", "the default"),
     Case("config profiles", "", "PROFILE"),
-    of_users("auth login", "root --password-file {password}", "logged in as root"),
-    of_users("auth logout", "", "logged out", before=("auth login root --password-file {password}",)),
+    of_users(
+        "auth login", "root --password-file {password}", "logged in as root", then=(of_users("auth logout", "", "logged out"),)
+    ),
     of_users("auth whoami", "", "RIGHTS"),
     of_users("auth can-i", "get-object ais://b", "yes"),
-    of_users("auth user add", "{new} --role reader"),
-    of_users("auth user set", "{new} --role writer", before=(ADD_USER,)),
-    of_users("auth user list", "", "BINDINGS"),
-    of_users("auth user show", "writer", "writer"),
-    of_users("auth user remove", "{new} --yes", before=(ADD_USER,)),
-    of_users("auth role add", "{new} --right get-object"),
-    of_users("auth role list", "", "DESCRIPTION"),
-    of_users("auth role show", "reader", "get-object"),
-    of_users("auth role bind", BIND, after=(f"auth role unbind {BIND}",)),
-    of_users("auth role unbind", BIND, before=(f"auth role bind {BIND}",)),
-    of_users("auth role remove", "{new} --yes", before=(ADD_ROLE,)),
+    of_users(
+        "auth user add",
+        "{new} --role reader",
+        then=(
+            of_users("auth user show", "{new}", "reader"),
+            of_users("auth user set", "{new} --role writer"),
+            of_users("auth user list", "", "BINDINGS"),
+            of_users("auth token revoke", "--user {new}"),
+            of_users("auth user remove", "{new} --yes"),
+        ),
+    ),
+    of_users(
+        "auth role add",
+        "{new} --right get-object",
+        then=(
+            of_users("auth role show", "{new}", "get-object"),
+            of_users("auth role bind", ROLE),
+            of_users("auth role unbind", ROLE),
+            of_users("auth role list", "", "DESCRIPTION"),
+            of_users("auth role remove", "{new} --yes"),
+        ),
+    ),
     of_users("auth key create", "--user writer", "secret key"),
     of_users("auth key list", "", "ACCESS"),
     of_users("auth key remove", "{key} --yes"),
     of_users("auth token create", "--user writer", "."),
-    of_users("auth token revoke", "--user {new}", before=(ADD_USER,)),
     Case("doctor", "", "endpoint"),
     Case("doctor", "{backed}", "TARGETS"),
     Case("ready", "", "ready"),

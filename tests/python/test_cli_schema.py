@@ -12,7 +12,8 @@ import subprocess
 import tarfile
 import threading
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +26,16 @@ from forebay_command import Answer
 from jsonschema import Draft202012Validator, FormatChecker
 
 USAGE, NOT_FOUND = 2, 4
-#: Prints a JSON document in every form but `name`.
+#: Commands with tests of their own below.
 OWN_TEST = {"trace", "schema"}
+
+FORMATS = FormatChecker()
+
+
+@FORMATS.checks("date-time", raises=ValueError)
+def is_time(value: object) -> bool:
+    """Whether a text is a time of RFC 3339; the package checks it only with another package."""
+    return not isinstance(value, str) or (value[10] == "T" and datetime.fromisoformat(value).tzinfo is not None)
 
 
 def strict(schema: Any) -> Any:
@@ -43,7 +52,7 @@ def strict(schema: Any) -> Any:
 
 def check(value: Any, schema: Mapping[str, Any]) -> None:
     """Fails the test with the place and the reason if the value does not fit."""
-    errors = list(Draft202012Validator(schema, format_checker=FormatChecker()).iter_errors(value))
+    errors = list(Draft202012Validator(schema, format_checker=FORMATS).iter_errors(value))
     assert not errors, "\n".join(f"{error.json_path}: {error.message}" for error in errors)
 
 
@@ -134,19 +143,18 @@ class Fixture:
         assert answer.code == 0, (line, answer)
         return answer.out
 
-    def case(self, case: Case, form: str) -> Answer:
-        """Runs a case in one form of output, between what it needs before and after it."""
+    def answers(self, case: Case, form: str) -> Iterator[tuple[Case, Answer]]:
+        """Runs a case and those that go on from it, in one form of output."""
         self.known["new"] = self.new()
         try:
             for line in case.before:
                 self.ok(line, users=case.users)
-            answer = self.run(f"{case} -o {form}", users=case.users, text=case.text)
-            for line in case.after:
-                self.ok(line, users=case.users)
-            assert answer.code == case.code, (str(case), form, answer)
-            return answer
+            for step in case.steps:
+                answer = self.run(f"{step} -o {form}", users=step.users, text=step.text)
+                assert answer.code == step.code, (str(step), form, answer)
+                yield step, answer
         finally:
-            self.last = self.known.pop("new")
+            del self.known["new"]
 
 
 @pytest.fixture(scope="module")
@@ -182,7 +190,7 @@ def definition(document: dict[str, Any]) -> Callable[[str], dict[str, Any]]:
 def test_the_document_is_a_schema_and_has_a_case_for_each_command(fixture: Fixture, document: dict[str, Any]) -> None:
     Draft202012Validator.check_schema(document)
     commands = set(fixture.ok("schema -o name").splitlines())
-    assert commands == {case.command for case in CASES} | OWN_TEST
+    assert commands == {step.command for case in CASES for step in case.steps} | OWN_TEST
     assert commands <= set(WRONG)
 
 
@@ -190,19 +198,19 @@ def test_the_document_is_a_schema_and_has_a_case_for_each_command(fixture: Fixtu
 def test_the_output_fits_the_schema_in_every_form(
     case: Case, fixture: Fixture, definition: Callable[[str], dict[str, Any]]
 ) -> None:
-    schema = definition(case.command)
-    value = fixture.case(case, "json").json
-    check(value, schema)
-    lines = fixture.case(case, "jsonl").out.splitlines()
-    values = [json.loads(line) for line in lines]
-    check(values if isinstance(value, list) else values[0], schema)
-    assert isinstance(value, list) or len(values) == 1
-    names = fixture.case(case, "name").out.splitlines()
-    assert not [name for name in names if name.startswith(("{", "["))], names
-    table = fixture.case(case, "table")
-    shows = case.shows.format_map({**fixture.known, "new": fixture.last})
-    assert shows in table.out + table.err, table
-    assert not table.out.startswith(("{", "[")), table
+    is_list = {}
+    for step, answer in fixture.answers(case, "json"):
+        check(answer.json, definition(step.command))
+        is_list[step] = isinstance(answer.json, list)
+    for step, answer in fixture.answers(case, "jsonl"):
+        values = [json.loads(line) for line in answer.out.splitlines()]
+        assert is_list[step] or len(values) == 1, answer
+        check(values if is_list[step] else values[0], definition(step.command))
+    for _, answer in fixture.answers(case, "name"):
+        assert not any(line.startswith(("{", "[")) for line in answer.out.splitlines()), answer
+    for step, answer in fixture.answers(case, "table"):
+        assert step.shows.format_map(fixture.known) in answer.out + answer.err, answer
+        assert not answer.out.startswith(("{", "[")), answer
 
 
 def test_trace_prints_one_document_a_line(
