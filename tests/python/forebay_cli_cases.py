@@ -271,7 +271,7 @@ WRONG = {
     "ready": ("one two", "two"),
     "support-bundle": ("one two", "two"),
     "bench put": ("ais://b --size 2GiB", "2GiB"),
-    "bench get": ("ais://b --time 0s", "time"),
+    "bench get": ("ais://b --time 0s", "0s"),
     "bench batch": ("ais://b --batch 0", "0"),
     "bench shard": ("ais://b --jobs 0", "0"),
     "bench compare": ("one.txt result.json", "one.txt"),

@@ -125,6 +125,8 @@ class Fixture:
             env |= {"AWS_ACCESS_KEY_ID": key["access"], "AWS_SECRET_ACCESS_KEY": key["secret"]}
             env |= {"FOREBAY_ENDPOINT": self.cluster.endpoint, "XDG_CONFIG_HOME": str(self.folder)}
             env.pop("FOREBAY_CA_FILE", None)
+        for name in ("FOREBAY_CONFIG", "FOREBAY_OUTPUT", "FOREBAY_PROFILE"):
+            env.pop(name, None)
         done = subprocess.run(
             [str(binary()), *self.words(line)],
             env=env,
