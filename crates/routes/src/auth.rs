@@ -5,11 +5,12 @@ use super::{Rule, Verb, Who};
 /// Declares the rules and the table of them.
 macro_rules! rules {
     ($($name:ident: $verb:ident $path:literal $operation:literal $who:ident $summary:literal
-        ($request:literal, $answer:literal);)*) => {
+        ($request:literal, $answer:literal) $([$($query:literal)*])?;)*) => {
         pub static TABLE: &[&Rule] = &[$(&$name),*];
         $(pub static $name: Rule =
             Rule::new(Verb::$verb, &[$path], $operation, $summary)
                 .who(Who::$who)
+                .query(&[$($($query),*)?])
                 .types($request, $answer);)*
     };
 }
@@ -39,7 +40,7 @@ rules! {
     AUTHN_KEYS: Get "/.well-known/jwks.json" "authn_keys" Anyone "The keys that verify tokens" ("", "Jwks");
     LOGIN: Post "/api/v1/auth/login" "auth_login" Anyone "Logs in with a password" ("LoginRequest", "TokenReply");
     WHOAMI: Get "/api/v1/auth/whoami" "auth_whoami" User "The sender and its rights" ("", "WhoAmI");
-    CAN_I: Get "/api/v1/auth/can-i" "auth_can_i" User "Whether the sender has a right" ("", "CanIReply");
+    CAN_I: Get "/api/v1/auth/can-i" "auth_can_i" User "Whether the sender has a right" ("", "CanIReply") ["right" "bucket" "object" "prefix"];
     SECTION: Get "/api/v1/auth/section" "auth_section" Operator "All users and keys, sealed, for backups" ("", "AccessState");
     USERS: Get "/api/v1/auth/users" "auth_users" Operator "All users" ("", "UserInfos");
     ADD_USER: Post "/api/v1/auth/users" "auth_add_user" Operator "Adds a user" ("UserRequest", "");

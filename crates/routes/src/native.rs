@@ -57,6 +57,7 @@ pub static SHARD: Rule =
     Rule::new(Verb::Get, &["/api/v1/shard/{*name}"], "shard", "The index of a shard")
         .on(ServedBy::Both)
         .needs(&[need(&[Right::GetObject], On::Object)])
+        .query(&["provider", "namespace", "stats"])
         .types("", "ShardIndexReply");
 
 pub static JOBS: Rule =
@@ -88,6 +89,7 @@ pub static ACCESS: Rule = Rule::new(
     "The credential that each target uses for a bucket, and what it allows",
 )
 .needs(&[need(&[Right::PatchBucket], On::Bucket)])
+.query(&["provider", "namespace", "prefix"])
 .types("", "BucketAccess");
 
 pub static BILL: Rule = Rule::new(
@@ -97,6 +99,7 @@ pub static BILL: Rule = Rule::new(
     "Requests and bytes that a cloud bills for a bucket",
 )
 .needs(&[need(&[Right::HeadBucket], On::Bucket)])
+.query(&["provider", "namespace"])
 .types("", "BucketBill");
 
 pub static WARMTH: Rule = Rule::new(
@@ -106,6 +109,7 @@ pub static WARMTH: Rule = Rule::new(
     "How much of a bucket is cached, and what its readers got from the cache",
 )
 .needs(&[need(&[Right::HeadBucket], On::Bucket)])
+.query(&["provider", "namespace"])
 .types("", "WarmthReply");
 
 pub static WARMTHS: Rule = Rule::new(
@@ -115,6 +119,7 @@ pub static WARMTHS: Rule = Rule::new(
     "The warmth of all buckets that the user sees",
 )
 .needs(&[need(&[Right::HeadBucket], On::Selected)])
+.query(&["provider"])
 .types("", "WarmthReply");
 
 pub static FEEDS: Rule = Rule::new(

@@ -1,18 +1,29 @@
-//! The description of the API (OpenAPI 3.1), from the table of routes.
+//! The description of the API (OpenAPI 3.1), from the table of routes. It is complete for the native API;
+//! for `/v1` and `/s3` it lists methods and parameters, and refers to AIStore's and Amazon's documents.
+
+mod native;
+mod schemas;
 
 use std::collections::BTreeSet;
 
 use serde_json::{Map, Value, json};
 
-use super::{By, Case, Need, Rule, Verb, Who, table};
+use self::native::Native;
+use super::{By, Case, Need, Rule, ServedBy, Verb, Who, table};
 
 /// Methods that a route of every method is described with.
 const EVERY: [Verb; 6] = [Verb::Get, Verb::Head, Verb::Put, Verb::Post, Verb::Delete, Verb::Patch];
 
+const DESCRIPTION: &str = "The native API (/api), with health and metrics, is described completely: bodies, \
+    parameters, errors and headers. Clients ignore fields that they do not know. AIStore's REST API (/v1) \
+    and S3 (/s3) are described by their methods and parameters; AIStore and Amazon define the rest. HEAD is \
+    served wherever GET is. Requests between nodes are left out. A request that fails has a body `Error`.";
+
 /// The document, as JSON.
 pub fn document(version: &str) -> Value {
+    let native = Native::new();
     let mut paths = Map::new();
-    let mut schemas = BTreeSet::new();
+    let mut schemas = schemas::native();
     let mut ids = BTreeSet::new();
     for rule in table().filter(|rule| rule.who != Who::Node) {
         for path in rule.paths {
@@ -20,25 +31,40 @@ pub fn document(version: &str) -> Value {
             for verb in verbs {
                 let item = paths.entry(plain(path)).or_insert_with(|| json!({}));
                 let id = unused(&mut ids, &operation_id(rule, *verb));
-                item[verb.name().to_ascii_lowercase()] = operation(rule, path, &id);
+                item[verb.name().to_ascii_lowercase()] = operation(&native, rule, path, &id);
             }
         }
-        schemas.extend(types(rule));
+        for name in types(rule) {
+            schemas.entry(name).or_insert_with(|| schemas::foreign(name));
+        }
     }
-    let schemas: Map<_, _> = schemas.into_iter().map(|name| (name.to_owned(), json!({}))).collect();
+    let mut components = native::components();
+    components["schemas"] = Value::Object(schemas);
     json!({
         "openapi": "3.1.0",
         "info": {
             "title": "Forebay",
             "version": version,
-            "description": "AIStore's REST API (/v1), S3 (/s3), and the API of Forebay's own \
-                            clients (/api). Requests between nodes are left out.",
+            "description": DESCRIPTION,
+            "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },
+        "tags": [
+            {"name": "native", "description": "The API of Forebay's own clients."},
+            {"name": "users", "description": "Users, roles, keys and tokens."},
+            {"name": "health", "description": "Health and metrics of nodes."},
+            {
+                "name": "aistore",
+                "description": "AIStore's API. The table has methods and parameters.",
+                "externalDocs": {"url": schemas::AISTORE},
+            },
+            {
+                "name": "s3",
+                "description": "Amazon's API. The table has methods and parameters.",
+                "externalDocs": {"url": schemas::AMAZON},
+            },
+        ],
         "paths": paths,
-        "components": {
-            "schemas": schemas,
-            "securitySchemes": { "token": { "type": "http", "scheme": "bearer" } },
-        },
+        "components": components,
     })
 }
 
@@ -47,16 +73,21 @@ fn plain(path: &str) -> String {
     path.replace("{*", "{")
 }
 
-fn parameters(path: &str, query: &[&str]) -> Vec<Value> {
+/// The names of the parameters of a path.
+fn path_names(path: &str) -> impl Iterator<Item = &str> {
     let names = path.split('{').skip(1).filter_map(|rest| rest.split('}').next());
-    let names = names.map(|name| {
-        json!({"name": name.trim_start_matches('*'), "in": "path", "required": true,
-            "schema": {"type": "string"}})
-    });
-    let query = query.iter().map(|name| {
-        json!({"name": name, "in": "query", "required": false, "schema": {"type": "string"}})
-    });
-    names.chain(query).collect()
+    names.map(|name| name.trim_start_matches('*'))
+}
+
+fn parameters(native: &Native, rule: &Rule, path: &str) -> Vec<Value> {
+    let is_native = native.of(rule).is_some();
+    let show = |name: &str, is_in: &str| match is_native {
+        true => native.parameter(rule, name, is_in),
+        false => json!({"name": name, "in": is_in, "required": is_in == "path",
+            "schema": {"type": "string"}}),
+    };
+    let of_path = path_names(path).map(|name| show(name, "path"));
+    of_path.chain(rule.query.iter().map(|name| show(name, "query"))).collect()
 }
 
 fn operation_id(rule: &Rule, verb: Verb) -> String {
@@ -82,24 +113,28 @@ fn schema(name: &str) -> Value {
     json!({"$ref": format!("#/components/schemas/{name}")})
 }
 
-/// The media type of the bodies of a type.
-fn media(name: &str) -> &'static str {
+/// The media types of the bodies of a type.
+fn media(name: &str) -> &'static [&'static str] {
     match name {
-        "Bytes" | "BatchStream" | "Archive" => "application/octet-stream",
-        "EventStream" => "text/event-stream",
-        "Xml" => "application/xml",
-        "Html" => "text/html",
-        "Form" => "multipart/form-data",
-        "Text" | "JobId" | "UploadId" => "text/plain",
-        _ => "application/json",
+        "Bytes" | "Archive" => &["application/octet-stream"],
+        "BatchStream" => &["application/vnd.forebay.batch"],
+        "EventStream" => &["text/event-stream"],
+        "Xml" => &["application/xml"],
+        "Html" => &["text/html"],
+        "Form" => &["multipart/form-data"],
+        "Text" | "JobId" | "UploadId" => &["text/plain"],
+        "Metrics" => &["text/plain", "application/openmetrics-text"],
+        _ => &["application/json"],
     }
 }
 
 fn content(name: &str) -> Value {
-    json!({ media(name): { "schema": schema(name) } })
+    let kinds =
+        media(name).iter().map(|kind| ((*kind).to_owned(), json!({"schema": schema(name)})));
+    Value::Object(kinds.collect())
 }
 
-fn operation(rule: &Rule, path: &str, id: &str) -> Value {
+fn operation(native: &Native, rule: &Rule, path: &str, id: &str) -> Value {
     let mut answer = json!({"description": "The request was served"});
     if !rule.answer.is_empty() {
         answer["content"] = content(rule.answer);
@@ -107,7 +142,7 @@ fn operation(rule: &Rule, path: &str, id: &str) -> Value {
     let mut operation = json!({
         "operationId": id,
         "summary": rule.summary,
-        "parameters": parameters(path, rule.query),
+        "parameters": parameters(native, rule, path),
         "responses": { "2XX": answer, "4XX": {"description": "The request was refused"} },
         "x-forebay-operation": rule.operation,
         "x-forebay-who": who(rule.who),
@@ -121,6 +156,16 @@ fn operation(rule: &Rule, path: &str, id: &str) -> Value {
     }
     if !rule.cases.is_empty() {
         operation["x-forebay-cases"] = rule.cases.iter().map(case).collect();
+    }
+    operation["x-forebay-served-by"] = json!(match rule.served_by {
+        ServedBy::Gateways => &["gateways"][..],
+        ServedBy::Targets => &["targets"],
+        ServedBy::Both => &["gateways", "targets"],
+    });
+    match native.of(rule) {
+        Some(text) => native.complete(rule, text, &mut operation),
+        None if rule.is_of_s3() => operation["tags"] = json!(["s3"]),
+        None => operation["tags"] = json!(["aistore"]),
     }
     operation
 }
@@ -203,6 +248,27 @@ mod tests {
         for part in text.split("#/components/schemas/").skip(1) {
             let name = part.split('"').next().unwrap();
             assert!(document["components"]["schemas"].get(name).is_some(), "{name}");
+        }
+    }
+
+    #[test]
+    fn every_schema_is_used_and_has_content() {
+        let document = document("1.0");
+        let text = document.to_string();
+        for (name, schema) in document["components"]["schemas"].as_object().unwrap() {
+            let reference = format!("\"#/components/schemas/{name}\"");
+            assert!(text.contains(&reference), "{name} is not used");
+            assert!(schema.as_object().is_some_and(|schema| !schema.is_empty()), "{name} is empty");
+        }
+    }
+
+    #[test]
+    fn every_body_of_the_native_api_has_a_schema_of_its_own() {
+        let (native, own) = (Native::new(), schemas::native());
+        for rule in table().filter(|rule| native.of(rule).is_some()) {
+            for name in types(rule) {
+                assert!(own.contains_key(name), "{}: {name}", rule.operation);
+            }
         }
     }
 }

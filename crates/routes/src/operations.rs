@@ -9,18 +9,21 @@ pub static TABLE: &[&Rule] = &[&HEALTHZ, &READYZ, &CLUSTERZ, &HEALTH, &METRICS, 
 pub static HEALTHZ: Rule =
     Rule::new(Verb::Get, &["/healthz"], "healthz", "Whether the process answers")
         .on(ServedBy::Both)
-        .who(Who::Anyone);
+        .who(Who::Anyone)
+        .types("", "Text");
 
 pub static READYZ: Rule =
     Rule::new(Verb::Get, &["/readyz"], "readyz", "Whether the node serves requests")
         .on(ServedBy::Both)
         .who(Who::Anyone)
-        .query(&["verbose"]);
+        .query(&["verbose"])
+        .types("", "Text");
 
 pub static CLUSTERZ: Rule =
     Rule::new(Verb::Get, &["/clusterz"], "clusterz", "Whether a node may be stopped")
         .needs(&[need(&[Right::ShowCluster], On::Cluster)])
-        .query(&["stopping", "report"]);
+        .query(&["stopping", "report"])
+        .types("", "ClusterReadiness");
 
 pub static HEALTH: Rule =
     Rule::new(Verb::Get, &["/v1/health"], "health", "Readiness and uptime of the node")
@@ -30,7 +33,8 @@ pub static HEALTH: Rule =
 pub static METRICS: Rule =
     Rule::new(Verb::Get, &["/metrics"], "metrics", "Metrics in the text format of Prometheus")
         .on(ServedBy::Both)
-        .needs(&[need(&[Right::ShowCluster], On::Cluster)]);
+        .needs(&[need(&[Right::ShowCluster], On::Cluster)])
+        .types("", "Metrics");
 
 pub static OPENAPI: Rule =
     Rule::new(Verb::Get, &["/api/openapi.json"], "openapi", "This description of the API")
