@@ -65,7 +65,11 @@ pub(crate) async fn message<T: DeserializeOwned>(request: Request) -> Result<T> 
     let body = read_body(request.into_body(), MAX_MESSAGE).await?;
     // Without the parser's text: it may quote a password.
     let unreadable = |_| Error::invalid("the message is unreadable JSON");
-    let value = serde_json::from_slice(&body).map_err(unreadable)?;
+    let value: serde_json::Value = serde_json::from_slice(&body).map_err(unreadable)?;
+    // An array would be taken for the fields of the message, in their order.
+    if !value.is_object() {
+        return Err(Error::invalid("the message is not a JSON object"));
+    }
     serde_json::from_value(lower_keys(value)).map_err(unreadable)
 }
 

@@ -3,10 +3,10 @@
 use axum::Extension;
 use axum::extract::{Path, RawQuery, State};
 use axum::response::Response;
-use forebay_core::Result;
 use forebay_core::access::Scope;
 use forebay_core::object_page::{DEFAULT_PAGE_OBJECTS, MAX_PAGE_OBJECTS, ObjectsPage, PageObject};
 use forebay_core::request::RequestContext;
+use forebay_core::{Error, Result};
 use forebay_node::reply::json;
 use forebay_node::routing::{GuardedRouter, RouteSet};
 use forebay_routes::{Grant, On, native};
@@ -73,8 +73,13 @@ impl ObjectPages {
 /// The listing that a query requests, checked as a list request of v1 is.
 fn want(query: &Query) -> Result<Want> {
     let text = |key: &str| query.get(key).unwrap_or_default();
-    let limit = query.get("limit").map(str::parse).transpose();
-    let limit = limit.ok().flatten().unwrap_or(DEFAULT_PAGE_OBJECTS);
+    let limit = match query.get("limit") {
+        Some(text) => text.parse().map_err(|_| {
+            Error::invalid(format!("limit \"{text}\" is no number of objects"))
+                .hint(format!("1 to {MAX_PAGE_OBJECTS}; a larger number counts as that"))
+        })?,
+        None => DEFAULT_PAGE_OBJECTS,
+    };
     let checked = ListMsg::from_value(
         &json!({ "prefix": text("prefix"), "continuation_token": text("after") }),
     )?;
@@ -105,6 +110,7 @@ mod tests {
         assert_eq!(of("").unwrap().limit, DEFAULT_PAGE_OBJECTS);
         assert_eq!(of("limit=1000000").unwrap().limit, MAX_PAGE_OBJECTS);
         assert_eq!(of("limit=0").unwrap().limit, 1);
+        assert!(of("limit=many").is_err() && of("limit=-1").is_err());
         assert!(of("prefix=../x").is_err() && of("after=a%00b").is_err());
     }
 }

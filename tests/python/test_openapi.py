@@ -1,0 +1,103 @@
+"""The description of the API is valid, and answers of real clusters agree with it."""
+
+from __future__ import annotations
+
+import copy
+import os
+import urllib.request
+import uuid
+from pathlib import Path
+
+import forebay_openapi as api
+import pytest
+from conftest import Cluster, UsersCluster
+
+# Reads with valid parameters: seconds.
+QUICK = ["--mode", "positive", "--phases", "examples,coverage", "--include-method", "GET", "--workers", "4"]
+# All methods, with invalid requests, too.
+THOROUGH = ["--phases", "examples,coverage,fuzzing", "--max-examples", "25"]
+LONG_TIMEOUT_S = 900
+
+long_run = [
+    pytest.mark.long,
+    pytest.mark.hour,
+    pytest.mark.skipif("FOREBAY_TEST_LONG" not in os.environ, reason="make api-test runs it"),
+    pytest.mark.timeout(2 * LONG_TIMEOUT_S),
+]
+
+
+def request(url: str, method: str, body: bytes = b"", token: str = "") -> bytes:
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    sent = urllib.request.Request(url, data=body, method=method, headers=headers)
+    with urllib.request.urlopen(sent, timeout=30) as answer:
+        found: bytes = answer.read()
+        return found
+
+
+def make_bucket(endpoint: str, token: str = "") -> None:
+    """The bucket of the examples."""
+    action = b'{"action": "create-bck"}'
+    request(f"{endpoint}/v1/buckets/images", "POST", action, token)
+
+
+@pytest.fixture(scope="module")
+def document(cluster: Cluster) -> api.Document:
+    make_bucket(cluster.endpoint)
+    return api.fetch(cluster.endpoint)
+
+
+def test_the_document_is_one_of_openapi(document: api.Document, tmp_path: Path) -> None:
+    done = api.validate(document, tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_answers_to_reads_agree_with_the_document(
+    cluster: Cluster, document: api.Document, tmp_path: Path
+) -> None:
+    part = api.native_part(document, "gateways")
+    done = api.send(part, cluster.endpoint, tmp_path, QUICK)
+    assert done.returncode == 0, done.stdout[-6_000:]
+
+
+def test_a_document_that_disagrees_with_an_answer_is_found(
+    cluster: Cluster, document: api.Document, tmp_path: Path
+) -> None:
+    wrong = copy.deepcopy(document)
+    wrong["components"]["schemas"]["LeaderReply"]["properties"]["leads"]["type"] = "string"
+    part = api.native_part(wrong, "gateways")
+    part["paths"] = {"/api/v1/leader": part["paths"]["/api/v1/leader"]}
+    done = api.send(part, cluster.endpoint, tmp_path, QUICK)
+    assert done.returncode == 1, done.stdout[-6_000:]
+    assert "Response violates schema" in done.stdout
+
+
+class TestLong:
+    """All routes, with invalid requests; `make api-test`."""
+
+    pytestmark = long_run
+
+    def test_gateway(self, cluster: Cluster, document: api.Document, tmp_path: Path) -> None:
+        part = api.native_part(document, "gateways")
+        done = api.send(part, cluster.endpoint, tmp_path, THOROUGH, LONG_TIMEOUT_S)
+        assert done.returncode == 0, done.stdout
+
+    def test_target(self, cluster: Cluster, document: api.Document, tmp_path: Path) -> None:
+        part = api.native_part(document, "targets")
+        done = api.send(part, cluster.targets[0]["url"], tmp_path, THOROUGH, LONG_TIMEOUT_S)
+        assert done.returncode == 0, done.stdout
+
+    def test_gateway_with_users(
+        self,
+        users_without_tls: UsersCluster,
+        document: api.Document,
+        tmp_path: Path,
+    ) -> None:
+        users = users_without_tls
+        make_bucket(users.endpoint, users.admin_token)
+        part = api.native_part(document, "gateways")
+        # The requests would revoke the token that they are sent with.
+        del part["paths"]["/api/v1/auth/tokens"]
+        for token in (users.admin_token, users.token_of("reader")):
+            options = [*THOROUGH, "--header", f"Authorization: Bearer {token}"]
+            done = api.send(part, users.endpoint, tmp_path, options, LONG_TIMEOUT_S)
+            assert done.returncode == 0, done.stdout
