@@ -90,6 +90,10 @@ test-fast: binary ## In minutes: unit tests of what changed, one black-box clust
 test-long: binary python ## Run the tests that take too long for every commit, or LONG=turn: one of them
 	@$(with_clouds); ci/test_long.sh $(LONG) $(PYTEST_ARGS)
 
+.PHONY: api-test
+api-test: binary python ## Send requests by the OpenAPI document, invalid ones too, to clusters (minutes)
+	FOREBAY_TEST_LONG=1 build/venv/bin/python -m pytest tests/python/test_openapi.py -m long $(PYTEST_ARGS)
+
 .PHONY: sim
 sim: ## Run the cluster's rules under a simulator: SEEDS=1..1000, or SEED=17 with its last events
 	cargo run --release $(CARGO_FLAGS) -p forebay-sim -- \

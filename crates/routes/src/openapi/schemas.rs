@@ -17,7 +17,7 @@ const FILES: [&str; 9] = [
 ];
 
 /// Where the types of `/v1` are defined.
-pub(super) const AISTORE: &str = "https://github.com/NVIDIA/aistore/blob/main/docs/http_api.md";
+pub(super) const AISTORE: &str = "https://aistore.nvidia.com/docs/http-api";
 /// Where the types of `/s3` are defined.
 pub(super) const AMAZON: &str = "https://docs.aws.amazon.com/AmazonS3/latest/API/Welcome.html";
 
