@@ -1,5 +1,8 @@
 //! Prints the description of the API, as `GET /api/openapi.json` returns it.
 
-fn main() {
-    println!("{}", forebay_routes::document(env!("CARGO_PKG_VERSION")));
+use std::io::Write;
+
+fn main() -> std::io::Result<()> {
+    let document = forebay_routes::document(env!("CARGO_PKG_VERSION"));
+    writeln!(std::io::stdout(), "{document}")
 }

@@ -74,7 +74,7 @@ impl ObjectPages {
 fn want(query: &Query) -> Result<Want> {
     let text = |key: &str| query.get(key).unwrap_or_default();
     let limit = match query.get("limit") {
-        Some(text) => text.parse().map_err(|_| {
+        Some(text) => text.parse::<usize>().map_err(|_| {
             Error::invalid(format!("limit \"{text}\" is no number of objects"))
                 .hint(format!("1 to {MAX_PAGE_OBJECTS}; a larger number counts as that"))
         })?,
