@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import copy
+import io
 import os
-import urllib.request
-import uuid
+import tarfile
 from pathlib import Path
+from typing import Any
 
 import forebay_openapi as api
 import pytest
 from conftest import Cluster, UsersCluster
+from forebay_s3 import client, content
 
-# Reads with valid parameters: seconds.
-QUICK = ["--mode", "positive", "--phases", "examples,coverage", "--include-method", "GET", "--workers", "4"]
+# Valid requests to all routes: seconds. (With several workers, schemathesis 4.32 fails now and then.)
+QUICK = ["--mode", "positive", "--phases", "examples,coverage"]
 # All methods, with invalid requests, too.
 THOROUGH = ["--phases", "examples,coverage,fuzzing", "--max-examples", "25"]
 LONG_TIMEOUT_S = 900
@@ -26,23 +28,21 @@ long_run = [
 ]
 
 
-def request(url: str, method: str, body: bytes = b"", token: str = "") -> bytes:
-    headers = {"Authorization": f"Bearer {token}"} if token else {}
-    sent = urllib.request.Request(url, data=body, method=method, headers=headers)
-    with urllib.request.urlopen(sent, timeout=30) as answer:
-        found: bytes = answer.read()
-        return found
-
-
-def make_bucket(endpoint: str, token: str = "") -> None:
-    """The bucket of the examples."""
-    action = b'{"action": "create-bck"}'
-    request(f"{endpoint}/v1/buckets/images", "POST", action, token)
+def make_objects(s3: Any) -> None:
+    """The bucket of the examples, with an object and a shard."""
+    s3.create_bucket(Bucket="images")
+    shard = io.BytesIO()
+    with tarfile.open(fileobj=shard, mode="w") as archive:
+        member = tarfile.TarInfo("b.jpg")
+        member.size = 200
+        archive.addfile(member, io.BytesIO(content(200)))
+    s3.put_object(Bucket="images", Key="shard-0.tar", Body=shard.getvalue())
+    s3.put_object(Bucket="images", Key="a.jpg", Body=content(300))
 
 
 @pytest.fixture(scope="module")
 def document(cluster: Cluster) -> api.Document:
-    make_bucket(cluster.endpoint)
+    make_objects(client(f"{cluster.endpoint}/s3"))
     return api.fetch(cluster.endpoint)
 
 
@@ -51,7 +51,7 @@ def test_the_document_is_one_of_openapi(document: api.Document, tmp_path: Path) 
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_answers_to_reads_agree_with_the_document(
+def test_answers_agree_with_the_document(
     cluster: Cluster, document: api.Document, tmp_path: Path
 ) -> None:
     part = api.native_part(document, "gateways")
@@ -93,7 +93,8 @@ class TestLong:
         tmp_path: Path,
     ) -> None:
         users = users_without_tls
-        make_bucket(users.endpoint, users.admin_token)
+        access, secret = users.key_of("root")
+        make_objects(client(users.s3_url, secret, access=access))
         part = api.native_part(document, "gateways")
         # The requests would revoke the token that they are sent with.
         del part["paths"]["/api/v1/auth/tokens"]

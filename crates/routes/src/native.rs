@@ -80,7 +80,8 @@ pub static ISHARD: Rule =
             need(&[Right::PutObject], On::Destination),
             need(&[Right::CreateBucket], On::Created),
         ])
-        .types("IshardSpec", "JobId");
+        .query(&["id"])
+        .types("IshardSpec", "StartedJob");
 
 pub static ACCESS: Rule = Rule::new(
     Verb::Get,
