@@ -51,7 +51,8 @@ def validate(document: Document, folder: Path) -> subprocess.CompletedProcess[st
     """Validates a document by the rules of OpenAPI 3.1."""
     file = folder / "openapi.json"
     file.write_text(json.dumps(document))
-    command = [programs() / "python", "-m", "openapi_spec_validator", "--schema", "3.1", file]
+    command = [str(programs() / "python"), "-m", "openapi_spec_validator"]
+    command += ["--schema", "3.1", str(file)]
     return subprocess.run(command, capture_output=True, text=True, timeout=60)
 
 
@@ -127,7 +128,6 @@ def send(
     file, settings = folder / "part.json", folder / "schemathesis.toml"
     file.write_text(json.dumps(document))
     settings.write_text(SETTINGS)
-    command = [programs() / "schemathesis", "--config-file", settings, "run", file, "--url", url]
-    return subprocess.run(
-        [*command, "--no-color", *options], capture_output=True, text=True, timeout=timeout_s, cwd=folder
-    )
+    command = [str(programs() / "schemathesis"), "--config-file", str(settings)]
+    command += ["run", str(file), "--url", url, "--no-color", *options]
+    return subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, cwd=folder)
