@@ -106,7 +106,7 @@ fn answers(rule: &Rule, text: &Value) -> Value {
     for (status, why) in text["answers"].as_object().into_iter().flatten() {
         let mut answer = served.clone();
         answer["description"] = why.clone();
-        if status == "307" {
+        if matches!(status.as_str(), "301" | "307") {
             answer.as_object_mut().map(|answer| answer.remove("content"));
             answer["headers"]["location"] =
                 json!({"description": "URL at the target.", "schema": {"type": "string"}});
