@@ -42,6 +42,7 @@ mod part;
 mod pid_file;
 mod prefetch;
 mod presign;
+mod prestop;
 mod probe;
 mod progress;
 mod put;
@@ -242,6 +243,9 @@ fn main() -> ExitCode {
         Command::Schema(args) => finish(schema::run(&args, client.output()), &client),
         Command::Version => version::run(client.output()),
         Command::Config(command) => config::run(&command, client.output()),
+        Command::Node(nodes::NodeCommand::Prestop(args)) => {
+            prestop::run(&args, client.output().is_json())
+        }
         command => finish(ask(&client, command), &client),
     };
     ExitCode::from(code)

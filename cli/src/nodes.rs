@@ -13,6 +13,7 @@ use crate::job::{self, Waiting};
 use crate::join_token::{self, JoinTokenCommand};
 use crate::node_view::{self, LogArgs};
 use crate::output;
+use crate::prestop::PrestopArgs;
 use crate::progress;
 use crate::session::Session;
 
@@ -50,6 +51,19 @@ may have the only copies of objects (see --lost), 7 no majority of gateways.")]
 A node keeps its last lines in memory; those before its start are in its
 journal.")]
     Logs(LogArgs),
+    /// Prepare the stop of a target in Kubernetes: drain it at a scale-down, keep its data otherwise
+    #[command(after_help = "Examples:
+  forebay node prestop --config /etc/forebay/target.toml --statefulset target
+  forebay node prestop --config target.toml --statefulset target --delay 10s
+
+The preStop command of the container of a target. If the StatefulSet has no
+place for the ordinal of this pod, the native objects move to other targets,
+and the target leaves the cluster. In all other cases, also if the Kubernetes
+API does not answer, the data stays. The log of the target has what it did.
+
+Exit codes: 2 an invalid configuration, 6 the target is the last one in use,
+7 objects are left after --drain-timeout.")]
+    Prestop(PrestopArgs),
     /// Make, list and remove tokens by which targets join
     #[command(subcommand)]
     JoinToken(JoinTokenCommand),
@@ -91,6 +105,9 @@ pub(crate) struct RemoveArgs {
 
 pub(crate) async fn run(session: &Session, command: &NodeCommand) -> Result<(), Failure> {
     let (action, node, lost) = match command {
+        NodeCommand::Prestop(_) => {
+            return Err(Error::internal("not a client command").into());
+        }
         NodeCommand::JoinToken(command) => return join_token::run(session, command).await,
         NodeCommand::Get(args) => return node_view::get(session, &args.node).await,
         NodeCommand::Logs(args) => return node_view::logs(session, args).await,

@@ -147,14 +147,18 @@ pub fn check_formats(
 pub fn join(state: &ClusterState, request: &JoinRequest) -> Vec<Command> {
     let JoinRequest { id, role, url, zone, instance, https, .. } = request;
     let known = state.node(id);
+    let drained = known.is_some_and(|n| n.role == Role::Target && n.maintenance);
     let unchanged = known.is_some_and(|n| {
         let place = n.role == *role && n.url == *url && n.zone == *zone && n.https == *https;
         n.alive && place && n.instance == *instance
     });
-    if unchanged && !(state.has_copies() && *role == Role::Target) {
-        return Vec::new();
-    }
     let mut commands = Vec::new();
+    if drained && request.returns {
+        commands.push(Command::SetMaintenance { id: id.clone(), on: false });
+    }
+    if unchanged && !(state.has_copies() && *role == Role::Target) {
+        return commands;
+    }
     let missed = known.is_some_and(|n| n.alive && n.role == Role::Target) && state.has_copies();
     if missed {
         // Its last process died unnoticed. Updates that it had not replicated yet are on its disks,
@@ -184,6 +188,7 @@ pub fn may_leave(state: &ClusterState, request: &LeaveRequest) -> bool {
 mod tests {
     use super::*;
     use crate::name::{Bucket, Provider};
+    use crate::state::Leaving;
 
     fn request() -> JoinRequest {
         let (id, url) = (NodeId::new("target-01").unwrap(), "http://t1".to_owned());
@@ -201,6 +206,7 @@ mod tests {
             key: None,
             token: None,
             needs_s3_key: false,
+            returns: false,
         }
     }
 
@@ -227,6 +233,28 @@ mod tests {
             |since| LeaveRequest { id: before.id.clone(), yields: false, since, instance: 0 };
         assert!(!may_leave(&state, &leave(before.alive_since)), "its predecessor said so");
         assert!(may_leave(&state, &leave(now.alive_since)) && may_leave(&state, &leave(0)));
+    }
+
+    #[test]
+    fn a_target_that_returns_after_a_scale_down_is_in_use_again_and_one_that_an_operator_drained_is_not()
+     {
+        let mut state = ClusterState::default();
+        let other = JoinRequest { id: NodeId::new("target-02").unwrap(), ..request() };
+        for request in [&request(), &other] {
+            for command in join(&state, request) {
+                state.apply(state.version + 1, command).unwrap();
+            }
+        }
+        let id = request().id;
+        let retire = Command::Retire { id: id.clone(), leaving: Leaving::Remove };
+        state.apply(state.version + 1, retire).unwrap();
+        joined(&mut state);
+        assert!(state.node(&id).unwrap().maintenance, "the drain goes on after a restart");
+        for command in join(&state, &JoinRequest { returns: true, ..request() }) {
+            state.apply(state.version + 1, command).unwrap();
+        }
+        let node = state.node(&id).unwrap();
+        assert!(!node.maintenance && node.leaving.is_none() && node.alive);
     }
 
     #[test]

@@ -212,6 +212,7 @@ fn nodes_enter_report_and_leave_in_the_words_of_the_first_version() {
         key: None,
         token: None,
         needs_s3_key: false,
+        returns: false,
     };
     message("join.json", &request);
     let usage = NodeUsage {

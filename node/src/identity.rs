@@ -11,6 +11,7 @@ use forebay_core::{Error, NodeId, Result};
 
 use crate::access::Sealer;
 use crate::node_key;
+use crate::scale_down::ScaleDown;
 use crate::secret_file;
 use crate::token_join::TokenJoin;
 
@@ -36,6 +37,8 @@ pub struct Identity {
     pub sealer: Arc<Sealer>,
     /// How a target without the cluster's secret joins.
     pub token_join: Option<Arc<TokenJoin>>,
+    /// Whether a scale-down drained this target before its last stop.
+    pub scale_down: ScaleDown,
 }
 
 impl Identity {
@@ -77,6 +80,7 @@ impl Identity {
             cluster: String::new(),
             empty: false,
             https,
+            scale_down: ScaleDown::of(dir),
         })
     }
 
@@ -170,6 +174,7 @@ pub(crate) mod tests {
             https: String::new(),
             sealer: Arc::new(sealer),
             token_join: None,
+            scale_down: Default::default(),
         }
     }
 

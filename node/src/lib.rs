@@ -46,6 +46,7 @@ pub mod reload;
 pub mod reply;
 pub mod routing;
 pub mod s3;
+pub mod scale_down;
 pub mod secret_file;
 pub mod sender;
 pub mod service_manager;

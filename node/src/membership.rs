@@ -139,6 +139,17 @@ pub fn follow_through(
     (refresher, following)
 }
 
+/// URLs of the gateways of the configuration, and of those that joined later and are alive.
+pub fn gateway_urls(configured: &[String], maps: &Maps) -> Vec<String> {
+    let mut urls = configured.to_vec();
+    for node in maps.load().gateways().filter(|node| node.alive) {
+        if !urls.iter().any(|url| url.trim_end_matches('/') == node.url) {
+            urls.push(node.url.clone());
+        }
+    }
+    urls
+}
+
 /// The gateways of the configuration and those that joined later, tried one after the other.
 struct Gateways {
     peer: PeerClient,
@@ -150,13 +161,7 @@ struct Gateways {
 
 impl Gateways {
     fn urls(&self) -> Vec<String> {
-        let mut urls = self.configured.clone();
-        for node in self.maps.load().gateways().filter(|node| node.alive) {
-            if !urls.iter().any(|url| url.trim_end_matches('/') == node.url) {
-                urls.push(node.url.clone());
-            }
-        }
-        urls
+        gateway_urls(&self.configured, &self.maps)
     }
 
     fn url(&self) -> String {
@@ -220,6 +225,7 @@ impl Follower {
                     clock.note(sent.offset(reply.clock_ns));
                     if !joined && !reply.unknown {
                         tracing::info!(gateway = self.door.name(), "joined the cluster");
+                        self.identity.scale_down.forget();
                     }
                     (complained, rejected) = (0, None);
                     joined = !reply.unknown;
@@ -304,6 +310,7 @@ impl Follower {
             key: me.signer.public_key(),
             token: None,
             needs_s3_key: self.joins_by_token(),
+            returns: me.scale_down.is_over(),
         };
         within(ANSWER_WITHIN, self.door.join(&request)).await
     }

@@ -201,6 +201,7 @@ pub async fn run(
         metrics: metrics.clone(),
         tracer: tracer.clone(),
         lifecycle: lifecycle.clone(),
+        gateways: config.cluster.gateways.clone(),
     };
     lifecycle.spawn(metrics.traffic().clone().run(lifecycle.token()));
     let front = services.front();

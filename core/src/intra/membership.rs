@@ -40,6 +40,9 @@ pub struct JoinRequest {
     /// [`HeartbeatReply::s3_key`].
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub needs_s3_key: bool,
+    /// Whether a scale-down drained this target, and its place is there again: the drain ends.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub returns: bool,
 }
 
 /// `POST /internal/v1/heartbeat`.
@@ -111,4 +114,45 @@ pub struct LeaveReply {
     /// The state without the node, by which the node redirects further requests.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<ClusterState>,
+}
+
+/// `POST /internal/v1/decommission`: a target whose place is gone moves its objects to others, and
+/// leaves the cluster.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct DecommissionRequest {
+    /// The sender itself.
+    pub id: NodeId,
+}
+
+/// `POST /internal/v1/prestop`: a command beside a target reports that the target is about to stop.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct PrestopRequest {
+    /// A line for the target's log; empty for none.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub note: String,
+    pub act: PrestopAct,
+}
+
+/// The effect of a [`PrestopRequest`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum PrestopAct {
+    /// Nothing but the line in the log.
+    Log,
+    /// The target leaves the cluster once its objects are moved.
+    Leave,
+    /// Waits a moment for the end of the move.
+    Wait,
+}
+
+/// Answer to a [`PrestopRequest`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum PrestopReply {
+    /// The target remains a member with its data.
+    Stays,
+    /// Its native objects move to other targets.
+    Draining,
+    /// It holds no native object any more.
+    Drained,
 }

@@ -17,7 +17,10 @@ pub use self::disks::{
     DiskAction, DiskCommand, DiskStatus, DiskUsage, FileSystemUsage, NodeDiskCommand,
 };
 pub use self::list::{LIST_PATH, ListRequest};
-pub use self::membership::{Heartbeat, HeartbeatReply, JoinRequest, LeaveReply, LeaveRequest};
+pub use self::membership::{
+    DecommissionRequest, Heartbeat, HeartbeatReply, JoinRequest, LeaveReply, LeaveRequest,
+    PrestopAct, PrestopReply, PrestopRequest,
+};
 pub use self::promote::{PromoteRequest, PromoteScan};
 pub use self::usage::{Machine, NodeUsage};
 pub use crate::list_page::ListPage;

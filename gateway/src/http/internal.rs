@@ -4,18 +4,20 @@
 use axum::extract::{Request, State};
 use axum::response::Response;
 use bytes::Bytes;
-use forebay_core::intra::{Heartbeat, JoinRequest, LeaveRequest};
+use forebay_core::intra::{DecommissionRequest, Heartbeat, JoinRequest, LeaveRequest};
 use forebay_core::request::RequestContext;
 use forebay_core::sign::JOIN_PATH;
-use forebay_core::state::{ClusterState, Command, Role};
+use forebay_core::state::{ClusterState, Command, Leaving, Role};
 use forebay_core::{Error, ErrorCode, NodeId, Result};
 use forebay_node::identity::Identity;
 use forebay_node::maps::Maps;
 use forebay_node::membership::{HEARTBEAT_PATH, LEAVE_PATH};
 use forebay_node::reply::{Failure, json};
 use forebay_node::routing::{GuardedRouter, RouteSet};
+use forebay_node::scale_down::DECOMMISSION_PATH;
 use forebay_routes::internal as rules;
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 
 use super::read_message;
 use crate::changes::Changes;
@@ -42,6 +44,7 @@ pub(crate) fn routes() -> RouteSet<Internal> {
         .on(&rules::JOIN, handle)
         .on(&rules::HEARTBEAT, handle)
         .on(&rules::LEAVE, handle)
+        .on(&rules::DECOMMISSION, handle)
         .on(&rules::INSTANCE, instance)
         .on(&rules::COMMAND, handle)
         .on(&rules::STATE, handle)
@@ -86,6 +89,11 @@ async fn handle(State(state): State<Internal>, request: Request) -> Result<Respo
             own(&request.id)?;
             json(&membership.leave(request, passed_on).await?)
         }
+        DECOMMISSION_PATH => {
+            let request: DecommissionRequest = parse(&body)?;
+            state.decommission(sender.as_ref(), request).await?;
+            json(&Value::Null)
+        }
         ENTER_PATH => json(&state.group.enter(parse(&body)?).await?),
         REMOVE_PATH => json(&state.group.remove(parse(&body)?).await?),
         REMOVED_PATH => json(&state.group.was_removed(parse(&body)?).await?),
@@ -96,6 +104,33 @@ async fn handle(State(state): State<Internal>, request: Request) -> Result<Respo
             json(&state.maps.version())
         }
     })
+}
+
+impl Internal {
+    /// Drains the target that sends the request, and removes it once it is empty. Only the target
+    /// itself may ask for that, also where another node is a gateway.
+    async fn decommission(
+        &self,
+        sender: Option<&NodeId>,
+        DecommissionRequest { id }: DecommissionRequest,
+    ) -> Result<()> {
+        if sender != Some(&id) {
+            let sender = sender.map_or("an unnamed node", NodeId::as_str);
+            tracing::warn!(sender, node = %id, "decommission of another node refused");
+            let text = format!("{sender} asks to decommission {id}");
+            return Err(Error::new(ErrorCode::AccessDenied, text)
+                .hint("a node decommissions itself only; use `forebay node remove`"));
+        }
+        let state = self.maps.load();
+        let node = state.node(&id).filter(|node| node.role == Role::Target).ok_or_else(|| {
+            Error::new(ErrorCode::NodeNotFound, format!("{id} is not a target of this cluster"))
+        })?;
+        if node.leaving == Some(Leaving::Remove) {
+            return Ok(());
+        }
+        let leave = Command::Retire { id, leaving: Leaving::Remove };
+        self.changes.commit(leave).await.map(drop)
+    }
 }
 
 /// Refuses the report of a node in the name of another one. Gateways forward reports.

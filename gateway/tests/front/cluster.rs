@@ -1,9 +1,14 @@
 //! Several gateways, restarts, and the views of the cluster.
 
+use forebay_client::PeerClient;
+use forebay_core::intra::DecommissionRequest;
+use forebay_core::sign::{ClusterSecret, Signer};
+use forebay_core::{Error, ErrorCode, NodeId};
+use forebay_node::scale_down::DECOMMISSION_PATH;
 use serde_json::{Value, json};
 
 use crate::wire::{act, get, send};
-use crate::world::{World, map, until};
+use crate::world::{SECRET, World, map, until};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_change_through_any_gateway_is_visible_at_every_gateway_when_acknowledged() {
@@ -99,6 +104,7 @@ async fn strangers_get_no_word_in() {
         "join",
         "heartbeat",
         "leave",
+        "decommission",
         "command",
         "state",
         "raft/append",
@@ -156,4 +162,28 @@ async fn v1_clients_find_the_map_the_nodes_and_their_numbers() {
     assert!(
         metrics.contains("forebay_http_requests_total{api=\"v1\",op=\"daemon\",result=\"ok\"}")
     );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_target_decommissions_itself_by_its_proof_and_no_other_node() {
+    let w = World::new(1, 3).await;
+    let secret = ClusterSecret::new(SECRET).unwrap();
+    let id = |n: usize| NodeId::new(&w.targets[n].id).unwrap();
+    let peer = PeerClient::new(Signer::new(secret, id(0), 1 << 40));
+    let ask = async |n: usize| {
+        let request = DecommissionRequest { id: id(n) };
+        peer.post_json::<_, ()>(w.url(), DECOMMISSION_PATH, &request).await.map_err(Error::from)
+    };
+    let refused = ask(1).await.unwrap_err();
+    assert_eq!(refused.code, ErrorCode::AccessDenied, "{refused}");
+    assert!(refused.message.contains("target-00 asks to decommission target-01"), "{refused}");
+    assert!(!map(w.url()).await.unwrap().state.targets().any(|node| node.maintenance));
+    ask(0).await.unwrap();
+    // Without objects nothing has to move.
+    until("removal of the target", async || {
+        let state = map(w.url()).await?.state;
+        state.node(&id(0)).is_none_or(|node| node.leaving.is_some()).then_some(())
+    })
+    .await;
+    assert!(map(w.url()).await.unwrap().state.node(&id(1)).is_some());
 }

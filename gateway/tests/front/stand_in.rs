@@ -68,6 +68,7 @@ impl StandIn {
             https: String::new(),
             sealer: Arc::default(),
             token_join: None,
+            scale_down: Default::default(),
         };
         let (maps, lifecycle) = (Maps::default(), Lifecycle::new());
         let holds = Arc::new(Mutex::new(Holdings { backend_exists: true, ..Holdings::default() }));

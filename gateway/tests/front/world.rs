@@ -10,7 +10,7 @@ use forebay_node::lifecycle::Lifecycle;
 use crate::stand_in::StandIn;
 use crate::wire::get;
 
-const SECRET: &str = "0123456789abcdef-secret";
+pub(crate) const SECRET: &str = "0123456789abcdef-secret";
 
 pub(crate) struct Gateway {
     pub(crate) url: String,

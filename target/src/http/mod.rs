@@ -24,6 +24,7 @@ mod object_request;
 pub(crate) mod object_write;
 pub(crate) mod objects;
 pub(crate) mod owner;
+pub(crate) mod prestop;
 pub(crate) mod promote;
 pub(crate) mod remote_writes;
 pub(crate) mod shard;

@@ -32,6 +32,7 @@ use crate::http::object_get::ObjectReads;
 use crate::http::object_write::ObjectWrites;
 use crate::http::objects::ObjectsApi;
 use crate::http::owner::OwnerCheck;
+use crate::http::prestop::{self, PrestopApi};
 use crate::http::remote_writes::{self, RemoteWritesApi};
 use crate::http::shard::{self, ShardsApi};
 use crate::http::synced::Synced;
@@ -63,6 +64,8 @@ pub(super) struct Services {
     pub(super) metrics: Metrics,
     pub(super) tracer: Tracer,
     pub(super) lifecycle: Lifecycle,
+    /// `cluster.gateways` of the configuration.
+    pub(super) gateways: Vec<String>,
 }
 
 impl Services {
@@ -183,7 +186,14 @@ impl Services {
         let buckets = BucketsApi { objects: objects.clone(), maps: maps.clone() };
         let copies = CopiesApi { objects: objects.clone(), maps: maps.clone() };
         let writes = RemoteWritesApi { objects: objects.clone(), owner: owner.clone() };
+        let prestop = PrestopApi {
+            identity: self.identity.clone(),
+            maps: maps.clone(),
+            peer: self.peer.clone(),
+            gateways: self.gateways.clone(),
+        };
         GuardedRouter::default()
+            .merge(prestop::routes().with_state(prestop))
             .merge(listing::routes().with_state(self.synced(listing)))
             .merge(uploads::routes().with_state(self.synced(objects.clone())))
             .merge(buckets::routes().with_state(self.synced(buckets)))

@@ -338,6 +338,7 @@ pub(crate) fn join_of(at: At) -> JoinRequest {
         key: None,
         token: None,
         needs_s3_key: false,
+        returns: false,
     }
 }
 

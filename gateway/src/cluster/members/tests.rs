@@ -49,6 +49,7 @@ pub(super) async fn world() -> World {
         https: String::new(),
         sealer: Arc::default(),
         token_join: None,
+        scale_down: Default::default(),
     };
     let clock = Arc::new(TestClock::default());
     let targets = Targets::new(&identity, maps.clone());
@@ -104,6 +105,7 @@ pub(super) fn join() -> JoinRequest {
         key: None,
         token: None,
         needs_s3_key: false,
+        returns: false,
     }
 }
 
