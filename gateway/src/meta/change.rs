@@ -44,6 +44,13 @@ impl Group {
         members.nodes().map(seat).collect()
     }
 
+    /// Whether the log has nothing but the members with which the group began.
+    fn is_fresh(&self) -> bool {
+        let last = self.raft.metrics().borrow().last_log_index;
+        // Metadata that was restored from a backup is older than the log.
+        last.is_none_or(|index| index == 0) && self.maps.version() == 0
+    }
+
     /// This gateway's view of the group.
     pub(crate) fn view(&self) -> GroupView {
         let seats = self.seats();
@@ -55,6 +62,7 @@ impl Group {
         let leader = self.leader.borrow().clone();
         GroupView {
             formed: true,
+            fresh: self.is_fresh(),
             leads: matches!(leader, Leader::Here { .. }),
             leader: match leader {
                 Leader::At(url) => Some(url),

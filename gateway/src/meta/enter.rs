@@ -206,23 +206,23 @@ impl Group {
         }
     }
 
-    /// Forms a group when all of `urls` are reachable and none of them has a group; joins the group
-    /// that one of them has. A subset of them must not form a group, which could be a second one.
+    /// Forms a group when all of `urls` are reachable and none of them has a group that ever had a leader;
+    /// joins the group that one of them has. A subset of them must not form a group, which could be a
+    /// second one.
     async fn form_or_enter(&self, urls: &[String]) -> Result<()> {
         let others: Vec<&String> = urls.iter().filter(|url| **url != self.my_url).collect();
         let mut log_throttle = LogThrottle::new();
         loop {
             let looks = others.iter().map(|url| look(&self.peer, url));
             let looks = futures::future::join_all(looks).await;
-            let is_formed = |look: &Look| matches!(look, Look::At(view) if view.formed);
-            if looks.iter().any(is_formed) || !self.seats().is_empty() {
+            if !self.seats().is_empty() {
                 return self.join().await;
             }
-            let missing = others.iter().zip(&looks).filter(|(_, look)| !agrees(look, urls));
-            let missing: Vec<&str> = missing.map(|(url, _)| url.as_str()).collect();
-            if missing.is_empty() {
-                return self.form(urls).await;
-            }
+            let missing = match next_step(urls, others.iter().map(|url| url.as_str()).zip(&looks)) {
+                Step::Join => return self.join().await,
+                Step::Form => return self.form(urls).await,
+                Step::Wait(missing) => missing,
+            };
             if log_throttle.is_time() {
                 tracing::warn!(
                     gateways = missing.join(" "),
@@ -344,8 +344,86 @@ impl Group {
     }
 }
 
-/// Whether a gateway would form the group of exactly these.
+/// What a gateway without a log does next.
+#[derive(Debug, PartialEq, Eq)]
+enum Step<'a> {
+    Form,
+    Join,
+    /// These are not there, or would form another group.
+    Wait(Vec<&'a str>),
+}
+
+/// Decides by the views of all other gateways of a new group.
+///
+/// A gateway that formed the group already may need this one's vote for the first leader: a group in
+/// which nobody but the first has formed it would wait forever if the others asked to join. To form it
+/// later is safe while no other gateway has seen a leader: a majority stores whatever was acknowledged,
+/// so that nothing was, and this gateway has lost nothing even if its disk is a new one.
+fn next_step<'a>(
+    urls: &[String],
+    looks: impl Iterator<Item = (&'a str, &'a Look)> + Clone,
+) -> Step<'a> {
+    let has_begun =
+        |look: &Look| matches!(look, Look::At(view) if view.formed) && !agrees(look, urls);
+    if looks.clone().any(|(_, look)| has_begun(look)) {
+        return Step::Join;
+    }
+    let missing: Vec<&str> =
+        looks.filter(|(_, look)| !agrees(look, urls)).map(|(url, _)| url).collect();
+    if missing.is_empty() { Step::Form } else { Step::Wait(missing) }
+}
+
+/// Whether a gateway would form the group of exactly these, or has formed it and waits for its first
+/// leader.
 fn agrees(look: &Look, urls: &[String]) -> bool {
-    let Look::At(GroupView { formed: false, gateways, .. }) = look else { return false };
-    gateways.len() == urls.len() && gateways.iter().all(|seat| urls.contains(&seat.url))
+    let Look::At(GroupView { formed, fresh, gateways, .. }) = look else { return false };
+    let is_same =
+        gateways.len() == urls.len() && gateways.iter().all(|seat| urls.contains(&seat.url));
+    is_same && (!formed || *fresh)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const URLS: [&str; 3] = ["http://a", "http://b", "http://c"];
+
+    fn view(urls: &[&str], formed: bool, fresh: bool) -> Look {
+        let seat = |url: &&str| Seat { id: 1, url: (*url).to_owned(), votes: true };
+        let gateways = urls.iter().map(seat).collect();
+        Look::At(GroupView { formed, fresh, gateways, ..GroupView::default() })
+    }
+
+    /// The step of `a` when `b` and `c` look so.
+    fn step(b: &Look, c: &Look) -> String {
+        let urls = URLS.map(str::to_owned);
+        format!("{:?}", next_step(&urls, [(URLS[1], b), (URLS[2], c)].into_iter()))
+    }
+
+    #[test]
+    fn a_group_is_formed_when_all_would_form_the_same() {
+        let waits = view(&URLS, false, false);
+        assert_eq!(step(&waits, &waits), "Form");
+        assert_eq!(step(&waits, &Look::Silent), "Wait([\"http://c\"])");
+        assert_eq!(step(&waits, &view(&URLS[..2], false, false)), "Wait([\"http://c\"])");
+    }
+
+    #[test]
+    fn a_group_that_others_formed_and_that_had_no_leader_yet_is_formed_too() {
+        let (waits, fresh) = (view(&URLS, false, false), view(&URLS, true, true));
+        assert_eq!(step(&fresh, &waits), "Form");
+        assert_eq!(step(&fresh, &fresh), "Form");
+        // The silent one may know of a leader.
+        assert_eq!(step(&fresh, &Look::Silent), "Wait([\"http://c\"])");
+    }
+
+    #[test]
+    fn a_group_that_had_a_leader_or_has_other_members_is_joined() {
+        let (waits, fresh) = (view(&URLS, false, false), view(&URLS, true, true));
+        for begun in [view(&URLS, true, false), view(&URLS[..2], true, true)] {
+            for other in [&waits, &fresh, &Look::Silent, &Look::Old] {
+                assert_eq!(step(&begun, other), "Join");
+            }
+        }
+    }
 }

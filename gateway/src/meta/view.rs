@@ -23,6 +23,10 @@ pub(crate) struct GroupView {
     /// Whether the gateway is part of a group. If not, `gateways` are those with which it would
     /// form one.
     pub(crate) formed: bool,
+    /// Whether its group has not had a leader yet, as far as it knows: its log has the members alone.
+    /// False from older gateways.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) fresh: bool,
     /// Whether it leads, and a majority recently confirmed that.
     pub(crate) leads: bool,
     /// URL of the leader that it follows.
