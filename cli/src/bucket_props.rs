@@ -7,7 +7,9 @@ use forebay_core::bucket::BackendKind;
 use forebay_core::cache_rules::{CacheRules, show_seconds};
 use forebay_core::cloud_rules::CloudRules;
 use forebay_core::config::nearest;
+use forebay_core::quota::BucketQuota;
 use forebay_core::size::{ByteSize, parse_duration};
+use forebay_core::warmth::BucketWarmth;
 use serde_json::{Map, Value, json};
 
 use crate::bucket_warmth;
@@ -18,7 +20,7 @@ use crate::session::Session;
 use crate::uri;
 
 /// Properties that `set` accepts.
-const KEYS: [&str; 12] = [
+const KEYS: [&str; 14] = [
     "freshness",
     "class",
     "copies",
@@ -31,6 +33,8 @@ const KEYS: [&str; 12] = [
     "account",
     "region",
     "endpoint",
+    "quota.bytes",
+    "quota.objects",
 ];
 
 #[derive(Debug, Subcommand)]
@@ -76,6 +80,9 @@ pub(crate) struct BucketArgs {
                   empty for that of their environment. What is cached is dropped
   region=REGION   region of a bucket of S3; empty: it is found out
   endpoint=URL    server of the bucket. What is cached is dropped
+  quota.bytes=SIZE, quota.objects=N
+                  the most that a native bucket may hold in the whole cluster,
+                  without copies and slices; none
   cloud.RULE=VALUE  rules for requests to the backend; \"default\" resets one:
     attempts, first_pause_ms, multiplier, longest_pause_ms, jitter,
     deadline_ms: retries
@@ -88,14 +95,15 @@ pub(crate) struct BucketArgs {
     list_max_age_ms: age up to which a listing may be reused
 
 A native bucket has copies or ec, and none of pin, share, ttl, admission and
-cloud. A bucket with a backend has no ec. It accepts copies=N for AIStore's
-clients, but each object keeps one copy. Copies and ec exclude each other:
-copies=1 ec=4+2 changes both at once. If a property is refused, the exit code
-is 2 and nothing is changed.
+cloud. A bucket with a backend has no ec and no quota. It accepts copies=N for
+AIStore's clients, but each object keeps one copy. Copies and ec exclude each
+other: copies=1 ec=4+2 changes both at once. If a property is refused, the exit
+code is 2 and nothing is changed.
 
 Examples:
   forebay bucket set ais://results copies=2
   forebay bucket set ais://models ec=4+2
+  forebay bucket set ais://results quota.bytes=500GiB quota.objects=1000000
   forebay bucket set s3://data pin=true
   forebay bucket set s3://logs share=20% ttl=2d admission=second-miss
   forebay bucket set gs://train cloud.concurrency=16")]
@@ -139,6 +147,7 @@ pub(crate) async fn run(session: &Session, command: &BucketCommand) -> Result<()
 fn parse(changes: &[String]) -> Result<Value, Failure> {
     let (mut props, mut cache, mut cloud) = (Map::new(), Map::new(), Map::new());
     let mut backend = Map::new();
+    let mut quota = Map::new();
     for change in changes {
         let Some((key, value)) = change.split_once('=') else {
             return Err(Failure::usage(
@@ -159,9 +168,10 @@ fn parse(changes: &[String]) -> Result<Value, Failure> {
             key @ ("account" | "region" | "endpoint") => {
                 drop(backend.insert(key.into(), json!(value)));
             }
-            other => match other.strip_prefix("cloud.") {
-                Some(rule) => drop(cloud.insert(rule.into(), json!(value))),
-                None => return Err(unknown(other)),
+            other => match other.split_once('.') {
+                Some(("cloud", rule)) => drop(cloud.insert(rule.into(), json!(value))),
+                Some(("quota", limit)) => drop(quota.insert(limit.into(), json!(value))),
+                _ => return Err(unknown(other)),
             },
         }
     }
@@ -178,6 +188,11 @@ fn parse(changes: &[String]) -> Result<Value, Failure> {
     }
     if !backend.is_empty() {
         props.insert("backend".into(), Value::Object(backend));
+    }
+    if !quota.is_empty() {
+        let quota = Value::Object(quota);
+        BucketQuota::default().apply(&quota)?;
+        props.insert("quota".into(), quota);
     }
     Ok(Value::Object(props))
 }
@@ -254,6 +269,10 @@ pub(crate) fn lines(props: &Value) -> Vec<(&'static str, String)> {
         let set = props["backend"][key].as_str();
         lines.extend(set.map(|value| (key, value.to_owned())));
     }
+    let quota = props.get("quota").cloned();
+    let quota: BucketQuota = quota.and_then(|q| serde_json::from_value(q).ok()).unwrap_or_default();
+    lines.extend(quota.bytes.map(|most| ("quota.bytes", ByteSize(most).to_string())));
+    lines.extend(quota.objects.map(|most| ("quota.objects", most.to_string())));
     let age = props.pointer("/freshness/age").and_then(Value::as_u64).map(show_seconds);
     let cache = props.get("cache").cloned();
     let Some(rules) = cache.and_then(|c| serde_json::from_value::<CacheRules>(c).ok()) else {
@@ -271,6 +290,23 @@ pub(crate) fn lines(props: &Value) -> Vec<(&'static str, String)> {
         cloud.and_then(|c| serde_json::from_value::<CloudRules>(c).ok()).unwrap_or_default();
     lines.extend(cloud.lines());
     lines
+}
+
+/// The usage of the quota, as a line to print.
+pub(crate) fn quota_line(props: &Value, warmth: &BucketWarmth) -> Option<(&'static str, String)> {
+    let quota: BucketQuota = serde_json::from_value(props.get("quota")?.clone()).ok()?;
+    let used = warmth.quota_used?;
+    let percent = |used: u64, most: u64| (used as f64 / most.max(1) as f64 * 100.0).round();
+    let bytes = quota.bytes.map(|most| {
+        let (used, percent) = (used.bytes, percent(used.bytes, most));
+        format!("{} of {} ({percent}%)", ByteSize(used), ByteSize(most))
+    });
+    let objects = quota.objects.map(|most| {
+        let (used, percent) = (used.objects, percent(used.objects, most));
+        format!("{used} of {most} objects ({percent}%)")
+    });
+    let parts: Vec<String> = bytes.into_iter().chain(objects).collect();
+    (!parts.is_empty()).then(|| ("quota used", parts.join(", ")))
 }
 
 /// The costs at a cloud, as lines to print.
@@ -330,6 +366,8 @@ mod tests {
         assert_eq!(parsed(&["ec=4+2"]).unwrap(), json!({ "ec": ec }));
         assert_eq!(parsed(&["ec=2+1,1MiB"]).unwrap()["ec"]["objsize_limit"], json!(1 << 20));
         assert_eq!(parsed(&["ec=off"]).unwrap()["ec"], json!({ "enabled": false }));
+        let quota = json!({ "quota": { "bytes": "2GiB", "objects": "none" } });
+        assert_eq!(parsed(&["quota.bytes=2GiB", "quota.objects=none"]).unwrap(), quota);
         assert_eq!(parsed(&["freshness=always"]).unwrap(), json!({ "freshness": "always" }));
     }
 
@@ -344,6 +382,8 @@ mod tests {
             ("ec=4+x", "4+2"),
             ("freshness=soon", "10m"),
             ("admission=maybe", "second-miss"),
+            ("quota.bytes=lots", "quota.bytes"),
+            ("quota.byte=1", "did you mean"),
             ("cloud.attempts=0", "from 1 to 100"),
             ("cloud.atempts=2", "attempts"),
         ] {

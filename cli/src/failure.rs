@@ -94,7 +94,7 @@ pub(crate) fn exit_code(code: ErrorCode) -> u8 {
         BucketExists | BucketNotEmpty | Conflict | ObjectChanged => exit::CONFLICT,
         TooManyRequests | WrongOwner | Unavailable | Timeout => exit::UNAVAILABLE,
         Unprocessable | ChecksumMismatch | RangeNotSatisfiable | MethodNotAllowed | Unsupported
-        | OutOfSpace | Corrupt | CorruptAnswer | Internal => exit::FAILED,
+        | OutOfSpace | QuotaExceeded | Corrupt | CorruptAnswer | Internal => exit::FAILED,
     }
 }
 

@@ -280,6 +280,7 @@ pub(crate) async fn stat_bucket(session: &Session, bucket: &Bucket) -> Result<()
         Ok(reply) => {
             bucket_warmth::warn_of_missing(session, &reply);
             if let Some(warmth) = reply.buckets.first() {
+                lines.extend(bucket_props::quota_line(&props, warmth));
                 lines.extend(bucket_warmth::lines(warmth));
                 props["warmth"] = bucket_warmth::json_of(warmth);
             }

@@ -227,6 +227,13 @@ impl BucketInfo {
                 self.bucket
             )));
         }
+        if self.has_backend() && self.quota().is_set() {
+            return Err(Error::invalid(format!(
+                "bucket \"{}\" has a backend, which keeps its objects: it cannot have a quota",
+                self.bucket
+            ))
+            .hint("share limits what is cached of it"));
+        }
         if !self.has_backend() && !self.cloud.is_default() {
             return Err(Error::invalid(format!(
                 "bucket \"{}\" has no backend: rules of its cloud do not apply",

@@ -46,6 +46,8 @@ pub enum ErrorCode {
     Unsupported,
     TooManyRequests,
     OutOfSpace,
+    /// The bucket has as many bytes or objects as its quota allows.
+    QuotaExceeded,
     WrongOwner,
     Unavailable,
     Timeout,
@@ -76,7 +78,7 @@ impl ErrorCode {
             MethodNotAllowed => 405,
             Unsupported => 501,
             TooManyRequests => 429,
-            OutOfSpace => 507,
+            OutOfSpace | QuotaExceeded => 507,
             WrongOwner => 421,
             Unavailable => 503,
             Timeout => 504,
@@ -98,7 +100,7 @@ impl ErrorCode {
             RangeNotSatisfiable => "ErrRangeNotSatisfiable",
             AccessDenied => "ErrBucketAccessDenied",
             Unsupported => "ErrUnsupp",
-            OutOfSpace => "ErrCapExceeded",
+            OutOfSpace | QuotaExceeded => "ErrCapExceeded",
             _ => return None,
         })
     }

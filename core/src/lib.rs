@@ -56,6 +56,7 @@ pub mod overview;
 pub mod placement;
 pub mod program_version;
 pub mod promote;
+pub mod quota;
 pub mod rebalance;
 pub mod replication;
 pub mod request;

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::NodeId;
 use crate::name::Bucket;
+use crate::quota::{Amount, StoredPart};
 
 /// Objects that were served to clients, and their bytes, by cache result.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -127,6 +128,9 @@ pub struct TargetBucketWarmth {
     /// The last complete listing of the backend that this target made.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub listing: Option<ListingTotals>,
+    /// The part that counts towards the bucket's quota; `None` without one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub quota: Option<StoredPart>,
 }
 
 /// The warmth of a bucket: the sum over the targets that replied.
@@ -167,6 +171,9 @@ pub struct BucketWarmth {
     /// The last complete listing of the backend; `None` if no target made one since it started.
     #[serde(default)]
     pub listing: Option<ListingTotals>,
+    /// Usage of the bucket's quota; `None` without one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub quota_used: Option<Amount>,
 }
 
 impl BucketWarmth {
@@ -187,6 +194,7 @@ impl BucketWarmth {
             egress_saved_hour_bytes: 0,
             egress_saved_day_bytes: 0,
             listing: None,
+            quota_used: None,
         }
     }
 

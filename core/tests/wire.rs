@@ -216,6 +216,7 @@ fn nodes_enter_report_and_leave_in_the_words_of_the_first_version() {
     };
     message("join.json", &request);
     let usage = NodeUsage {
+        quotas: None,
         uptime_s: 60,
         objects: 3,
         bytes: 4096,
@@ -260,6 +261,7 @@ fn nodes_enter_report_and_leave_in_the_words_of_the_first_version() {
         unknown: false,
         clock_ns: 0,
         s3_key: None,
+        quotas: None,
     };
     message("heartbeat-reply.json", &reply);
     message(

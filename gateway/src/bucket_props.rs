@@ -3,6 +3,7 @@
 
 use forebay_core::bucket::BucketInfo;
 use forebay_core::bucket_access::{ACCESS, check_mask};
+use forebay_core::quota;
 use forebay_core::settings;
 use forebay_core::state::ClusterState;
 use forebay_core::{Error, Result};
@@ -63,6 +64,7 @@ pub(crate) fn apply(info: &mut BucketInfo, value: &Value) -> Result<()> {
             "class" => info.class = serde_json::from_value(value).map_err(bad)?,
             "cache" => info.cache.apply(&value)?,
             "cloud" => info.cloud.apply(&value)?,
+            quota::SECTION => info.set_quota(&value)?,
             "backend_bck" => no_backend_bucket(&value)?,
             "backend" => info.set_place(&value)?,
             "ec" if info.has_backend() && is_on(&value) => {

@@ -41,6 +41,7 @@ pub mod node_key;
 mod off_worker;
 pub mod open_metrics;
 pub mod pace;
+pub mod quota;
 pub mod relay;
 pub mod reload;
 pub mod reply;

@@ -13,6 +13,7 @@ use forebay_core::{Error, NodeId, Result};
 use tokio::sync::{Notify, watch};
 
 use crate::clock::{Clock, SystemClock};
+use crate::quota::Quotas;
 
 /// How long a request of a node that this one does not know waits for its key.
 const KEY_WITHIN: Duration = Duration::from_millis(700);
@@ -40,6 +41,7 @@ struct Inner {
     refresh: Arc<Notify>,
     /// When a sender that this node does not know last caused that, milliseconds of `clock`.
     refreshed: AtomicU64,
+    quotas: Quotas,
 }
 
 impl Default for Maps {
@@ -55,6 +57,7 @@ impl Default for Maps {
             signer: OnceLock::new(),
             refresh: Arc::default(),
             refreshed: AtomicU64::new(0),
+            quotas: Quotas::default(),
         }))
     }
 }
@@ -105,6 +108,16 @@ impl Maps {
     /// Wakes the task that reports to a gateway.
     pub(crate) fn refresh(&self) -> Arc<Notify> {
         self.0.refresh.clone()
+    }
+
+    /// The quotas of buckets at this node.
+    pub fn quotas(&self) -> &Quotas {
+        &self.0.quotas
+    }
+
+    /// Has the task that reports to a gateway report now.
+    pub fn report_now(&self) {
+        self.0.refresh.notify_one();
     }
 
     /// Waits a moment for a state with the key of this node, or another one than now: the node signed a

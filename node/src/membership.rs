@@ -231,6 +231,10 @@ impl Follower {
                     joined = !reply.unknown;
                     self.maps.set_primary(reply.primary);
                     leased = reply.lease;
+                    if leased {
+                        let (grants, ago) = (reply.quotas.as_deref(), reported.elapsed());
+                        self.maps.quotas().answered(grants, &self.maps.load(), ago);
+                    }
                     let confirmed = Duration::from_millis(reply.confirmed_ms);
                     if let Some(state) = reply.state {
                         self.take_s3_key(reply.s3_key.as_deref(), &state);
@@ -328,12 +332,14 @@ impl Follower {
     }
 
     async fn heartbeat(&self, clock: Option<ClockOffset>) -> Result<HeartbeatReply> {
+        let is_target = self.identity.role == Role::Target;
         let beat = Heartbeat {
             id: self.identity.id.clone(),
             version: self.maps.version(),
             usage: NodeUsage {
                 clock,
                 version: env!("CARGO_PKG_VERSION").to_owned(),
+                quotas: is_target.then(|| self.maps.quotas().reports()),
                 ..(self.usage)()
             },
             instance: self.identity.instance,

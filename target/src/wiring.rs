@@ -131,6 +131,7 @@ pub async fn run(
     lifecycle.spawn(objects.uploads().clone().watch());
     lifecycle.spawn(objects.appends().clone().watch());
     lifecycle.spawn(objects.clone().sample_reads());
+    lifecycle.spawn(objects.clone().sample_quotas());
     if let Some(after) = config.cache.unowned_after() {
         lifecycle.spawn(objects.clone().watch_unowned(after));
     }
@@ -249,6 +250,7 @@ fn usage_of(store: Store, objects: ObjectService, started: Instant) -> membershi
             tracker: metrics.tracker(),
             // The report adds them.
             clock: None,
+            quotas: None,
             version: String::new(),
         }
     })

@@ -101,7 +101,7 @@ impl Unsent {
         let of_bucket = matches!(
             code,
             Some(BucketNotFound | RemoteBucketNotFound | Unauthenticated | AccessDenied)
-                | Some(MethodNotAllowed | Unsupported | OutOfSpace)
+                | Some(MethodNotAllowed | Unsupported | OutOfSpace | QuotaExceeded)
         );
         of_bucket || failure.code == exit::UNAVAILABLE
     }

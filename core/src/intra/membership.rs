@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{NodeUsage, is_first, is_zero};
 use crate::name::NodeId;
+use crate::quota::QuotaGrant;
 use crate::sign::PublicKey;
 use crate::state::{ClusterState, Role};
 
@@ -89,6 +90,10 @@ pub struct HeartbeatReply {
     /// cluster: encrypted for this target.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub s3_key: Option<String>,
+    /// The answers to [`NodeUsage::quotas`]; `None` if there is nothing to answer, and from older
+    /// gateways.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub quotas: Option<Vec<QuotaGrant>>,
 }
 
 /// `POST /internal/v1/leave`: a clean stop.

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::DiskUsage;
 use crate::clock_offset::ClockOffset;
+use crate::quota::QuotaReport;
 
 /// The report of a node about itself.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -38,6 +39,9 @@ pub struct NodeUsage {
     /// reply, and from older nodes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub clock: Option<ClockOffset>,
+    /// Usage of the buckets with a quota; `None` from gateways and older nodes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub quotas: Option<Vec<QuotaReport>>,
     /// Version of the program; empty from nodes that do not report it.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub version: String,

@@ -122,6 +122,7 @@ impl From<Error> for S3Error {
             E::Unsupported => S3Code::NotImplemented,
             E::TooManyRequests => S3Code::SlowDown,
             E::OutOfSpace => S3Code::StorageFull,
+            E::QuotaExceeded => S3Code::QuotaExceeded,
             E::WrongOwner | E::Unavailable | E::Timeout => S3Code::ServiceUnavailable,
             E::Corrupt | E::CorruptAnswer | E::Internal => S3Code::InternalError,
         };

@@ -90,6 +90,7 @@ codes! {
     OperationAborted 409 "A conflicting conditional operation is currently in progress against this resource. Try again."
     OwnershipControlsNotFoundError 404 "The bucket ownership controls were not found"
     PreconditionFailed 412 "At least one of the preconditions you specified did not hold"
+    QuotaExceeded 403 "The bucket has as many bytes or objects as its quota allows."
     RequestTimeTooSkewed 403 "The difference between the request time and the server's time is too large."
     RequestTimeout 400 "Your socket connection to the server was not read from or written to within the timeout period."
     ReplicationConfigurationNotFoundError 404 "The replication configuration was not found"

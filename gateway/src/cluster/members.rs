@@ -10,6 +10,7 @@ use forebay_core::intra::{
 };
 use forebay_core::lease::{DEAD_AFTER_MS, LEASE_MS, Leases};
 use forebay_core::locks::MutexExt;
+use forebay_core::quota::Ledger;
 use forebay_core::sign::PublicKey;
 use forebay_core::state::{ClusterState, Command, Role, check_key};
 use forebay_core::{Error, ErrorCode, NodeId, Result, membership};
@@ -47,6 +48,7 @@ struct Table {
     usage: BTreeMap<NodeId, NodeUsage>,
     /// The newest format of the state that each node reads.
     formats: BTreeMap<NodeId, u32>,
+    quotas: Ledger,
     looked_ms: u64,
 }
 
@@ -66,8 +68,8 @@ impl Members {
         for node in meta.state().nodes.values().filter(|n| n.alive) {
             leases.assume(&node.id, now);
         }
-        let table =
-            Table { leases, usage: BTreeMap::new(), formats: BTreeMap::new(), looked_ms: now };
+        let (usage, formats, quotas) = Default::default();
+        let table = Table { leases, usage, formats, quotas, looked_ms: now };
         let confirmed = AtomicU64::new(now);
         let turn = tokio::sync::Mutex::default();
         let table = Mutex::new(table);
@@ -163,7 +165,8 @@ impl Members {
 
     /// Handles a node's heartbeat, which also reports its usage.
     pub(crate) async fn heartbeat(&self, beat: Heartbeat) -> Result<HeartbeatReply> {
-        let id = beat.id;
+        let (id, mut usage) = (beat.id, beat.usage);
+        let quotas = usage.quotas.take();
         let known = self.meta.state();
         if let Some(node) = known.node(&id) {
             membership::check_instance(node, beat.instance)?;
@@ -180,11 +183,12 @@ impl Members {
                 unknown: true,
                 clock_ns: unix_ns(),
                 s3_key: None,
+                quotas: None,
             });
         };
         let may_live = {
             let mut table = self.table();
-            table.usage.insert(id.clone(), beat.usage);
+            table.usage.insert(id.clone(), usage);
             table.formats.insert(id.clone(), beat.state_format);
             table.leases.record_heartbeat(&id, self.clock.now_ms())
         };
@@ -197,7 +201,13 @@ impl Members {
             tracing::info!(node = %id, version, "node is alive again");
         }
         let mut reply = self.reply(&id, beat.version)?;
-        reply.lease &= self.table().leases.may_lease(&id);
+        let mut table = self.table();
+        reply.lease &= table.leases.may_lease(&id);
+        let state = self.meta.state();
+        if state.node(&id).is_some_and(|node| node.role == Role::Target) {
+            let grants = table.quotas.report(&state, &id, quotas, self.clock.now_ms());
+            reply.quotas = Some(grants);
+        }
         Ok(reply)
     }
 
@@ -257,6 +267,7 @@ impl Members {
             unknown: false,
             clock_ns: unix_ns(),
             s3_key: None,
+            quotas: None,
         })
     }
 

@@ -73,6 +73,7 @@ impl MembershipService {
                 unknown: false,
                 clock_ns: 0,
                 s3_key: None,
+                quotas: None,
             }),
             (answer, _) => answer,
         }

@@ -10,6 +10,7 @@ use axum::response::Response;
 use forebay_core::access::Scope;
 use forebay_core::bill::RequestClass;
 use forebay_core::bucket::BucketInfo;
+use forebay_core::quota::StoredPart;
 use forebay_core::request::RequestContext;
 use forebay_core::state::ClusterState;
 use forebay_core::warmth::{BucketWarmth, TargetWarmth, WarmthReply, WarmthRequest};
@@ -95,6 +96,7 @@ impl WarmthApi {
         let mut reply = WarmthReply { away: away.collect(), ..WarmthReply::default() };
         let mut sums: BTreeMap<u64, BucketWarmth> =
             infos.iter().map(|info| (info.id, empty(info))).collect();
+        let mut stored = BTreeMap::<u64, StoredPart>::new();
         for (node, part) in self.targets.post_all(state.alive_targets(), WARMTH, request).await {
             match part {
                 Ok(TargetWarmth { buckets }) => {
@@ -102,6 +104,9 @@ impl WarmthApi {
                     for part in &buckets {
                         if let Some(sum) = sums.get_mut(&part.bucket_id) {
                             sum.add(part);
+                        }
+                        if let Some(quota) = &part.quota {
+                            stored.entry(part.bucket_id).or_default().add(quota);
                         }
                     }
                 }
@@ -115,8 +120,13 @@ impl WarmthApi {
         let is_complete = reply.away.is_empty();
         for info in &infos {
             let exact = is_complete && is_countable(state, info);
-            let sum =
-                sums.remove(&info.id).map(|sum| BucketWarmth { exact, ..finished(info, sum) });
+            let used = stored.get(&info.id).filter(|_| info.quota().is_set());
+            let quota_used = used.map(|part| part.logical(info.copies, info.erasure.as_ref()));
+            let sum = sums.remove(&info.id).map(|sum| BucketWarmth {
+                exact,
+                quota_used,
+                ..finished(info, sum)
+            });
             reply.buckets.extend(sum);
         }
         reply.buckets.sort_by_cached_key(|warmth| warmth.bucket.to_string());

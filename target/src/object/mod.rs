@@ -31,6 +31,7 @@ mod lock;
 mod lost;
 mod maintenance;
 mod ownership;
+mod quota;
 mod reads;
 mod replication;
 mod scratch;

@@ -28,7 +28,15 @@ impl ObjectService {
             }
         };
         let buckets = usages.into_iter().map(|(id, usage)| self.warmth_of(id, usage));
-        Ok(TargetWarmth { buckets: buckets.collect() })
+        let mut buckets: Vec<_> = buckets.collect();
+        let state = self.state();
+        for info in state.buckets.values().filter(|info| info.quota().is_set()) {
+            let Some(part) = buckets.iter_mut().find(|part| part.bucket_id == info.id) else {
+                continue;
+            };
+            part.quota = Some(self.stored_part(info).await?);
+        }
+        Ok(TargetWarmth { buckets })
     }
 
     fn warmth_of(&self, bucket_id: u64, usage: BucketUsage) -> TargetBucketWarmth {
@@ -46,6 +54,7 @@ impl ObjectService {
             hour,
             day,
             listing,
+            quota: None,
         }
     }
 

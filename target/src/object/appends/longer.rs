@@ -6,6 +6,7 @@ use forebay_core::checksum::Checksum;
 use forebay_core::copies::Stamp;
 use forebay_core::size::ByteRange;
 use forebay_core::{Error, ErrorCode, Result};
+use forebay_node::quota::Reservation;
 use forebay_store::{Record, RecordMeta, Store, WorkFile};
 use futures::TryStreamExt;
 
@@ -29,6 +30,7 @@ pub(super) struct LongerVersion<'a> {
     /// The object that they are appended to.
     grown: Option<Record>,
     meta: Option<RecordMeta>,
+    quota: Option<Reservation>,
 }
 
 impl<'a> LongerVersion<'a> {
@@ -38,7 +40,15 @@ impl<'a> LongerVersion<'a> {
         work: WorkFile,
         announced: Option<Checksum>,
     ) -> Self {
-        Self { store, writes, info, name, announced, work: Some(work), grown: None, meta: None }
+        let (work, grown, meta, quota) = (Some(work), None, None, None);
+        Self { store, writes, info, name, announced, work, grown, meta, quota }
+    }
+
+    /// Records that the write succeeded.
+    pub(super) fn written(&mut self) {
+        if let Some(quota) = self.quota.take() {
+            quota.stored();
+        }
     }
 
     /// After a failed write: the bytes and the announced checksum, if it failed because the object has to
@@ -80,6 +90,8 @@ impl NewVersion for LongerVersion<'_> {
         let (Some(record), Some(work)) = (&self.grown, &self.work) else {
             return Err(Error::internal("an append is prepared before it is checked"));
         };
+        let size = record.size + work.written();
+        self.quota = self.writes.reserve(self.info, replaced.as_ref(), size, None).await?;
         let checksum = self.checksum(record, work).await?;
         let attrs = ObjectAttrs { checksum, ..ObjectAttrs::default() };
         let (writes, info, name) = (self.writes, self.info, self.name);

@@ -221,7 +221,10 @@ impl Appends {
         // The condition: the object is still one whose bytes can stay where they are.
         let options = WriteOptions { fetch_first: false, conditional: true };
         match self.replication().write(info, name, &mut version, options).await {
-            Ok(record) => Ok(record.object_meta()),
+            Ok(record) => {
+                version.written();
+                Ok(record.object_meta())
+            }
             Err(e) => match version.into_unwritten() {
                 Some((work, announced)) => self.append_anew(info, name, &work, announced).await,
                 None => Err(e),

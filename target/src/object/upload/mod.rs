@@ -152,6 +152,7 @@ impl Uploads {
         let live = self.find(info, name, id).await?;
         let uri = format!("part {number} of {}", info.bucket.object_uri(name));
         let (dir, store) = (&live.dir, self.store());
+        self.check_quota(info, &live, number, request.len.unwrap_or(0)).await?;
         let mut work = store.begin_upload_part(dir, info.id, name, request.len).await?;
         let mut hashes = Hashes::new(ChecksumKind::None, request.announced.take(), live.upload.md5);
         while let Some(chunk) = request.body.next().await {
@@ -161,6 +162,9 @@ impl Uploads {
         }
         if let Some(len) = request.len.filter(|len| *len != work.written()) {
             return Err(Error::invalid(format!("{uri}: {} of {len} bytes came", work.written())));
+        }
+        if request.len.is_none() {
+            self.check_quota(info, &live, number, work.written()).await?;
         }
         let received = hashes.finish(&uri)?;
         let notes = request.at_end.map_or(Ok(AtEndMeta::default()), |at_end| at_end())?.custom;
@@ -183,6 +187,24 @@ impl Uploads {
             tracing::debug!(upload = id, "a replaced part stays for now: {e}");
         }
         Ok(part)
+    }
+
+    /// Refuses a part of `len` bytes if the object of all parts would pass the quota. Parts reserve
+    /// nothing: the completion does.
+    async fn check_quota(
+        &self,
+        info: &BucketInfo,
+        live: &Live,
+        number: u32,
+        len: u64,
+    ) -> Result<()> {
+        if !info.quota().is_set() {
+            return Ok(());
+        }
+        let others = live.parts().into_iter().filter(|part| part.number != number);
+        let size = others.map(|part| part.size).sum::<u64>().saturating_add(len);
+        let replaced = self.store().get(info.id, &live.upload.name).await?;
+        self.writes().reserve(info, replaced.as_ref(), size, None).await.map(drop)
     }
 
     /// An upload and its parts in the order of their numbers.

@@ -8,7 +8,9 @@ use forebay_core::bucket::BucketInfo;
 use forebay_core::bucket_access::BucketChange;
 use forebay_core::checksum::Checksum;
 use forebay_core::object::{ObjectMeta, PartSizes};
+use forebay_core::quota::Amount;
 use forebay_core::{Error, Result};
+use forebay_node::quota::Reservation;
 use forebay_store::{Record, RecordMeta, Store, WorkFile};
 use futures::StreamExt;
 use futures::stream::BoxStream;
@@ -90,6 +92,7 @@ impl Writes {
             return Ok(None);
         }
         let uri = info.bucket.object_uri(name);
+        let mut quota = self.reserve_ahead(info, name, request.len).await?;
         let mut work = self.store().begin(info.id, name, request.len).await?;
         let mut learner = Learner::new(name);
         let mut hashes = Hashes::new(info.checksum, request.announced.take(), request.md5);
@@ -100,6 +103,9 @@ impl Writes {
             match &request.body {
                 Incoming::Whole(_) => work.fill(chunk).await?,
                 Incoming::Stream(_) => work.write(chunk).await?,
+            }
+            if let Some(quota) = quota.as_mut().filter(|_| request.len.is_none()) {
+                quota.grow(info, Amount { bytes: work.written(), objects: 0 }).await?;
             }
         }
         if let Some(len) = request.len.filter(|len| *len != work.written()) {
@@ -115,10 +121,25 @@ impl Writes {
         if let Some(at_end) = request.at_end {
             attrs.add(at_end()?);
         }
-        let content = NewFile { store: self.store(), work };
+        let content = NewFile { store: self.store(), work, quota };
         let record = self.write(&ownership, content, attrs, request.only_if).await?;
         self.local().keep_learned(learner, &record);
         Ok(Some(record.object_meta()))
+    }
+
+    /// Reserves the growth of a bucket with a quota before the bytes arrive, so that a write that does
+    /// not fit is refused at once. `len`: their number, if it is known.
+    async fn reserve_ahead(
+        &self,
+        info: &BucketInfo,
+        name: &str,
+        len: Option<u64>,
+    ) -> Result<Option<Reservation>> {
+        if !info.quota().is_set() {
+            return Ok(None);
+        }
+        let replaced = self.store().get(info.id, name).await?;
+        self.reserve(info, replaced.as_ref(), len.unwrap_or(0), None).await
     }
 
     async fn is_unchanged(
@@ -140,6 +161,7 @@ impl Writes {
 struct NewFile<'a> {
     store: &'a Store,
     work: WorkFile,
+    quota: Option<Reservation>,
 }
 
 impl NewContent for NewFile<'_> {
@@ -149,6 +171,10 @@ impl NewContent for NewFile<'_> {
 
     fn open(&self) -> OpenBody {
         reread(self.work.file())
+    }
+
+    fn take_reservation(&mut self) -> Option<Reservation> {
+        self.quota.take()
     }
 
     async fn commit(self, meta: RecordMeta) -> Result<Record> {

@@ -7,9 +7,11 @@ use forebay_core::bucket::BucketInfo;
 use forebay_core::cache_rules::Admission;
 use forebay_core::copies::Stamp;
 use forebay_core::object::{ObjectMeta, is_system_key};
+use forebay_core::quota::Amount;
 use forebay_core::replication::WriteOptions;
 use forebay_core::{Error, ErrorCode, Result};
 use forebay_node::clock::unix_ns;
+use forebay_node::quota::Reservation;
 use forebay_store::{Record, RecordMeta};
 
 use super::Writes;
@@ -27,6 +29,11 @@ pub(in crate::object) trait NewContent: Send {
 
     /// Opens the bytes for a backend, which may read them in parts or twice.
     fn open(&self) -> OpenBody;
+
+    /// Takes the growth that was reserved for these bytes while they arrived.
+    fn take_reservation(&mut self) -> Option<Reservation> {
+        None
+    }
 
     /// Commits the bytes as an object with this metadata.
     fn commit(self, meta: RecordMeta) -> impl Future<Output = Result<Record>> + Send;
@@ -83,10 +90,17 @@ impl Writes {
     ) -> Result<Record> {
         let conditional = only_if.is_some();
         let options = WriteOptions { fetch_first: conditional, conditional };
+        let mut content = content;
+        let quota = content.take_reservation();
         let content = Some(content);
+        let meta = None;
         let mut version =
-            NativeVersion { writes: self, info, name, attrs, only_if, meta: None, content };
-        self.replication().write(info, name, &mut version, options).await
+            NativeVersion { writes: self, info, name, attrs, only_if, meta, content, quota };
+        let record = self.replication().write(info, name, &mut version, options).await?;
+        if let Some(quota) = version.quota {
+            quota.stored();
+        }
+        Ok(record)
     }
 
     /// The object's current state; the caller holds its lock.
@@ -103,6 +117,36 @@ impl Writes {
             Err(e) if e.code == ErrorCode::ObjectNotFound => Ok(None),
             Err(e) => Err(e),
         }
+    }
+
+    /// Reserves the growth of the bucket by a new version of `size` bytes. `held` is what was reserved
+    /// before. Nothing is reserved without a quota.
+    pub(in crate::object) async fn reserve(
+        &self,
+        info: &BucketInfo,
+        replaced: Option<&Record>,
+        size: u64,
+        held: Option<Reservation>,
+    ) -> Result<Option<Reservation>> {
+        if !info.quota().is_set() {
+            return Ok(None);
+        }
+        // An older version that is kept still counts.
+        let replaced = replaced.filter(|_| !info.keeps_versions());
+        let need = Amount {
+            bytes: size.saturating_sub(replaced.map_or(0, |record| record.size)),
+            objects: u64::from(replaced.is_none()),
+        };
+        let quotas = self.local().maps.quotas();
+        let mut held = match held {
+            Some(held) => held,
+            None => {
+                let state = self.local().state();
+                quotas.reserve(&state, info, Amount::default()).await?
+            }
+        };
+        held.grow(info, need).await?;
+        Ok(Some(held))
     }
 
     /// The record of a new native object, with this stamp.
@@ -145,6 +189,8 @@ struct NativeVersion<'a, C> {
     only_if: Option<OnlyIf>,
     meta: Option<RecordMeta>,
     content: Option<C>,
+    /// The growth of the bucket; `None` before it is reserved, and without a quota.
+    quota: Option<Reservation>,
 }
 
 #[async_trait]
@@ -157,6 +203,9 @@ impl<C: NewContent> NewVersion for NativeVersion<'_, C> {
     async fn prepare(&mut self, replaced: Option<Record>, stamp: Stamp) -> Result<()> {
         let attrs = std::mem::take(&mut self.attrs);
         let Self { writes, info, name, .. } = *self;
+        let size = self.content.as_ref().map_or(0, NewContent::size);
+        let held = self.quota.take();
+        self.quota = writes.reserve(info, replaced.as_ref(), size, held).await?;
         let meta = writes.native_meta(info, name, attrs, (replaced, stamp)).await?;
         self.meta = Some(meta);
         Ok(())
