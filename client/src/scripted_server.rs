@@ -175,6 +175,7 @@ pub(crate) fn map(version: u64, targets: &[(&str, &str)]) -> MapReply {
                     zone,
                     instance: 0,
                     https: String::new(),
+                    external: String::new(),
                 },
             )
             .unwrap();

@@ -86,6 +86,18 @@ impl OwnNames {
         }
     }
 
+    /// Whether a pattern or a name that was added has this host of a request. Loopback and the address
+    /// on which the node listens do not count by themselves.
+    pub fn lists(&self, host: &[u8]) -> bool {
+        match Host::parse(host).map(|host| host.name) {
+            Some(HostName::Address(address)) => {
+                self.any_address || self.addresses.contains(&address)
+            }
+            Some(HostName::Name(name)) => self.has_name(name),
+            None => false,
+        }
+    }
+
     /// Checks the host of a request, as sent: `name`, `name:port`, `address:port` or
     /// `[address]:port`. Allocates nothing.
     pub fn check(&self, host: &[u8]) -> HostCheck {
@@ -114,8 +126,9 @@ impl OwnNames {
     }
 }
 
-/// Checks one entry of `listen.hosts`: a name, an address, `*.` and a domain, or `*`.
-pub fn check_pattern(pattern: &str) -> Result<()> {
+/// Checks one entry of `listen.hosts` or of another setting, `key`, with names of hosts: a name, an
+/// address, `*.` and a domain, or `*`.
+pub fn check_pattern(key: &str, pattern: &str) -> Result<()> {
     let name = pattern.strip_prefix("*.").unwrap_or(pattern);
     let host = Host::parse(name.as_bytes());
     let is_valid = match host {
@@ -127,7 +140,7 @@ pub fn check_pattern(pattern: &str) -> Result<()> {
     if is_valid {
         return Ok(());
     }
-    Err(Error::invalid(format!("listen.hosts: \"{pattern}\" is not the name of a host")).hint(
+    Err(Error::invalid(format!("{key}: \"{pattern}\" is not the name of a host")).hint(
         "an entry is a name without scheme and port (\"cache.example.com\"), a domain with all \
          names below it (\"*.example.com\"), or \"*\" for every name",
     ))

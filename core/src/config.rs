@@ -6,6 +6,7 @@ mod auth;
 mod cache;
 mod clouds;
 mod destinations;
+mod external;
 mod nearest;
 mod tls;
 mod trace;
@@ -17,6 +18,7 @@ pub use self::auth::{AuthConfig, IssuerConfig};
 pub use self::cache::{CacheConfig, CachePolicy, RETIRED_VALUES, ScrubConfig};
 pub use self::clouds::CloudConfig;
 pub use self::destinations::{DisksConfig, EgressConfig};
+pub use self::external::external_url;
 pub use self::nearest::nearest;
 pub use self::tls::TlsConfig;
 pub use self::trace::TraceConfig;
@@ -105,6 +107,14 @@ pub struct ListenConfig {
     /// Further names under which clients reach this node, such as that of a load balancer: a name,
     /// `*.example.com`, or `*` for every name. A request with another `Host` is refused.
     pub hosts: Vec<String>,
+    /// URL under which clients outside of the cluster's network reach this node, for requests under
+    /// one of `external_hosts`. `{name}` is the id of the node, `{ordinal}` the number at the end of
+    /// the id or of the host name, and `{ordinal+N}` that number plus N. Empty: none; a node that
+    /// gets such a request relays the data of this one.
+    pub external: String,
+    /// Names under which clients outside of the cluster's network reach this node, as in `hosts`: the
+    /// answers have external URLs of nodes.
+    pub external_hosts: Vec<String>,
     /// Allows an address beyond loopback although there is no authentication.
     pub insecure: bool,
 }
@@ -115,6 +125,8 @@ impl Default for ListenConfig {
             http: "127.0.0.1:7400".into(),
             advertise: String::new(),
             hosts: Vec::new(),
+            external: String::new(),
+            external_hosts: Vec::new(),
             insecure: false,
         }
     }

@@ -145,11 +145,12 @@ pub fn check_formats(
 /// The commands by which a process of a node becomes a member, in order; none if it is a member
 /// already, with the same properties.
 pub fn join(state: &ClusterState, request: &JoinRequest) -> Vec<Command> {
-    let JoinRequest { id, role, url, zone, instance, https, .. } = request;
+    let JoinRequest { id, role, url, zone, instance, https, external, .. } = request;
     let known = state.node(id);
     let drained = known.is_some_and(|n| n.role == Role::Target && n.maintenance);
     let unchanged = known.is_some_and(|n| {
         let place = n.role == *role && n.url == *url && n.zone == *zone && n.https == *https;
+        let place = place && n.external == *external;
         n.alive && place && n.instance == *instance
     });
     let mut commands = Vec::new();
@@ -168,8 +169,8 @@ pub fn join(state: &ClusterState, request: &JoinRequest) -> Vec<Command> {
     }
     let weight = known.map_or(1, |n| n.weight);
     let (id, role, url, zone) = (id.clone(), *role, url.clone(), zone.clone());
-    let (instance, https) = (*instance, https.clone());
-    commands.push(Command::Join { id, role, url, weight, zone, instance, https });
+    let (instance, https, external) = (*instance, https.clone(), external.clone());
+    commands.push(Command::Join { id, role, url, weight, zone, instance, https, external });
     commands
 }
 
@@ -202,6 +203,7 @@ mod tests {
             cluster,
             empty: false,
             https: String::new(),
+            external: String::new(),
             state_format: 0,
             key: None,
             token: None,

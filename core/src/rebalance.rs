@@ -146,6 +146,7 @@ mod tests {
             zone,
             instance: 0,
             https: String::new(),
+            external: String::new(),
         };
         state.apply(state.version + 1, join).unwrap();
     }

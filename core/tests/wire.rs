@@ -93,6 +93,7 @@ fn join(name: &str, role: Role, port: u16, zone: &str) -> Command {
         zone,
         instance: 0,
         https: String::new(),
+        external: String::new(),
     }
 }
 
@@ -208,6 +209,7 @@ fn nodes_enter_report_and_leave_in_the_words_of_the_first_version() {
         cluster: String::new(),
         empty: false,
         https: String::new(),
+        external: String::new(),
         state_format: 0,
         key: None,
         token: None,

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use forebay_client::PeerClient;
 use forebay_core::intra::{ClusterInfo, NodeInfo, NodeUsage};
+use forebay_core::state::ShownUrls;
 use forebay_core::{Error, NodeId, Result};
 use forebay_node::clock::unix_ns;
 use forebay_node::identity::Identity;
@@ -46,13 +47,15 @@ impl ClusterView {
         }
     }
 
-    /// The same reports with the HTTPS URLs of the nodes that have one.
-    pub(crate) fn over_https(&self, mut info: ClusterInfo) -> ClusterInfo {
+    /// The same reports with these URLs of nodes.
+    pub(crate) fn shown(&self, mut info: ClusterInfo, urls: &ShownUrls) -> ClusterInfo {
         let state = self.maps.load();
         for node in &mut info.nodes {
-            let https = state.node(&node.id).map(|known| &known.https);
-            if let Some(https) = https.filter(|https| !https.is_empty()) {
-                node.url.clone_from(https);
+            match (state.node(&node.id), urls) {
+                (Some(known), _) => urls.of(known).clone_into(&mut node.url),
+                // The leader has a node that is new to this gateway.
+                (None, ShownUrls::External { here }) => node.url.clone_from(here),
+                (None, _) => {}
             }
         }
         info

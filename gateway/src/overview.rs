@@ -15,7 +15,7 @@ use forebay_core::overview::{
     OverviewBucket, OverviewClient, OverviewDisk, OverviewHistory, OverviewJob, OverviewNode,
     Rates, alerts, busiest, is_shown_job, summed_history,
 };
-use forebay_core::state::{ClusterState, NodeStatus};
+use forebay_core::state::{ClusterState, NodeStatus, ShownUrls};
 use forebay_core::traffic::{
     LatencyCounts, NodeTraffic, OTHER_TRAFFIC, TRAFFIC_WINDOW_S, TrafficCounts,
 };
@@ -160,6 +160,20 @@ impl Overviews {
         let mut jobs = jobs.clone();
         jobs.retain(|job| is_shown_job(job, unix_ns()));
         summed(&state, &infos, (led, leader.as_ref()), &traffic, jobs)
+    }
+
+    /// The overview for a viewer, with the URLs by which it reaches the nodes.
+    pub(crate) fn shown(&self, found: &Collected, access: &Access, urls: &ShownUrls) -> Overview {
+        let (mut overview, state) = (found.shown_to(access), self.view.maps.load());
+        for node in &mut overview.nodes {
+            let known = state.nodes.values().find(|known| known.id.as_str() == node.id);
+            match (known, urls) {
+                (Some(known), _) => urls.of(known).clone_into(&mut node.url),
+                (None, ShownUrls::External { here }) => node.url.clone_from(here),
+                (None, _) => {}
+            }
+        }
+        overview
     }
 
     /// The last minutes of the cluster, at most a second old.

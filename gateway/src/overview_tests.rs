@@ -129,6 +129,7 @@ fn a_history_names_the_nodes_that_did_not_answer() {
             zone: String::new(),
             instance: 1,
             https: String::new(),
+            external: String::new(),
         };
         state.apply(state.version + 1, join).unwrap();
     }

@@ -91,6 +91,7 @@ pub async fn run(
     lifecycle.spawn(leading.run(sender));
     let users = Authenticator::new(&config.auth, &config.s3, &identity, &maps)?;
     users.follow_issuers(&lifecycle);
+    let relay = Relay::new(&identity, &peer);
     let parts = Parts {
         users: users.clone(),
         membership: MembershipService::new(leadership.clone(), peer, maps.clone()),
@@ -133,7 +134,7 @@ pub async fn run(
     lifecycle.spawn(metrics.traffic().clone().run(lifecycle.token()));
     tracing::info!(id = %identity.id, url = identity.url, version = maps.version(), "gateway is up");
     ready(&identity.url);
-    let edge = Edge::new(&config.s3, &identity, &maps).named_by(&config);
+    let edge = Edge::new(&config.s3, &identity, &maps).named_by(&config).relaying(relay);
     let observer = Observer::new(metrics.requests().clone(), &config.log);
     let observer = observer.counting(metrics.traffic().clone()).traced_by(tracer);
     let observer = observer.following(&lifecycle);

@@ -15,6 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use axum::body::Body;
 use axum::extract::Request;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, Uri, header};
+use forebay_core::boundary::OwnNames;
 use forebay_core::clock_offset::out_of_time;
 use forebay_core::cloud_rules::RETRY_HEADER;
 use forebay_core::config::{NodeConfig, S3Config};
@@ -47,6 +48,7 @@ use crate::exchange::Observer;
 use crate::fast_http::RequestHead;
 use crate::identity::Identity;
 use crate::maps::Maps;
+use crate::relay::Relay;
 use crate::s3::{FRONT, PEER, USER};
 use crate::tls::NodeTls;
 
@@ -71,6 +73,9 @@ pub struct Edge {
     s3: Front,
     s3_at_root: bool,
     boundary: Boundary,
+    /// The names under which clients outside of the cluster's network reach this node.
+    external: OwnNames,
+    relay: Option<Relay>,
     replays: Replays,
     audit: Audit,
     observer: Arc<Observer>,
@@ -97,6 +102,8 @@ impl Edge {
             s3: Front::new("", domains),
             s3_at_root: config.root,
             boundary: Boundary::new(config, identity),
+            external: OwnNames::default(),
+            relay: None,
             replays: Replays::default(),
             audit: Audit::default(),
             observer: Arc::default(),
@@ -133,7 +140,24 @@ impl Edge {
     #[must_use]
     pub fn named_by(self, config: &NodeConfig) -> Self {
         let boundary = Boundary::of(config, &self.identity);
-        Self { boundary, ..self }
+        let mut external = OwnNames::default();
+        config.listen.external_hosts.iter().for_each(|host| external.add_pattern(host));
+        Self { boundary, external, ..self }
+    }
+
+    /// Relays data of nodes that clients outside of the cluster's network cannot reach.
+    #[must_use]
+    pub fn relaying(self, relay: Relay) -> Self {
+        Self { relay: Some(relay), ..self }
+    }
+
+    pub(crate) fn relay(&self) -> Option<&Relay> {
+        self.relay.as_ref()
+    }
+
+    /// Whether a request with this `Host` comes from outside of the cluster's network.
+    pub(crate) fn is_external(&self, host: &[u8]) -> bool {
+        self.external.lists(host) || self.identity.is_external(host)
     }
 
     /// Determines the users of this node's requests.
@@ -259,6 +283,10 @@ impl Edge {
             } else if name.eq_ignore_ascii_case(NODE_AUTH_HEADER) || is_of_a_page(name) {
                 return None;
             }
+        }
+        // The answer may need external URLs.
+        if host.is_some_and(|host| self.is_external(host)) {
+            return None;
         }
         if !self.boundary.is_surely_own(host) && !self.needs_user(&self.maps.load()) {
             return None;

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
-use forebay_core::config::NodeConfig;
+use forebay_core::config::{NodeConfig, external_url};
 use forebay_core::sign::{ClusterSecret, Signer};
 use forebay_core::state::Role;
 use forebay_core::{Error, NodeId, Result};
@@ -33,6 +33,8 @@ pub struct Identity {
     pub empty: bool,
     /// Base URL for HTTPS; empty if this node serves plain HTTP only.
     pub https: String,
+    /// Base URL for clients outside of the cluster's network; empty for none.
+    pub external: String,
     /// Opens secrets of the cluster's state.
     pub sealer: Arc<Sealer>,
     /// How a target without the cluster's secret joins.
@@ -49,6 +51,8 @@ impl Identity {
         let (url, https) = urls(config);
         let id = NodeId::new(&config.node.id)?;
         let dir = &config.node.dir;
+        let host_name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+        let external = external_url(&config.listen.external, id.as_str(), host_name.trim())?;
         let known = if dir.is_empty() { None } else { node_key::load(Path::new(dir))? };
         let token_join = match &secret {
             Some(_) => None,
@@ -80,6 +84,7 @@ impl Identity {
             cluster: String::new(),
             empty: false,
             https,
+            external,
             scale_down: ScaleDown::of(dir),
         })
     }
@@ -88,6 +93,12 @@ impl Identity {
     pub fn label(&self) -> String {
         let letter = if self.role == Role::Gateway { 'p' } else { 't' };
         format!("{letter}[{}]", self.id)
+    }
+
+    /// Whether a request with this `Host` came by the external URL of this node.
+    pub(crate) fn is_external(&self, host: &[u8]) -> bool {
+        let own = after_scheme(&self.external).as_bytes();
+        !own.is_empty() && own.eq_ignore_ascii_case(host)
     }
 
     pub fn uptime_ns(&self) -> u64 {
@@ -172,6 +183,7 @@ pub(crate) mod tests {
             cluster: String::new(),
             empty: false,
             https: String::new(),
+            external: String::new(),
             sealer: Arc::new(sealer),
             token_join: None,
             scale_down: Default::default(),

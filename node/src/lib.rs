@@ -26,6 +26,7 @@ pub mod exchange;
 mod exemplar;
 pub mod fast_http;
 pub mod file_modes;
+pub mod forwarded;
 mod histogram;
 mod id_share;
 pub mod identity;

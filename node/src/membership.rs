@@ -310,6 +310,7 @@ impl Follower {
             cluster: me.cluster.clone(),
             empty: me.empty,
             https: me.https.clone(),
+            external: me.external.clone(),
             state_format: STATE_FORMAT,
             key: me.signer.public_key(),
             token: None,

@@ -30,7 +30,16 @@ fn a_node_turns_to_gateways_that_came_after_its_configuration() {
         state
             .apply(
                 index as u64 + 1,
-                Command::Join { id, role, url, weight: 1, zone, instance: 0, https: String::new() },
+                Command::Join {
+                    id,
+                    role,
+                    url,
+                    weight: 1,
+                    zone,
+                    instance: 0,
+                    https: String::new(),
+                    external: String::new(),
+                },
             )
             .unwrap();
     }

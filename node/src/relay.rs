@@ -21,8 +21,8 @@ use hyper_util::rt::{TokioExecutor, TokioTimer};
 use crate::clock::unix_s;
 use crate::exchange;
 use crate::fast_http::MAX_HEADERS;
+use crate::forwarded::FORWARDED_PROTO;
 use crate::identity::Identity;
-use crate::listener::FORWARDED_PROTO;
 use crate::s3::{FRONT, PEER, USER};
 
 /// Longest wait for a connection.
@@ -112,6 +112,26 @@ impl Relay {
             request.headers_mut().insert(TRACEPARENT_HEADER, trace);
         }
         self.send(url, request, Some(BEGIN_WITHIN)).await
+    }
+
+    /// Sends a request of a client where a redirect names, in place of the client. `target` is the path
+    /// and query of the redirect, with its proof.
+    pub async fn follow(
+        &self,
+        url: &str,
+        target: &str,
+        method: Method,
+        mut headers: HeaderMap,
+        body: Body,
+    ) -> Result<Response> {
+        let bodiless = matches!(method, Method::GET | Method::HEAD | Method::DELETE);
+        clean(&mut headers);
+        let target = format!("{}{target}", self.peer.reached_at(url));
+        let mut request = Self::request(method, &target, headers, body)?;
+        if let Some(Ok(trace)) = exchange::trace_context().map(|t| t.to_header().parse()) {
+            request.headers_mut().insert(TRACEPARENT_HEADER, trace);
+        }
+        self.send(url, request, bodiless.then_some(BEGIN_WITHIN)).await
     }
 
     async fn send(

@@ -184,6 +184,7 @@ pub async fn run(
     let users = Authenticator::new(&config.auth, &config.s3, &identity, &maps)?;
     users.follow_issuers(&lifecycle);
     let limits = &config.limits;
+    let relay = Relay::new(&identity, &peer);
     let services = Services {
         objects: objects.clone(),
         disks: disk_admin,
@@ -195,7 +196,7 @@ pub async fn run(
         promotions,
         batches: Budget::new(limits.batch_memory.0, limits.batches, metrics.clone()),
         door: S3Door::new(&config.s3).with_users(users.clone(), &maps),
-        relay: Relay::new(&identity, &peer),
+        relay: relay.clone(),
         identity: identity.clone(),
         sync: StateSync { maps: maps.clone(), refresher },
         peer,
@@ -209,7 +210,7 @@ pub async fn run(
     lifecycle.spawn(destroyed::watch(objects, maps.clone(), node_dir, lifecycle.clone()));
     tracing::info!(id = %identity.id, url = identity.url, "target listens");
     ready(&identity.url);
-    let edge = Edge::new(&config.s3, &identity, &maps).named_by(&names);
+    let edge = Edge::new(&config.s3, &identity, &maps).named_by(&names).relaying(relay);
     let observer = Observer::new(metrics.requests().clone(), &config.log);
     let observer = observer.counting(metrics.traffic().clone()).traced_by(tracer);
     let observer = observer.following(&lifecycle);

@@ -56,7 +56,16 @@ impl Shape {
         };
         let id = NodeId::new(&id)?;
         let url = format!("http://{host}:{port}");
-        Ok(Command::Join { id, role, url, weight, zone, instance: 0, https: String::new() })
+        Ok(Command::Join {
+            id,
+            role,
+            url,
+            weight,
+            zone,
+            instance: 0,
+            https: String::new(),
+            external: String::new(),
+        })
     }
 
     /// The cluster after all of its nodes have joined and a bucket was created.

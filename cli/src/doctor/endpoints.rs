@@ -74,6 +74,7 @@ mod tests {
             zone: String::new(),
             instance: 0,
             https: String::new(),
+            external: String::new(),
         };
         state.apply(1, join).unwrap();
         let spec = BackendSpec {

@@ -31,6 +31,7 @@ fn map(alive: &[bool]) -> MapReply {
             leaving: None,
             instance: 0,
             https: String::new(),
+            external: String::new(),
         };
         state.nodes.insert(id, node);
     }

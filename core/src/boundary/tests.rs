@@ -90,12 +90,12 @@ fn other_addresses_are_own_beyond_loopback_and_undecided_on_it() {
 #[test]
 fn an_entry_of_the_list_is_a_name_a_domain_or_a_star() {
     for pattern in ["a", "a.b-c_d.example.com", "*.example.com", "*", "10.0.0.1", "[::1]"] {
-        check_pattern(pattern).unwrap();
+        check_pattern("listen.hosts", pattern).unwrap();
     }
     for pattern in
         ["", "*.", "**", "*a", "a*", "a.*.b", "http://a", "a:80", "a b", "a/", "*.10.0.0.1", "a@b"]
     {
-        let e = check_pattern(pattern).unwrap_err();
+        let e = check_pattern("listen.hosts", pattern).unwrap_err();
         assert!(e.message.contains("listen.hosts") && e.hint.is_some(), "{pattern}");
     }
 }

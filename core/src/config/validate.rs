@@ -1,5 +1,6 @@
 //! Rules of the configuration that types alone cannot express.
 
+use super::external::check_external;
 use super::{CacheConfig, NodeConfig};
 use crate::boundary;
 use crate::error::{Error, Result};
@@ -19,8 +20,13 @@ impl NodeConfig {
             .listen
             .hosts
             .iter()
-            .filter_map(|host| boundary::check_pattern(host).err())
+            .map(|host| ("listen.hosts", host))
+            .chain(self.listen.external_hosts.iter().map(|host| ("listen.external_hosts", host)))
+            .filter_map(|(key, host)| boundary::check_pattern(key, host).err())
             .collect();
+        if !self.listen.external.is_empty() {
+            found.extend(check_external(&self.listen.external).err());
+        }
         let mut require = |holds: bool, text: String, hint: Option<&str>| {
             if !holds {
                 let error = Error::invalid(text);

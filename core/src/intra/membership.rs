@@ -28,6 +28,9 @@ pub struct JoinRequest {
     /// As in [`Node::https`](crate::state::Node::https).
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub https: String,
+    /// As in [`Node::external`](crate::state::Node::external).
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub external: String,
     /// The newest format of the cluster's state that the node reads; 0 from older nodes.
     #[serde(default, skip_serializing_if = "is_first")]
     pub state_format: u32,

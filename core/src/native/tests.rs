@@ -12,7 +12,16 @@ fn join(state: &mut ClusterState, n: usize) {
     let (role, url, zone) = (Role::Target, format!("http://t{n}"), String::new());
     apply(
         state,
-        Command::Join { id: id(n), role, url, weight: 1, zone, instance: 0, https: String::new() },
+        Command::Join {
+            id: id(n),
+            role,
+            url,
+            weight: 1,
+            zone,
+            instance: 0,
+            https: String::new(),
+            external: String::new(),
+        },
     );
 }
 

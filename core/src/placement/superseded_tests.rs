@@ -36,6 +36,7 @@ fn command(event: Event, target: usize) -> Command {
             zone: String::new(),
             instance: 0,
             https: String::new(),
+            external: String::new(),
         },
         Event::Dies => Command::SetAlive { id, alive: false, yields: false },
         Event::Returns => Command::SetAlive { id, alive: true, yields: false },

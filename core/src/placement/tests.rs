@@ -26,6 +26,7 @@ pub(super) fn state(nodes: &[(&str, bool, u32)]) -> ClusterState {
             leaving: None,
             instance: 0,
             https: String::new(),
+            external: String::new(),
         };
         s.nodes.insert(id, node);
     }

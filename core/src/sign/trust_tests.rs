@@ -32,7 +32,8 @@ fn cluster(keyed: usize) -> (ClusterState, Vec<Signer>) {
     for (n, (id, role, url)) in NODES.into_iter().enumerate() {
         let (id, url) = (NodeId::new(id).unwrap(), url.to_owned());
         let (zone, https, instance, weight) = (String::new(), String::new(), 1, 1);
-        let join = Command::Join { id, role, url, weight, zone, instance, https };
+        let external = String::new();
+        let join = Command::Join { id, role, url, weight, zone, instance, https, external };
         state.apply(n as u64 + 1, join).unwrap();
     }
     for (n, (id, role, _)) in NODES.into_iter().enumerate().take(keyed) {

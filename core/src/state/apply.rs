@@ -23,7 +23,7 @@ impl ClusterState {
                 self.created_ns = now_ns;
                 self.next_bucket_id = 1;
             }
-            Command::Join { id, role, url, weight, zone, instance, https } => {
+            Command::Join { id, role, url, weight, zone, instance, https, external } => {
                 let known = self.nodes.get(&id);
                 if known.is_some_and(|n| n.role != role) {
                     return Err(Error::new(
@@ -57,6 +57,7 @@ impl ClusterState {
                     leaving,
                     instance,
                     https,
+                    external,
                 };
                 self.nodes.insert(id, node);
             }

@@ -138,7 +138,16 @@ mod tests {
         state
             .apply(
                 4,
-                Command::Join { id, role, url, weight: 1, zone, instance: 0, https: String::new() },
+                Command::Join {
+                    id,
+                    role,
+                    url,
+                    weight: 1,
+                    zone,
+                    instance: 0,
+                    https: String::new(),
+                    external: String::new(),
+                },
             )
             .unwrap();
         Backup { taken_ns: 5, state }

@@ -33,6 +33,9 @@ pub enum Command {
         /// As in [`Node::https`](super::Node::https).
         #[serde(default, skip_serializing_if = "String::is_empty")]
         https: String,
+        /// As in [`Node::external`](super::Node::external).
+        #[serde(default, skip_serializing_if = "String::is_empty")]
+        external: String,
     },
     SetAlive {
         id: NodeId,

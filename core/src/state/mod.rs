@@ -16,6 +16,7 @@ pub use self::command::Command;
 pub use self::limits::check_bucket;
 pub use self::node::{Leaving, Node, NodeStatus, Role};
 pub use self::node_keys::{NO_NODE_KEYS, NodeKeyRecord, NodeKeys, check_key};
+pub use self::shown::ShownUrls;
 pub use self::summary::Summary;
 use crate::access::{AccessState, Quotas};
 use crate::bucket::{BackendSpec, BucketInfo};
@@ -31,6 +32,7 @@ mod limits;
 mod node;
 mod node_keys;
 mod remotes;
+mod shown;
 mod summary;
 
 /// The newest format of state and commands that this program reads. 0: before sections of users and
@@ -157,15 +159,6 @@ impl ClusterState {
     /// The targets that may have parts of native objects, dead or alive.
     pub fn holding_targets(&self) -> impl Iterator<Item = &Node> + Clone {
         self.targets().filter(|n| !n.emptied)
-    }
-
-    /// The same state with the HTTPS URLs of the nodes that have one, for clients over HTTPS.
-    #[must_use]
-    pub fn over_https(mut self) -> Self {
-        for node in self.nodes.values_mut().filter(|node| !node.https.is_empty()) {
-            node.url.clone_from(&node.https);
-        }
-        self
     }
 
     pub fn node(&self, id: &NodeId) -> Option<&Node> {

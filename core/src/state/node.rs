@@ -59,6 +59,10 @@ pub struct Node {
     /// Base URL for HTTPS, `https://host:port`; empty if the node serves plain HTTP only.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub https: String,
+    /// Base URL for clients outside of the cluster's network, `https://host` or with a port; empty if
+    /// they reach the node through others only.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub external: String,
 }
 
 /// How a node in maintenance ends.

@@ -16,6 +16,7 @@ pub(super) fn join(id: &str) -> Command {
         zone: String::new(),
         instance: 0,
         https: String::new(),
+        external: String::new(),
     }
 }
 

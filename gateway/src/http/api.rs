@@ -13,7 +13,7 @@ use forebay_core::{Error, Result};
 use forebay_node::access::bearer;
 use forebay_node::clock::unix_s;
 use forebay_node::identity::Identity;
-use forebay_node::listener::is_https;
+use forebay_node::listener::shown_urls;
 use forebay_node::maps::Maps;
 use forebay_node::reply::json;
 use forebay_node::routing::{GuardedRouter, RouteSet};
@@ -65,7 +65,7 @@ fn grant(state: &Api, about: &RequestContext, headers: &HeaderMap, now: u64) -> 
     Ok(signer.user_grant(&GrantUser { user, token, epoch }, now))
 }
 
-/// The map, with the buckets that the sender sees, and the URLs of the scheme of the request.
+/// The map, with the buckets that the sender sees, and the URLs by which the sender reaches the nodes.
 fn read_map(state: &Api, about: &RequestContext, headers: &HeaderMap) -> Result<Response> {
     let starting = || Error::unavailable("this gateway knows no leader yet");
     let primary = state.maps.primary().ok_or_else(starting)?;
@@ -74,10 +74,8 @@ fn read_map(state: &Api, about: &RequestContext, headers: &HeaderMap) -> Result<
         return Err(starting());
     }
     let now = unix_s();
-    let (mut shown, access) = (snapshot.for_clients(), about.access());
-    if is_https(headers) {
-        shown = shown.over_https();
-    }
+    let (shown, access) = (snapshot.for_clients(), about.access());
+    let mut shown = shown_urls(headers).in_state(shown);
     if *access != Access::Open {
         shown.buckets.retain(|_, info| access.sees(&info.bucket));
     }
@@ -103,9 +101,9 @@ async fn leader(State(state): State<Api>) -> Response {
 async fn cluster(State(state): State<Api>, request: Request) -> Response {
     let passed_on = request.uri().query() == Some(FORWARDED_MARK);
     let info = if passed_on { state.view.info_here() } else { state.view.info().await };
-    let info = info.map(|info| match is_https(request.headers()) && !passed_on {
-        true => state.view.over_https(info),
-        false => info,
+    let info = info.map(|info| match passed_on {
+        true => info,
+        false => state.view.shown(info, &shown_urls(request.headers())),
     });
     let result = info.map(|info| json(&info));
     answered("cluster", result)

@@ -1,13 +1,15 @@
 //! AIStore's AuthN API, served by every gateway.
 
 use axum::extract::{Extension, Path, Request, State};
-use axum::http::Method;
+use axum::http::{HeaderMap, Method};
 use axum::response::Response;
 use forebay_core::access::{AccessChange, User};
 use forebay_core::request::RequestContext;
+use forebay_core::state::ShownUrls;
 use forebay_core::{Error, ErrorCode, Result};
 use forebay_node::access::hash_password;
 use forebay_node::identity::Identity;
+use forebay_node::listener::shown_urls;
 use forebay_node::reply::json;
 use forebay_node::routing::{GuardedRouter, RouteSet};
 use forebay_routes::auth as rules;
@@ -352,11 +354,15 @@ async fn rotate_key(
     answered("authn_rotate_key", result.await)
 }
 
-async fn discovery(State(state): State<AuthN>) -> Response {
+async fn discovery(State(state): State<AuthN>, headers: HeaderMap) -> Response {
     let now = state.accounts.state();
+    let here = match shown_urls(&headers) {
+        ShownUrls::External { here } => here,
+        _ => state.identity.url.clone(),
+    };
     let document = json!({
         "issuer": now.cluster_id,
-        "jwks_uri": format!("{}/.well-known/jwks.json", state.identity.url),
+        "jwks_uri": format!("{here}/.well-known/jwks.json"),
         "id_token_signing_alg_values_supported": ["EdDSA"],
         "response_types_supported": ["token"],
         "subject_types_supported": ["public"],

@@ -11,10 +11,10 @@ use axum::http::{Extensions, HeaderMap, Method};
 use axum::response::Response;
 use forebay_core::access::Access;
 use forebay_core::intra::{ClusterInfo, NodeInfo};
-use forebay_core::state::{ClusterState, Node, Role};
+use forebay_core::state::{ClusterState, Node, Role, ShownUrls};
 use forebay_core::{Error, ErrorCode, NodeId, Result};
 use forebay_node::identity::Identity;
-use forebay_node::listener::is_https;
+use forebay_node::listener::shown_urls;
 use forebay_node::logs;
 use forebay_node::maps::Maps;
 use forebay_node::reply::{json, text};
@@ -61,15 +61,23 @@ pub(crate) fn routes() -> RouteSet<ClusterFront> {
         .on(&rules::CLUSTER_CONTROL, control_by_path)
 }
 
-/// To whom an answer is shown, and over which scheme.
+/// To whom an answer is shown, and by which URLs of nodes.
 struct Viewer {
     access: Access,
-    is_https: bool,
+    urls: ShownUrls,
 }
 
 impl Viewer {
     fn of(headers: &HeaderMap, extensions: &Extensions) -> Self {
-        Self { access: access_of(extensions), is_https: is_https(headers) }
+        Self { access: access_of(extensions), urls: shown_urls(headers) }
+    }
+
+    /// The state with the URLs of the answer.
+    fn state(&self, state: &Arc<ClusterState>) -> Arc<ClusterState> {
+        match &self.urls {
+            ShownUrls::Own => state.clone(),
+            urls => Arc::new(urls.in_state(state.as_ref().clone())),
+        }
     }
 }
 
@@ -80,9 +88,9 @@ struct Snapshot {
 }
 
 impl ClusterFront {
-    async fn snapshot(&self) -> Result<Snapshot> {
+    async fn snapshot(&self, viewer: &Viewer) -> Result<Snapshot> {
         let info = self.view.info().await?;
-        Ok(Snapshot { state: self.maps.load(), info })
+        Ok(Snapshot { state: viewer.state(&self.maps.load()), info })
     }
 }
 
@@ -122,8 +130,7 @@ fn from_map(
 ) -> Result<Option<Response>> {
     let map = state.maps.load();
     // A copy of the whole state, so only for answers with URLs.
-    let shown =
-        || if viewer.is_https { Arc::new(map.as_ref().clone().over_https()) } else { map.clone() };
+    let shown = || viewer.state(&map);
     let primary = state.maps.primary();
     let primary = primary.ok_or_else(|| Error::unavailable("this gateway knows no leader yet"))?;
     Ok(Some(match what {
@@ -153,7 +160,7 @@ async fn about_node(
     if what == "log" && *id == state.identity.id {
         return logs::answer(query, id.as_str());
     }
-    let all = state.snapshot().await?;
+    let all = state.snapshot(viewer).await?;
     let (node, report) = all.node(id)?;
     Ok(match what {
         "node_status" => json(&node_status::status(&all.state, node, report, &all.info)),
@@ -309,7 +316,7 @@ async fn about_cluster(state: &ClusterFront, what: &str, viewer: &Viewer) -> Res
     if let Some(answer) = from_map(state, &state.identity.id, what, viewer)? {
         return Ok(answer);
     }
-    let all = state.snapshot().await?;
+    let all = state.snapshot(viewer).await?;
     let (gateways, targets) = (Role::Gateway, Role::Target);
     Ok(match what {
         "sysinfo" => json(&json!({

@@ -13,6 +13,7 @@ use forebay_core::origin::Origin;
 use forebay_core::{ObjectName, Provider, Result};
 use forebay_node::identity::Identity;
 use forebay_node::lifecycle::Lifecycle;
+use forebay_node::listener::BodyIsKept;
 use forebay_node::routing::{GuardedRouter, RouteSet};
 use forebay_routes::{Rule, native, v1_objects as rules};
 use forebay_v1::action::ActionMsg;
@@ -69,7 +70,9 @@ async fn handle(State(state): State<Objects>, request: Request) -> Response {
         return answered(operation, result);
     }
     let result = send_on(&state, &parts).await;
-    drain(&state.lifecycle, &parts.headers, body);
+    if parts.extensions.get::<BodyIsKept>().is_none() {
+        drain(&state.lifecycle, &parts.headers, body);
+    }
     answered(operation, result)
 }
 

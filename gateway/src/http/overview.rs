@@ -1,14 +1,19 @@
 //! The overview of the cluster, once and live, its last minutes, and the traffic of this gateway for others.
 
+use std::sync::Arc;
+
 use axum::Extension;
 use axum::extract::{RawQuery, State};
+use axum::http::HeaderMap;
 use axum::response::Response;
 use forebay_core::Result;
 use forebay_core::access::Access;
 use forebay_core::request::RequestContext;
+use forebay_core::state::ShownUrls;
 use forebay_core::traffic::LiveFilter;
 use forebay_node::identity::Identity;
 use forebay_node::lifecycle::Lifecycle;
+use forebay_node::listener::shown_urls;
 use forebay_node::reply::json;
 use forebay_node::routing::{GuardedRouter, RouteSet};
 use forebay_node::traffic::{StreamLimit, Traffic, requests_stream};
@@ -16,7 +21,7 @@ use forebay_routes::{internal, native};
 
 use super::answered;
 use crate::event_stream::{self, HEARTBEAT, event, heartbeat, lasts};
-use crate::overview::Overviews;
+use crate::overview::{Collected, Overviews};
 
 /// The services behind the overview.
 #[derive(Clone)]
@@ -45,17 +50,20 @@ pub(crate) fn routes() -> RouteSet<OverviewApi> {
 async fn once(
     State(api): State<OverviewApi>,
     Extension(about): Extension<RequestContext>,
+    headers: HeaderMap,
 ) -> Response {
-    let collected = api.overviews.now().await;
-    answered("overview", collected.map(|found| json(&found.shown_to(about.access()))))
+    let (collected, urls) = (api.overviews.now().await, shown_urls(&headers));
+    let shown = |found: Arc<Collected>| json(&api.overviews.shown(&found, about.access(), &urls));
+    answered("overview", collected.map(shown))
 }
 
 async fn live(
     State(api): State<OverviewApi>,
     Extension(about): Extension<RequestContext>,
     RawQuery(query): RawQuery,
+    headers: HeaderMap,
 ) -> Response {
-    let stream = api.stream(about.access().clone(), query.as_deref());
+    let stream = api.stream(about.access().clone(), shown_urls(&headers), query.as_deref());
     answered("overview_live", stream)
 }
 
@@ -84,16 +92,20 @@ async fn requests(State(api): State<OverviewApi>, RawQuery(query): RawQuery) -> 
 
 impl OverviewApi {
     /// The overviews that this gateway collects, as events, until the reader leaves.
-    fn stream(&self, access: Access, query: Option<&str>) -> Result<Response> {
+    fn stream(&self, access: Access, urls: ShownUrls, query: Option<&str>) -> Result<Response> {
         let ends = tokio::time::Instant::now() + lasts(query)?;
         let (permit, stop) = (self.streams.begin()?, self.lifecycle.token());
+        let overviews = self.overviews.clone();
         let start = (self.overviews.watch(), access, permit);
         let events = futures::stream::unfold(start, move |mut state| {
-            let stop = stop.clone();
+            let (stop, overviews, urls) = (stop.clone(), overviews.clone(), urls.clone());
             async move {
                 let (watch, access, _) = &mut state;
                 let bytes = tokio::select! {
-                    collected = watch.next() => event("overview", &collected?.shown_to(access)),
+                    collected = watch.next() => {
+                        let found = collected?;
+                        event("overview", &overviews.shown(&found, access, &urls))
+                    },
                     () = tokio::time::sleep(HEARTBEAT) => heartbeat(),
                     () = tokio::time::sleep_until(ends) => return None,
                     () = stop.cancelled() => return None,

@@ -66,6 +66,7 @@ impl StandIn {
             cluster: String::new(),
             empty: false,
             https: String::new(),
+            external: String::new(),
             sealer: Arc::default(),
             token_join: None,
             scale_down: Default::default(),

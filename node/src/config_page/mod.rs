@@ -82,7 +82,7 @@ const LIVE: &str = "reload (SIGHUP)";
 const TLS_FILE: &str = "restart; none for new content of the file";
 
 /// For each key: the nodes that read it, how a change takes effect, and the flags that set it.
-const NOTES: [(&str, ReadBy, &str, &str); 102] = [
+const NOTES: [(&str, ReadBy, &str, &str); 104] = [
     ("cluster.name", Both, RESTART, ""),
     ("cluster.gateways", Both, RESTART, ""),
     ("cluster.secret_file", Both, RESTART, ""),
@@ -93,6 +93,8 @@ const NOTES: [(&str, ReadBy, &str, &str); 102] = [
     ("listen.http", Both, RESTART, "serve --host, serve --port, dev --port"),
     ("listen.advertise", Both, RESTART, ""),
     ("listen.hosts", Both, RESTART, ""),
+    ("listen.external", Both, RESTART, ""),
+    ("listen.external_hosts", Both, RESTART, ""),
     ("listen.insecure", Both, RESTART, "serve --insecure"),
     ("tls.cert", Both, TLS_FILE, "dev --tls"),
     ("tls.key", Both, TLS_FILE, "dev --tls"),

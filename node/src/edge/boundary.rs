@@ -9,7 +9,7 @@ use axum::http::{HeaderMap, HeaderName, Method, Uri, header};
 use forebay_core::boundary::{self, HostCheck, OwnNames};
 use forebay_core::config::{NodeConfig, S3Config};
 use forebay_core::request::{Caller, Protocol, RequestContext};
-use forebay_core::state::ClusterState;
+use forebay_core::state::{ClusterState, Node};
 use forebay_core::{Error, ErrorCode, Result};
 use forebay_s3::{Front, RequestHead, auth, cors};
 
@@ -57,6 +57,8 @@ impl Boundary {
         let mut own = OwnNames::new(&config.listen.http);
         own.add_host(&identity.url);
         own.add_host(&config.listen.advertise);
+        own.add_host(&identity.external);
+        config.listen.external_hosts.iter().for_each(|host| own.add_pattern(host));
         config.cluster.gateways.iter().for_each(|url| own.add_host(url));
         config.s3.domains.iter().for_each(|domain| own.add_domain(domain));
         config.listen.hosts.iter().for_each(|host| own.add_pattern(host));
@@ -119,7 +121,7 @@ impl Boundary {
 
     fn is_own(&self, host: &[u8], state: &ClusterState) -> bool {
         let of_a_node = || {
-            let mut urls = state.nodes.values().map(|node| node.url.as_str());
+            let mut urls = state.nodes.values().flat_map(urls);
             urls.any(|url| boundary::is_same_host(host, after_scheme(url).as_bytes()))
         };
         match self.own.check(host) {
@@ -140,7 +142,7 @@ impl Boundary {
         let origins: Vec<&[u8]> =
             headers.get_all(header::ORIGIN).iter().map(|origin| origin.as_bytes()).collect();
         let is_foreign = |origin: &[u8]| {
-            let urls = state.nodes.values().map(|node| node.url.as_str());
+            let urls = state.nodes.values().flat_map(urls);
             !boundary::is_own_origin(origin, host, urls)
         };
         let foreign = origins.iter().copied().find(|origin| is_foreign(origin));
@@ -229,6 +231,11 @@ impl Boundary {
             tracing::warn!(error = %refusal, "requests are refused");
         }
     }
+}
+
+/// The URLs by which clients reach a node.
+fn urls(node: &Node) -> impl Iterator<Item = &str> {
+    [node.url.as_str(), node.external.as_str()].into_iter().filter(|url| !url.is_empty())
 }
 
 enum Permission {

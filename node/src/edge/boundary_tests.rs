@@ -31,8 +31,8 @@ fn state() -> ClusterState {
     let mut state = ClusterState::default();
     let id = NodeId::new("target-1").unwrap();
     let url = "http://target-1.lab:7410".to_owned();
-    let (https, zone) = (String::new(), String::new());
-    let join = Command::Join { id, role: Role::Target, url, https, weight: 1, zone, instance: 1 };
+    let (role, https, zone, external) = (Role::Target, String::new(), String::new(), String::new());
+    let join = Command::Join { id, role, url, https, weight: 1, zone, instance: 1, external };
     state.apply(1, join).unwrap();
     for (index, name) in (2..).zip(["shared", "plain"]) {
         let bucket = Bucket::new(Provider::Ais, name).unwrap();

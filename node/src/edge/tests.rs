@@ -30,8 +30,16 @@ fn edge() -> Edge {
         let id = NodeId::new(name).unwrap();
         let role = if name.starts_with('g') { Role::Gateway } else { Role::Target };
         let zone = String::new();
-        let join =
-            Command::Join { id, role, url, weight: 1, zone, instance: 1, https: String::new() };
+        let join = Command::Join {
+            id,
+            role,
+            url,
+            weight: 1,
+            zone,
+            instance: 1,
+            https: String::new(),
+            external: String::new(),
+        };
         state.apply(index, join).unwrap();
     }
     assert!(maps.offer(state));

@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 
 use axum::body::Body;
 use axum::extract::Request;
-use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Version, header};
+use axum::http::{HeaderName, HeaderValue, Method, StatusCode, Version, header};
 use axum::response::{IntoResponse, Response};
 use forebay_core::audit::Reason;
 use forebay_core::intra::MAP_HEADER;
@@ -19,13 +19,15 @@ use forebay_v1::error::ErrorBody;
 use forebay_v1::headers as v1;
 use futures::FutureExt;
 
-use super::{FORWARDED_PROTO, Handler, Peer, Server};
+use super::external::ExternalRequest;
+use super::{Handler, Peer, Server};
 use crate::activity::User;
 use crate::audit::Event;
 use crate::drain::Waits;
 use crate::edge::LastSender;
 use crate::exchange::Exchange;
 use crate::fast_http::{MAX_HEAD, Refusal};
+use crate::forwarded::is_https;
 use crate::reply::{self, Failure};
 use crate::s3;
 use crate::sender::{self, Sender};
@@ -53,6 +55,8 @@ impl<H: Handler> Server<H> {
         let (observer, id) = (self.edge.observer(), self.edge.new_id());
         let mut exchange = Exchange::begin(observer, id, method.clone(), uri.clone(), peer);
         let is_https = is_https(request.headers());
+        let external = ExternalRequest::of(&self.edge, &mut request);
+        let seen_from_outside = external.as_ref();
         let seen = &mut exchange;
         let answer = async {
             if let Some(refusal) = unserved(&request, refusal) {
@@ -62,6 +66,7 @@ impl<H: Handler> Server<H> {
                 Ok(about) => about,
                 Err(e) => return Failure(e).into_response(),
             };
+            ExternalRequest::mark(seen_from_outside, &mut request);
             let current = seen.admitted(&about);
             if says_format(&about, &request) {
                 current.set_route(PROOF_FORMAT_PATH);
@@ -84,8 +89,13 @@ impl<H: Handler> Server<H> {
         };
         let mut response = self.finished(answer).await;
         self.explain(&mut response, &exchange);
-        if is_https {
-            self.keep_https(&mut response);
+        match external {
+            Some(external) => {
+                response = external.finish(&self.edge, response).await;
+                self.explain(&mut response, &exchange);
+            }
+            None if is_https => self.keep_https(&mut response),
+            None => {}
         }
         let version = HeaderValue::from(self.edge.maps().version());
         response.headers_mut().insert(&OWN_MAP, version);
@@ -160,11 +170,6 @@ impl<H: Handler> Server<H> {
         let body = ErrorBody::new(error, method.as_str(), path, &self.edge.identity().label());
         write_error(response, method, body.of_request(exchange.id()));
     }
-}
-
-/// Whether a request came over HTTPS, here or at a proxy in front of this node.
-pub fn is_https(headers: &HeaderMap) -> bool {
-    headers.get(&FORWARDED_PROTO).is_some_and(|scheme| scheme.as_bytes() == b"https")
 }
 
 /// The refusal of a request before a handler sees it, in the form of its protocol.

@@ -2,7 +2,9 @@
 //! request, and a graceful stop.
 
 mod answer;
+mod external;
 mod handler;
+mod kept_body;
 mod routes;
 mod server;
 
@@ -12,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use axum::body::{Body, HttpBody};
-use axum::http::{HeaderName, HeaderValue, header};
+use axum::http::{HeaderValue, header};
 use forebay_core::config::{HttpConfig, LimitsConfig};
 use forebay_core::sign::{NODE_AUTH_HEADER, PROOF_FORMAT_PATH};
 use forebay_core::{Error, ErrorCode, Result};
@@ -20,7 +22,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 
-pub use self::answer::is_https;
+pub use self::external::{BodyIsKept, shown_urls};
 pub(crate) use self::handler::OverTls;
 pub use self::handler::{Answer, Handler, Hangup, Peer, Take};
 pub use self::routes::Routes;
@@ -29,13 +31,10 @@ use crate::connections::{Connection, Connections};
 use crate::drain::{DrainedBody, Waits};
 use crate::edge::{Edge, LastSender};
 use crate::fast_http::{self, ByteStream, FastServer, MAX_HEAD, MAX_HEADERS};
+use crate::forwarded::FORWARDED_PROTO;
 use crate::lifecycle::Lifecycle;
 use crate::stall::ClientPace;
 use crate::tls::{Accepted, NodeTls};
-
-/// The scheme of a request, for everything that answers with URLs. Proxies in front of a node set it
-/// too.
-pub static FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 
 /// Timeout for a client to send the head of a request.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(30);

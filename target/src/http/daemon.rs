@@ -7,13 +7,13 @@ use axum::extract::{RawQuery, State};
 use axum::http::HeaderMap;
 use axum::response::Response;
 use forebay_core::intra::{DiskCommand, DiskStatus};
-use forebay_core::state::{ClusterState, Node};
+use forebay_core::state::{ClusterState, Node, ShownUrls};
 use forebay_core::traffic::LiveFilter;
 use forebay_core::{Error, Result, membership};
 use forebay_node::checks::{self, Check};
 use forebay_node::identity::Identity;
 use forebay_node::lifecycle::Lifecycle;
-use forebay_node::listener::is_https;
+use forebay_node::listener::shown_urls;
 use forebay_node::logs;
 use forebay_node::maps::Maps;
 use forebay_node::metrics::Metrics;
@@ -100,9 +100,9 @@ async fn daemon(
     headers: HeaderMap,
 ) -> Result<Response, Failure> {
     let query = Query::parse(query.as_deref());
-    let state = match api.maps.load() {
-        map if is_https(&headers) => Arc::new(map.as_ref().clone().over_https()),
-        map => map,
+    let state = match (shown_urls(&headers), api.maps.load()) {
+        (ShownUrls::Own, map) => map,
+        (urls, map) => Arc::new(urls.in_state(map.as_ref().clone())),
     };
     match query.get("what") {
         Some("smap") => {

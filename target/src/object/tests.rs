@@ -93,6 +93,7 @@ pub(crate) fn one_target(id: &NodeId) -> ClusterState {
         zone: String::new(),
         instance: 0,
         https: String::new(),
+        external: String::new(),
     };
     state.apply(2, join).unwrap();
     state

@@ -334,6 +334,7 @@ pub(crate) fn join_of(at: At) -> JoinRequest {
         cluster,
         empty: false,
         https: String::new(),
+        external: String::new(),
         state_format: 0,
         key: None,
         token: None,

@@ -178,8 +178,11 @@ impl Fixture {
 fn join(state: &mut ClusterState, n: usize) {
     let id = NodeId::new(&format!("target-{n:02}")).unwrap();
     let (role, url, zone) = (Role::Target, format!("http://t{n}"), String::new());
-    let https = String::new();
-    apply(state, state::Command::Join { id, role, url, weight: 1, zone, instance: 0, https });
+    let (https, external) = Default::default();
+    apply(
+        state,
+        state::Command::Join { id, role, url, weight: 1, zone, instance: 0, https, external },
+    );
 }
 
 fn apply(state: &mut ClusterState, command: state::Command) {

@@ -91,6 +91,7 @@ fn command() -> impl Strategy<Value = Command> {
             zone: String::new(),
             instance: 0,
             https: String::new(),
+            external: String::new(),
         }),
         (0u8..3, any::<bool>(), any::<bool>())
             .prop_map(move |(n, alive, yields)| Command::SetAlive { id: id(n), alive, yields }),

@@ -89,6 +89,7 @@ async fn written() -> (Bench, Other, BucketInfo, String) {
         zone: String::new(),
         instance: 0,
         https: String::new(),
+        external: String::new(),
     };
     bench.change(join);
     let bucket = Bucket::new(Provider::Ais, "b").unwrap();

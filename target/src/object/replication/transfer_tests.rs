@@ -29,6 +29,7 @@ async fn moving() -> (Bench, BucketInfo, String) {
         zone: String::new(),
         instance: 0,
         https: String::new(),
+        external: String::new(),
     };
     let state = bench.change(join);
     let here = |name: &String| rebalance::duty(&state, &info, name, bench.service.me()).stays;

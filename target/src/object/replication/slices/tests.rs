@@ -40,6 +40,7 @@ async fn coded_with(mine: Form, others: &str) -> (Bench, BucketInfo, String) {
             zone: String::new(),
             instance: 0,
             https: String::new(),
+            external: String::new(),
         });
     }
     let erasure = Some(Erasure { data: 1, parity: 1, limit: 0 });
