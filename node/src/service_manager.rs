@@ -2,7 +2,7 @@
 //!
 //! Without `NOTIFY_SOCKET` in the environment nothing is sent.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
@@ -20,6 +20,9 @@ const WATCHDOG_US: &str = "WATCHDOG_USEC";
 const WATCHDOG_PROCESS: &str = "WATCHDOG_PID";
 /// Signs of life within the time of the watchdog.
 const SIGNS: u32 = 3;
+const SIGN_OF_LIFE: &str = "WATCHDOG=1\n";
+/// How long a state waits for space in the socket of a busy manager.
+const STATE_WITHIN: Duration = Duration::from_secs(60);
 
 /// The manager of services; cheap to clone.
 #[derive(Clone, Debug, Default)]
@@ -78,7 +81,7 @@ impl ServiceManager {
                 }
                 // Another task must get its turn as well.
                 if tokio::spawn(async {}).await.is_ok() {
-                    manager.send("WATCHDOG=1\n");
+                    manager.send(SIGN_OF_LIFE);
                 }
             }
         });
@@ -86,16 +89,33 @@ impl ServiceManager {
 
     fn send(&self, message: &str) {
         let Some(socket) = &self.socket else { return };
-        let sent = address(socket.as_bytes()).and_then(|address| {
-            let from = UnixDatagram::unbound()?;
-            // A full socket must not block a thread of the runtime.
-            from.set_nonblocking(true)?;
-            from.send_to_addr(message.as_bytes(), &address)
-        });
-        if let Err(e) = sent {
-            tracing::debug!(error = %e, "the manager of services was not notified");
+        // A full socket must not block a thread of the runtime.
+        match send_once(socket, message, None) {
+            Ok(()) => {}
+            // The next sign of life comes by itself. A state is sent once, and the manager waits for it.
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock && message != SIGN_OF_LIFE => {
+                let (socket, message) = (socket.clone(), message.to_owned());
+                std::thread::spawn(move || {
+                    send_once(&socket, &message, Some(STATE_WITHIN)).unwrap_or_else(|e| failed(&e));
+                });
+            }
+            Err(e) => failed(&e),
         }
     }
+}
+
+fn failed(e: &io::Error) {
+    tracing::debug!(error = %e, "the manager of services was not notified");
+}
+
+/// Sends a message. If the socket is full, waits for so long, or fails at once.
+fn send_once(socket: &OsStr, message: &str, within: Option<Duration>) -> io::Result<()> {
+    let from = UnixDatagram::unbound()?;
+    match within {
+        Some(within) => from.set_write_timeout(Some(within))?,
+        None => from.set_nonblocking(true)?,
+    }
+    from.send_to_addr(message.as_bytes(), &address(socket.as_bytes())?).map(drop)
 }
 
 /// The address that the variable names.
@@ -105,7 +125,7 @@ fn address(socket: &[u8]) -> io::Result<SocketAddr> {
         use std::os::linux::net::SocketAddrExt;
         return SocketAddr::from_abstract_name(name);
     }
-    SocketAddr::from_pathname(std::ffi::OsStr::from_bytes(socket))
+    SocketAddr::from_pathname(OsStr::from_bytes(socket))
 }
 
 /// The time of the watchdog, if it watches this process.
@@ -153,6 +173,19 @@ mod tests {
         assert!(next(&socket).starts_with("RELOADING=1\nMONOTONIC_USEC="));
         manager.stopping();
         assert!(next(&socket).starts_with("STOPPING=1\n"));
+    }
+
+    #[test]
+    fn a_state_waits_for_a_manager_that_is_busy() {
+        let (_dir, socket, manager) = manager(None);
+        let to = manager.socket.clone().unwrap();
+        let mut signs = 0;
+        while send_once(&to, SIGN_OF_LIFE, None).is_ok() {
+            signs += 1;
+        }
+        manager.ready();
+        (0..signs).for_each(|_| assert_eq!(next(&socket), SIGN_OF_LIFE));
+        assert!(next(&socket).starts_with("READY=1\n"));
     }
 
     #[test]

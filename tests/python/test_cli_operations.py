@@ -185,7 +185,7 @@ def test_config_set_changes_one_value_and_keeps_the_rest(forebay: Command) -> No
 @pytest.mark.parametrize(
     ("key", "value", "message"),
     [
-        ("cache.hihg", "85", "cache.high"),
+        ("cache.hihg", "85", "did you mean `high`?"),
         ("cache.high", "many", "target.toml"),
         ("cache.high", "101", "cache.high"),
         ("high", "85", "not a key"),

@@ -36,6 +36,7 @@ impl Cluster {
                 zone: String::new(),
                 instance: 0,
                 https: String::new(),
+                external: String::new(),
             };
             state.apply(2 + n as u64, join).unwrap();
             all.push((id, QuotaGate::default(), Amount::default()));
