@@ -78,8 +78,10 @@ fn search(cli: &Command, word: &str, format: Format) -> Result<(), Failure> {
 
 /// The commands that do something themselves.
 pub(crate) fn leaves(command: &Command) -> Vec<&Command> {
+    // Groups have a subcommand `help` by themselves; that of the program is this one.
+    let is_program = command.get_name() == "forebay";
     let below = command.get_subcommands();
-    let below = below.filter(|sub| sub.get_name() != "help" && !sub.is_hide_set());
+    let below = below.filter(|sub| (is_program || sub.get_name() != "help") && !sub.is_hide_set());
     let below: Vec<_> = below.flat_map(leaves).collect();
     if below.is_empty() || !command.is_subcommand_required_set() {
         return [command].into_iter().chain(below).filter(|c| c.get_name() != "forebay").collect();
@@ -117,7 +119,9 @@ mod tests {
             assert!(names.iter().any(|name| name == expected), "{expected} in {names:?}");
         }
         assert!(
-            !names.iter().any(|name| name == "forebay" || name.ends_with(" help")),
+            !names.iter().any(
+                |name| name == "forebay" || (name.ends_with(" help") && name != "forebay help")
+            ),
             "{names:?}"
         );
         let sync = leaves(&cli).into_iter().find(|c| c.get_name() == "sync").unwrap();

@@ -195,9 +195,9 @@ Exit code 7 if the node is not ready, or does not answer.")]
   forebay support-bundle
   forebay support-bundle - | ssh laptop 'cat > bundle.tar.gz'
 
-The archive has no secrets. It has names of buckets, objects, users and hosts, as
-logs do. With users, it needs the right to administer the cluster. Exit code 3 if
-something could not be read; manifest.json in the archive lists that.")]
+The archive has no secrets. It has names of buckets, objects, users and hosts,
+as logs do. With users, it needs the right to administer the cluster. Exit code
+3 if something could not be read; manifest.json in the archive lists that.")]
     SupportBundle(support_bundle::BundleArgs),
     /// Measure reads and writes of this machine
     #[command(subcommand)]

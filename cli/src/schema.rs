@@ -17,9 +17,10 @@ const DOCUMENT: &str = include_str!("output-schema.json");
 /// Name of the definition of the error object on standard error.
 const ERROR: &str = "error";
 /// Commands without JSON, and what they print or do in place of it.
-const WITHOUT_JSON: [(&str, &str); 7] = [
+const WITHOUT_JSON: [(&str, &str); 8] = [
     ("cat", "it prints the bytes of objects"),
     ("node logs", "it prints the lines of a log; with log.format = \"json\", they are JSON"),
+    ("node prestop", "Kubernetes runs it; the log of the node has what it does"),
     ("serve", "it runs until it is stopped; serve.json in its folder has the endpoint"),
     ("dev", "it runs until it is stopped; dev.json in its folder has the nodes"),
     ("gateway", "it runs until it is stopped"),

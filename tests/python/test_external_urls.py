@@ -208,6 +208,7 @@ def test_a_redirect_leads_to_the_external_url_or_is_followed_by_the_gateway(node
 def test_our_python_client_reads_writes_and_gets_batches(nodes: Nodes) -> None:
     done = nodes.run(
         """
+        import forebay
         client = forebay.Client(outer)
         bucket = client.bucket("own")
         bucket.create()

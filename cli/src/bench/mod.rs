@@ -28,9 +28,9 @@ pub(crate) enum BenchCommand {
   forebay bench put ais://scratch --size 1MiB --jobs 32
   forebay bench put ais://scratch/keep/ --objects 10000 --keep
 
-The objects are named bench/000000 and so on below the URI. Each is written again
-when all are written, and they are removed at the end unless --keep is set. An
-object of such a name that existed before is lost.")]
+The objects are named bench/000000 and so on below the URI. Each is written
+again when all are written, and they are removed at the end unless --keep is
+set. An object of such a name that existed before is lost.")]
     Put(PutArgs),
     /// Read objects in random order
     #[command(after_help = "Examples:

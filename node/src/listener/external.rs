@@ -1,7 +1,6 @@
 //! Requests of clients outside of the cluster's network. Their answers have external URLs of nodes;
 //! a redirect to a node without one is followed here, because the client cannot follow it.
 
-use axum::body::Body;
 use axum::extract::Request;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -114,10 +113,8 @@ impl ExternalRequest {
         };
         let mut rest = rest.to_owned();
         for _ in 0..MAX_HOPS {
-            let body = match again.method {
-                Method::GET | Method::HEAD => Body::empty(),
-                _ => again.body.again().ok_or_else(|| unreachable_node(node))?,
-            };
+            // Also of a GET: clients of AIStore send batches so.
+            let body = again.body.again().ok_or_else(|| unreachable_node(node))?;
             let (method, headers) = (again.method.clone(), again.headers.clone());
             let answer = relay.follow(&node.url, &rest, method, headers, body).await?;
             let location = answer.headers().get(header::LOCATION).and_then(|v| v.to_str().ok());
