@@ -344,7 +344,7 @@ impl Group {
     }
 }
 
-/// What a gateway without a log does next.
+/// The next step of a gateway without a log.
 #[derive(Debug, PartialEq, Eq)]
 enum Step<'a> {
     Form,
@@ -363,9 +363,9 @@ fn next_step<'a>(
     urls: &[String],
     looks: impl Iterator<Item = (&'a str, &'a Look)> + Clone,
 ) -> Step<'a> {
-    let has_begun =
+    let has_led =
         |look: &Look| matches!(look, Look::At(view) if view.formed) && !agrees(look, urls);
-    if looks.clone().any(|(_, look)| has_begun(look)) {
+    if looks.clone().any(|(_, look)| has_led(look)) {
         return Step::Join;
     }
     let missing: Vec<&str> =
@@ -420,9 +420,9 @@ mod tests {
     #[test]
     fn a_group_that_had_a_leader_or_has_other_members_is_joined() {
         let (waits, fresh) = (view(&URLS, false, false), view(&URLS, true, true));
-        for begun in [view(&URLS, true, false), view(&URLS[..2], true, true)] {
+        for with_leader in [view(&URLS, true, false), view(&URLS[..2], true, true)] {
             for other in [&waits, &fresh, &Look::Silent, &Look::Old] {
-                assert_eq!(step(&begun, other), "Join");
+                assert_eq!(step(&with_leader, other), "Join");
             }
         }
     }
