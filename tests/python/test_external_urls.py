@@ -213,8 +213,9 @@ def test_our_python_client_reads_writes_and_gets_batches(nodes: Nodes) -> None:
         bucket = client.bucket("own")
         bucket.create()
         bucket.put_many(bodies.items())
-        one = {name: bytes(bucket.object(name).get()) == body for name, body in bodies.items()}
-        many = {got.name: bytes(got.data) == bodies[got.name] for got in client.batch(list(bodies), bucket)}
+        one = {n: bucket.object(n).get().read_all() == body for n, body in bodies.items()}
+        got = client.get_many([(bucket, name) for name in bodies])
+        many = {n: bytes(data) == bodies[n] for n, data in zip(bodies, got)}
         listed = sorted(entry.name for entry in bucket.list_objects())
         bucket.object("o00").delete()
         left = len(list(bucket.list_objects()))

@@ -4,11 +4,12 @@
 use axum::extract::Request;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use forebay_core::batch::{self, BatchRequest};
 use forebay_core::sign::NODE_AUTH_HEADER;
-use forebay_core::state::{ClusterState, Node, ShownUrls};
+use forebay_core::state::{ClusterState, Node, Role, ShownUrls};
 use forebay_core::{Error, Result};
 
-use super::kept_body::KeptBody;
+use super::kept_body::{KeptBody, MAX_KEPT_BYTES};
 use crate::edge::Edge;
 use crate::forwarded::is_https;
 use crate::reply::Failure;
@@ -17,6 +18,8 @@ use crate::reply::Failure;
 /// listener sets it.
 static EXTERNAL: HeaderName = HeaderName::from_static("forebay-external");
 
+/// Path of native batches, which only targets serve.
+const BATCH_PATH: &str = "/api/v1/batch";
 /// Maximum number of redirects that are followed for one request: nodes may have different states.
 const MAX_HOPS: usize = 3;
 
@@ -43,6 +46,7 @@ pub(super) struct ExternalRequest {
 
 struct Again {
     method: Method,
+    path: String,
     headers: HeaderMap,
     body: KeptBody,
 }
@@ -55,10 +59,11 @@ impl ExternalRequest {
         let relays = state.nodes.values().any(|node| node.external.is_empty());
         let again = relays.then(|| {
             let (method, headers) = (request.method().clone(), request.headers().clone());
+            let path = request.uri().path().to_owned();
             let body = KeptBody::new(std::mem::take(request.body_mut()));
             *request.body_mut() = body.reader();
             request.extensions_mut().insert(BodyIsKept);
-            Again { method, headers, body }
+            Again { method, path, headers, body }
         });
         Some(Self { here, again })
     }
@@ -74,6 +79,12 @@ impl ExternalRequest {
 
     /// The answer with external URLs, or that of the node to which it redirects.
     pub(super) async fn finish(self, edge: &Edge, mut response: Response) -> Response {
+        if self.is_batch_of_target(edge, &response) {
+            return match self.batch(edge).await {
+                Ok(answer) => answer,
+                Err(e) => Failure(e).into_response(),
+            };
+        }
         let Some(location) = response.headers().get(header::LOCATION) else { return response };
         let Some(location) = location.to_str().ok().map(str::to_owned) else { return response };
         let state = edge.maps().load();
@@ -98,6 +109,35 @@ impl ExternalRequest {
             }
         }
         response
+    }
+
+    /// Whether this is a native batch that a gateway does not serve.
+    fn is_batch_of_target(&self, edge: &Edge, response: &Response) -> bool {
+        let is_batch = |again: &Again| again.method == Method::POST && again.path == BATCH_PATH;
+        edge.identity().role == Role::Gateway
+            && self.again.as_ref().is_some_and(is_batch)
+            && matches!(response.status(), StatusCode::BAD_REQUEST | StatusCode::NOT_FOUND)
+    }
+
+    /// Sends a native batch to the target that owns its entries. Clients send one for each owner, and here
+    /// come those of the targets without an external URL.
+    async fn batch(self, edge: &Edge) -> Result<Response> {
+        let state = edge.maps().load();
+        let body = self.again.as_ref().and_then(|again| again.body.again()).unwrap_or_default();
+        let body = axum::body::to_bytes(body, MAX_KEPT_BYTES).await.map_err(|e| {
+            let hint = "set listen.external of every target, or ask for fewer objects at once";
+            Error::invalid(format!("the batch cannot be passed on: {e}")).hint(hint)
+        })?;
+        let request: BatchRequest = serde_json::from_slice(&body)
+            .map_err(|e| Error::invalid(format!("invalid batch: {e}")))?;
+        request.check_size()?;
+        let owner_of = |index| batch::plan(&state, &request, [index]).by_owner.into_keys().next();
+        let owner = (0..request.entries.len()).find_map(owner_of);
+        let node = owner.and_then(|id| state.nodes.get(&id));
+        let node = node.ok_or_else(|| {
+            Error::unavailable("no target owns an object of the batch").retry_after(1)
+        })?;
+        self.follow(edge, &state, node, BATCH_PATH).await
     }
 
     /// Sends the request where a redirect names, in place of the client.

@@ -11,7 +11,7 @@ use hyper::body::{Frame, SizeHint};
 
 /// Maximum bytes that are kept of a body; a longer one can be sent to another node only if no handler
 /// has read of it.
-const MAX_KEPT_BYTES: usize = 16 << 20;
+pub(super) const MAX_KEPT_BYTES: usize = 16 << 20;
 
 /// The body of a request, and what was read of it. Cheap to clone.
 #[derive(Clone)]
