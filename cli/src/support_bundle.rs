@@ -3,7 +3,7 @@
 use std::fs::OpenOptions;
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use flate2::Compression;
@@ -124,7 +124,7 @@ fn missing_json(bundle: &Bundle) -> Vec<Value> {
     bundle.missing.iter().map(|(name, why)| json!({ "file": name, "why": why })).collect()
 }
 
-fn shown(session: &Session, bundle: &Bundle, file: &PathBuf, bytes: u64) -> Result<(), Failure> {
+fn shown(session: &Session, bundle: &Bundle, file: &Path, bytes: u64) -> Result<(), Failure> {
     let name = file.display().to_string();
     let json = json!({
         "file": name, "bytes": bytes, "files": bundle.files.len(), "missing": missing_json(bundle),

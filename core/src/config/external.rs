@@ -53,8 +53,14 @@ fn filled(template: &str, name: &str, ordinal: Option<u64>) -> Result<String> {
             .authority()
             .is_some_and(|host| !host.host().is_empty() && !host.as_str().contains('@'))
         && parsed.path_and_query().is_none_or(|path| path.as_str() == "/");
-    let has_port = parsed.authority().is_some_and(|host| !host.as_str().ends_with(':'));
-    match is_base && has_port {
+    // The last label of `[::1]` has a bracket and is no port.
+    let is_port_valid = parsed.authority().is_some_and(|host| {
+        match host.as_str().rsplit_once(':').map(|(_, port)| port) {
+            Some(port) if !port.ends_with(']') => port.parse::<u16>().is_ok(),
+            _ => true,
+        }
+    });
+    match is_base && is_port_valid {
         true => Ok(url.to_owned()),
         false => Err(invalid("it is not the URL of a host")),
     }

@@ -35,7 +35,14 @@ const OF_NATIVE: [&str; 6] = [
     "ec.objsize_limit",
 ];
 /// Properties with an effect on buckets with a backend.
-const OF_BACKED: [&str; 2] = ["versioning.validate_warm_get", "lru.enabled"];
+const OF_BACKED: [&str; 6] = [
+    "versioning.validate_warm_get",
+    "lru.enabled",
+    "extra.aws.profile",
+    "extra.aws.cloud_region",
+    "extra.aws.endpoint",
+    "extra.gcp.application_creds",
+];
 /// Properties that choose another cloud or account, and that the kind of the bucket does not have. To
 /// accept one without effect would read and write the wrong data.
 const OF_CLOUDS: [(&str, &str); 5] = [

@@ -55,7 +55,7 @@ mod tests {
         let mut state = ClusterState::default();
         for (n, external) in [(1, "https://t1.example.com"), (2, "")] {
             let join = Command::Join {
-                id: NodeId::new(format!("t-{n}").as_str()).unwrap(),
+                id: NodeId::new(format!("target-{n}").as_str()).unwrap(),
                 role: Role::Target,
                 url: format!("http://10.0.0.{n}:1"),
                 weight: 1,

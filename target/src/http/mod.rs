@@ -120,6 +120,7 @@ mod tests {
             inventory::routes().rules(),
             jobs::routes().rules(),
             listing::routes().rules(),
+            prestop::routes().rules(),
             promote::routes().rules(),
             remote_writes::routes().rules(),
             shard::routes().rules(),
