@@ -56,5 +56,8 @@ async fn with_two_copies_in_three_zones_a_zone_may_die_without_a_loss() {
         let got = got.unwrap_or_else(|e| panic!("{name} without {}: {e}", ZONES[0]));
         assert_same(name, &got, &content(name, SIZE));
     }
+    for target in &cluster.targets[..2] {
+        cluster.restart(&target.id);
+    }
     assert_eq!(client.list_all(&bucket, "").await.unwrap().len(), OBJECTS);
 }
