@@ -41,6 +41,14 @@ from forebay_s3 import client
 SETS = [None, *values_files()]
 KUBERNETES = ["1.28", "1.34"]
 BAD_CONFIG, PORT_IN_USE = 2, 10
+# Files of credentials whose form a target checks when it starts.
+CREDENTIALS = {
+    "s3 credentials_file": "[archive]\naws_access_key_id = a\naws_secret_access_key = b\n",
+    "gcs credentials_file": json.dumps(
+        {"type": "authorized_user", "client_id": "i", "client_secret": "s", "refresh_token": "t"}
+    ),
+    "azure sas_file": "sv=2024-11-04&sr=c&sp=rl&sig=c2VjcmV0\n",
+}
 
 
 def name_of(values: object) -> str:
@@ -157,7 +165,7 @@ def test_the_program_takes_the_settings_and_the_environment(
             role = container["name"]
             config = one(documents, "ConfigMap", stateful["metadata"]["name"])
             file = tmp_path / f"{role}.toml"
-            file.write_text(config["data"][file.name])
+            file.write_text(with_credentials(config["data"][file.name], tmp_path))
             env = environment_of(container, fields)
             env = {k: v.replace("/run/secrets/tls", str(tmp_path)) for k, v in env.items()}
             env["FOREBAY_LISTEN__HTTP"] = f"127.0.0.1:{taken.getsockname()[1]}"
@@ -181,6 +189,18 @@ def test_the_program_takes_the_settings_and_the_environment(
                 assert env["FOREBAY_LISTEN__ADVERTISE"] == gateways[0]
 
 
+def with_credentials(settings: str, folder: Path) -> str:
+    """The settings with the credentials of accounts of clouds in a folder, where they are private files."""
+    here = settings.replace("/run/secrets/clouds/", f"{folder}/clouds/")
+    for account in tomllib.loads(here).get("cloud", []):
+        for key in account.keys() & {"secret_key_file", "credentials_file", "sas_file"}:
+            file = Path(account[key])
+            file.parent.mkdir(parents=True)
+            file.write_text(CREDENTIALS.get(f"{account['provider']} {key}", "c2VjcmV0\n"))
+            file.chmod(0o600)
+    return here
+
+
 def test_both_roles_keep_the_audit_log_that_the_values_name(tmp_path: Path) -> None:
     values = tmp_path / "values.yaml"
     values.write_text("audit: {file: audit.jsonl, maxSize: 8MiB, keep: 3}\n")
@@ -202,6 +222,17 @@ REFUSED = {
     "bad-batch-memory": "limits.batchMemory (3GiB)",
     "bad-cert-manager-without-issuer": "tls.certManager.issuerRef.name",
     "bad-chown-of-claims": "target.chownDisks.enabled",
+    "bad-cloud-key-without-secret": "secretKeyKey needs existingSecret",
+    "bad-cloud-network-as-server": "/target/clouds/0/endpoints/0",
+    "bad-cloud-profile-and-key": "more than one credential",
+    "bad-cloud-region-of-azure": "region is no setting of the provider azure",
+    "bad-cloud-secret-as-value": "secretKey",
+    "bad-cloud-secret-without-access-key": "accessKey and secretKeyKey belong together",
+    "bad-cloud-secret-without-key": "existingSecret needs one of",
+    "bad-cloud-twice": 'target.clouds "prod" is there twice',
+    "bad-cloud-two-credentials": "more than one credential",
+    "bad-cloud-unknown-provider": "/target/clouds/0/provider",
+    "bad-cloud-without-storage-account": "needs storageAccount",
     "bad-container-name": "target.sidecars",
     "bad-container-without-image": "/gateway/sidecars/0",
     "bad-disk-size": "/target/disks/0/size",

@@ -43,6 +43,7 @@ level = {{ .Values.log.level | quote }}
 format = {{ .Values.log.format | quote }}
 {{- include "forebay.audit" . }}
 {{- include "forebay.auth" (dict "root" . "role" "target") }}
+{{- include "forebay.clouds" . }}
 {{ end -}}
 
 {{- define "forebay.target.mounts" -}}
@@ -57,6 +58,7 @@ format = {{ .Values.log.format | quote }}
   readOnly: true
 {{- end }}
 {{- end }}
+{{- include "forebay.cloudMounts" . }}
 {{- end -}}
 
 {{- define "forebay.target.volumes" -}}
@@ -83,6 +85,7 @@ format = {{ .Values.log.format | quote }}
         path: key.json
 {{- end }}
 {{- end }}
+{{- include "forebay.cloudVolumes" . }}
 {{- end -}}
 
 {{- define "forebay.target.claims" -}}

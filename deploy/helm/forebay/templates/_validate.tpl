@@ -8,6 +8,7 @@
 {{- include "forebay.validateJoin" . -}}
 {{- include "forebay.validateTls" . -}}
 {{- include "forebay.validateBackends" . -}}
+{{- include "forebay.validateClouds" . -}}
 {{- include "forebay.validateContainers" . -}}
 {{- include "forebay.validateExternal" . -}}
 {{- if ge (int .Values.cache.low) (int .Values.cache.high) -}}
