@@ -16,6 +16,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from pods.image import Image
+
 ENTER = Path(__file__).with_name("enter.py")
 PR_SET_PDEATHSIG = 1
 START_TIMEOUT_S = 10.0
@@ -46,14 +48,15 @@ class Spec:
     no_new_privileges: bool
 
 
-def rights(pod: Mapping[str, Any], container: Mapping[str, Any]) -> dict[str, Any]:
-    """User and rights of a container, from the securityContext of its pod and its own."""
+def rights(pod: Mapping[str, Any], container: Mapping[str, Any], image: Image) -> dict[str, Any]:
+    """User and rights of a container, from the securityContext of its pod and its own; else the user of the image."""
     of_pod, own = pod.get("securityContext", {}), container.get("securityContext", {})
     both = {**of_pod, **own}
-    user = int(both.get("runAsUser", 0))
+    user = int(both.get("runAsUser", image.user))
     if both.get("runAsNonRoot") and user == 0:
         raise RuntimeError(f"container {container['name']} must not run as root, and names no other user")
-    group = int(both.get("runAsGroup", 0))
+    # With a user of the manifest, the group of the image does not count.
+    group = int(both.get("runAsGroup", 0 if "runAsUser" in both else image.group))
     return {
         "user": user,
         "group": group,

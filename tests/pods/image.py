@@ -21,15 +21,21 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 class Image:
     """Attributes:
     root: The unpacked folder.
-    entrypoint: First words of each command.
-    env: Variables of each process, as NAME=VALUE.
+    entrypoint: First words of each command, unless the container has a command.
+    arguments: The words after it, unless the container has a command or arguments.
+    env: Variables of each process.
+    user, group: Of each process, unless the manifest has others.
+    folder: The working folder of each process, unless the container has another.
     is_static: Whether the image is as it is released. If not, its program needs shared libraries, which were added
         from this machine.
     """
 
     root: Path
     entrypoint: list[str]
+    arguments: list[str]
     env: dict[str, str]
+    user: int
+    group: int
     folder: str
     is_static: bool
 
@@ -59,7 +65,17 @@ def unpack(program: Path, folder: Path) -> Image:
         place.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(library, place)
     variables = dict(entry.split("=", 1) for entry in config.get("Env") or [])
-    return Image(root, config["Entrypoint"], variables, config.get("WorkingDir") or "/", not libraries)
+    user, _, group = (config.get("User") or "0").partition(":")
+    return Image(
+        root=root,
+        entrypoint=config.get("Entrypoint") or [],
+        arguments=config.get("Cmd") or [],
+        env=variables,
+        user=int(user),
+        group=int(group or 0),
+        folder=config.get("WorkingDir") or "/",
+        is_static=not libraries,
+    )
 
 
 def _unpack_layers(archive: Path, root: Path) -> dict[str, Any]:

@@ -94,9 +94,11 @@ def _field(pod: Manifest, path: str) -> str:
 
 
 def words(container: Manifest, image: Image, environment: Mapping[str, str]) -> list[str]:
-    """The command of a container, whose `command` replaces the entry point of the image."""
-    command = container.get("command") or image.entrypoint
-    return [expand(word, environment) for word in [*command, *container.get("args", [])]]
+    """The words of a container: `command` replaces both parts of the image's command, `args` the second one."""
+    command, arguments = container.get("command"), container.get("args")
+    if not command:
+        command, arguments = image.entrypoint, arguments or image.arguments
+    return [expand(word, environment) for word in [*command, *(arguments or [])]]
 
 
 def write_volume(volume: Manifest, pod: str, files: Files, folder: Path, group: int) -> None:

@@ -215,7 +215,7 @@ class Pod:
             scratch=str(scratch),
             folder=container.get("workingDir", image.folder),
             mounts=self._mounts(container),
-            **rights(self.spec, container),
+            **rights(self.spec, container, image),
         )
         enter = self.machine.network.command(self._space)
         return Container(spec, enter, self.log)

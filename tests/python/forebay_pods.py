@@ -1,4 +1,8 @@
-"""Pods of the chart that run (tests/pods), with a client under constant load beside them."""
+"""A release of the chart whose pods run, with a client under constant load beside them.
+
+tests/pods runs the manifests, and knows neither helm nor Forebay. Here is the rest: values, commands of the program,
+clients, the load (forebay_pods_load.py), and the check that nothing was lost.
+"""
 
 from __future__ import annotations
 
@@ -19,15 +23,15 @@ import yaml
 from forebay_chart import NAMESPACE, Manifest, manifests
 from forebay_clouds import Minio
 from forebay_cluster import REPOSITORY, binary, wait_until
+from forebay_pods_load import content
 
 sys.path.insert(0, str(REPOSITORY / "tests"))
 from pods.cluster import Cluster, run, what_is_missing  # noqa: E402
-from pods.load import content  # noqa: E402
 
 __all__ = ["ENDPOINT", "PodsRun", "content", "next_program", "running_pods"]
 
 ENDPOINT = f"http://rel-forebay.{NAMESPACE}:7400"
-LOAD = REPOSITORY / "tests/pods/load.py"
+LOAD = REPOSITORY / "tests/python/forebay_pods_load.py"
 # A second client waits for a target that restarts as long as the first one.
 LOAD_STOP_DEADLINE_S = 90
 FORWARDED_PORT = 9000
@@ -96,7 +100,7 @@ class PodsRun:
 
     def python(self, code: str, *, client: list[str] | None = None, endpoint: str = ENDPOINT) -> str:
         """Runs a piece of Python with `client`, one of the Python client's, and returns what it prints."""
-        script = f"import sys, forebay\nsys.path.insert(0, {str(LOAD.parent)!r})\nfrom load import content\n"
+        script = f"import sys, forebay\nsys.path.insert(0, {str(LOAD.parent)!r})\nfrom forebay_pods_load import content\n"
         script += f"client = forebay.Client({endpoint!r})\n{code}"
         done = run([*(client or self.client), sys.executable, "-c", script])
         assert done.returncode == 0, done.stderr

@@ -6,20 +6,27 @@ import json
 import os
 import shutil
 import ssl
+import sys
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from conftest import REPOSITORY
 from forebay_chart import CHART, manifests, of_kind
 from forebay_pods import content
 from pods.api import Api
 from pods.cluster import what_is_missing
 from pods.container import rights
-from pods.image import Image
+from pods.image import Image, unpack
 from pods.manifest import Files, environment, expand, words, write_volume
 
+sys.path.insert(0, str(REPOSITORY / "deploy"))
+import oci_image  # noqa: E402
+
+IMAGE = Image(Path("/"), ["/usr/local/bin/forebay"], ["--help"], {}, 1001, 1002, "/", True)
 STATEFUL_SETS = "/apis/apps/v1/namespaces/ns1/statefulsets"
 
 
@@ -86,18 +93,48 @@ def test_environment_and_words_are_filled_in_as_kubernetes_does() -> None:
     env = environment(container, pod, Files(lambda _: ""), {"PATH": "/usr/local/bin"})
     assert env["FOREBAY_NODE__ID"] == "rel-forebay-target-2"
     assert env["FOREBAY_LISTEN__ADVERTISE"].startswith("http://rel-forebay-target-2.")
-    image = Image(Path("/"), ["/usr/local/bin/forebay"], {}, "/", True)
-    assert words(container, image, env)[:2] == ["/usr/local/bin/forebay", "target"]
+    assert words(container, IMAGE, env)[:2] == ["/usr/local/bin/forebay", "target"]
     assert expand("$(A)-$(B)", {"A": "1"}) == "1-$(B)"
+
+
+def test_the_command_of_the_image_is_replaced_in_parts_as_kubernetes_does() -> None:
+    for container, expected in (
+        ({}, ["/usr/local/bin/forebay", "--help"]),
+        ({"args": ["target"]}, ["/usr/local/bin/forebay", "target"]),
+        ({"command": ["/bin/other"]}, ["/bin/other"]),
+        ({"command": ["/bin/other"], "args": ["a"]}, ["/bin/other", "a"]),
+    ):
+        assert words(container, IMAGE, {}) == expected
+
+
+def test_the_unpacked_image_has_what_the_packed_one_says(tmp_path: Path) -> None:
+    program = Path("/bin/true")
+    image = unpack(program, tmp_path)
+    said = oci_image.configuration(oci_image.Release("n", "0", "", 0, os.uname().machine), "d")["config"]
+    assert [image.entrypoint, image.arguments] == [said["Entrypoint"], said["Cmd"]]
+    assert f"{image.user}:{image.group}" == said["User"]
+    assert [f"{name}={value}" for name, value in image.env.items()] == said["Env"]
+    assert image.folder == said["WorkingDir"]
+    assert (image.root / image.entrypoint[0].lstrip("/")).read_bytes() == program.read_bytes()
+    assert (image.root / "etc/passwd").read_text() == oci_image.PASSWD
+    # What was added to it: shared libraries of this machine, if its program needs them.
+    libraries = {file.name for file in image.root.rglob("*.so*")}
+    assert bool(libraries) != image.is_static
 
 
 def test_a_container_gets_the_user_and_the_rights_of_its_security_context() -> None:
     spec = node_of("target")
-    found = rights(spec, spec["containers"][0])  # type: ignore[index]
+    found = rights(spec, spec["containers"][0], IMAGE)  # type: ignore[index]
     assert (found["user"], found["group"], found["groups"]) == (65532, 65532, [65532])
     assert found["read_only_root"] and found["drop_capabilities"] and found["no_new_privileges"]
     with pytest.raises(RuntimeError, match="must not run as root"):
-        rights({"securityContext": {"runAsNonRoot": True}}, {"name": "some"})
+        rights({"securityContext": {"runAsNonRoot": True}}, {"name": "some"}, replace(IMAGE, user=0))
+
+
+def test_a_container_without_a_user_gets_that_of_the_image() -> None:
+    found = rights({"securityContext": {"runAsNonRoot": True}}, {"name": "some"}, IMAGE)
+    assert (found["user"], found["group"]) == (1001, 1002)
+    assert rights({"securityContext": {"runAsUser": 7}}, {"name": "some"}, IMAGE)["group"] == 0
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="files of root need root")

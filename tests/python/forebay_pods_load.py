@@ -1,6 +1,6 @@
 """Constant load of the Python client: writes, and reads of everything that was written.
 
-    load.py ENDPOINT REPORT BUCKET...
+    forebay_pods_load.py ENDPOINT REPORT BUCKET...
 
 Runs until SIGTERM, in the namespace of a client. BUCKET is a URI; a bucket with a backend is only read. The report is
 rewritten after each second and at the end: requests, failed ones with their errors, and the names in each bucket.
