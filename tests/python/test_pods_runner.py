@@ -117,7 +117,7 @@ def test_the_unpacked_image_has_what_the_packed_one_says(tmp_path: Path) -> None
     assert image.folder == said["WorkingDir"]
     assert (image.root / image.entrypoint[0].lstrip("/")).read_bytes() == program.read_bytes()
     assert (image.root / "etc/passwd").read_text() == oci_image.PASSWD
-    # What was added to it: shared libraries of this machine, if its program needs them.
+    # Shared libraries of this machine are added if the program needs them.
     libraries = {file.name for file in image.root.rglob("*.so*")}
     assert bool(libraries) != image.is_static
 
