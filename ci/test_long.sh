@@ -12,7 +12,7 @@ export FOREBAY_TEST_LONG=1
 # Packages of frameworks that are not in the test environment.
 PYTHONPATH="$(ci/lightning.sh):$(ci/accelerate.sh):$(ci/transformers.sh):$(ci/tables.sh)"
 export PYTHONPATH
-mapfile -t files < <(grep -lE 'pytest\.mark\.long' pytorch/tests/test_*.py tests/python/test_*.py)
+mapfile -t files < <(grep -lE 'pytest\.mark\.long|^@long$' pytorch/tests/test_*.py tests/python/test_*.py)
 
 case $which in
 all)
@@ -24,14 +24,18 @@ all)
     exit $failed
     ;;
 turn)
-    tests=()
-    for file in "${files[@]}"; do
-        found=$("$python" -m pytest "$file" -m 'long and not hour' --collect-only -q) || [ $? = 5 ]
-        mapfile -t -O "${#tests[@]}" tests < <(grep '::' <<<"$found")
-    done
-    [ "${#tests[@]}" -gt 0 ] || { echo "test_long: no test has a turn" >&2; exit 1; }
     commit=$((16#$(git rev-parse --short=7 HEAD)))
-    (set -x && "$python" -m pytest "${tests[commit % ${#tests[@]}]}" "$@")
+    # A file, then one of its tests: otherwise a file with a hundred cases would have most turns.
+    for ((tried = 0; tried < ${#files[@]}; tried++)); do
+        file=${files[(commit + tried) % ${#files[@]}]}
+        found=$("$python" -m pytest "$file" -m 'long and not hour' --collect-only -q) || [ $? = 5 ]
+        mapfile -t tests < <(grep '::' <<<"$found")
+        [ "${#tests[@]}" -gt 0 ] || continue
+        (set -x && "$python" -m pytest "${tests[commit / ${#files[@]} % ${#tests[@]}]}" "$@")
+        exit
+    done
+    echo "test_long: no test has a turn" >&2
+    exit 1
     ;;
 *)
     echo "usage: ci/test_long.sh all|turn [pytest arguments]" >&2

@@ -1,4 +1,5 @@
-"""Writes each skipped test, with its reason, to the file that FOREBAY_SKIPPED names.
+"""Marks tests that only `make test-long` runs, and writes each skipped test, with its reason, to the file that
+FOREBAY_SKIPPED names.
 
 `ci/test_python.sh` prints these lines at the end of a run, and `ci/test_rust.sh` those of the Rust
 tests. A conftest.py takes both hooks in by an import.
@@ -7,11 +8,20 @@ tests. A conftest.py takes both hooks in by an import.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-__all__ = ["pytest_collectreport", "pytest_runtest_logreport"]
+__all__ = ["long", "pytest_collectreport", "pytest_runtest_logreport"]
+
+
+def long(test: Callable[..., None]) -> Callable[..., None]:
+    """Marks a test that only `make test-long` runs."""
+    unless = pytest.mark.skipif("FOREBAY_TEST_LONG" not in os.environ, reason="make test-long runs it")
+    marked: Callable[..., Any] = pytest.mark.long(unless(test))
+    return marked
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:

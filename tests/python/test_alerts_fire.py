@@ -8,7 +8,6 @@ from __future__ import annotations
 import ast
 import itertools
 import json
-import os
 import shutil
 import socket
 import subprocess
@@ -34,15 +33,9 @@ from forebay_faults import (
 )
 from forebay_prometheus import SECONDS_PER_MINUTE, Prometheus, shortened_rules
 from forebay_promtool import alerts
+from forebay_skips import long
 
 MIB = 1 << 20
-
-
-def long(test: Callable[..., None]) -> Callable[..., None]:
-    """Marks a test that only `make test-long` runs."""
-    unless = pytest.mark.skipif("FOREBAY_TEST_LONG" not in os.environ, reason="make test-long runs it")
-    marked: Callable[..., None] = pytest.mark.long(unless(test))
-    return marked
 
 
 # Creates a cluster, and a Prometheus that watches it.

@@ -1,7 +1,8 @@
 """Every command: its JSON fits the schema of `forebay schema`, in all forms, and wrong use is an error.
 
 The command lines are in forebay_cli_cases.py. A field that a command prints and the schema does not
-describe fails the test, although the schema allows programs to meet new fields.
+describe fails the test, although the schema allows programs to meet new fields. `make test-long` runs each command
+in all forms of output; JSON alone is checked at every commit.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from conftest import Cluster, UsersCluster
 from forebay_cli_cases import CASES, WRONG, Case
 from forebay_cluster import binary
 from forebay_command import Answer
+from forebay_skips import long
 from jsonschema import Draft202012Validator, FormatChecker
 
 USAGE, NOT_FOUND = 2, 4
@@ -196,6 +198,15 @@ def test_the_document_is_a_schema_and_has_a_case_for_each_command(fixture: Fixtu
     assert commands <= set(WRONG)
 
 
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_the_json_fits_the_schema(
+    case: Case, fixture: Fixture, definition: Callable[[str], dict[str, Any]]
+) -> None:
+    for step, answer in fixture.answers(case, "json"):
+        check(answer.json, definition(step.command))
+
+
+@long
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_the_output_fits_the_schema_in_every_form(
     case: Case, fixture: Fixture, definition: Callable[[str], dict[str, Any]]

@@ -1,5 +1,6 @@
 """`forebay node prestop`: a target is drained when its StatefulSet has no place for it, and keeps its
-data at every other stop. Real nodes; the Kubernetes API is a server for one object."""
+data at every other stop. Real nodes; the Kubernetes API is a server for one object. The cases beside the main one
+run by `make test-long`."""
 
 from __future__ import annotations
 
@@ -19,6 +20,7 @@ from typing import Any
 import pytest
 from forebay_cluster import Cluster, wait_until
 from forebay_kubernetes import StandIn, environment, of_replicas, stand_in
+from forebay_skips import long
 from forebay_users import UsersCluster, configuration
 
 OBJECTS = 60
@@ -162,6 +164,7 @@ def test_a_target_without_a_place_moves_its_objects_away_and_leaves_and_may_come
         check_all(cluster)
 
 
+@long
 def test_a_restart_moves_nothing(start_cluster: Callable[..., Cluster], api: StandIn) -> None:
     cluster = four(start_cluster)
     target = cluster.targets[LAST]
@@ -224,6 +227,7 @@ def test_the_last_target_keeps_its_data_and_the_command_fails(
     assert not nodes(cluster)[cluster.targets[0]["id"]].get("maintenance")
 
 
+@long
 def test_a_drain_that_was_cut_off_ends_when_the_target_comes_back_but_not_that_of_an_operator(
     start_cluster: Callable[..., Cluster], api: StandIn
 ) -> None:
@@ -253,6 +257,7 @@ def test_a_drain_that_was_cut_off_ends_when_the_target_comes_back_but_not_that_o
         assert nodes(cluster)[target["id"]]["maintenance"], "an operator drained it"
 
 
+@long
 def test_in_a_cluster_with_users_the_key_of_the_target_is_enough_and_counts_for_itself_alone(
     start_cluster: Callable[..., Cluster], api: StandIn, tmp_path: Path
 ) -> None:
