@@ -24,7 +24,7 @@ from typing import Any
 
 import peers
 from feeding import data, environment, report, rows
-from feeding.reader import Pass, Reader, Spec
+from feeding.reader import Pass, Reader, Spec, memory
 from peers import Forebay, Server
 
 GCS_SHARE = 5
@@ -39,6 +39,8 @@ class Bench:
         self.folder = folder
         self.servers: dict[str, Server] = {}
         self.known = data.all_data(options.quick, options.objects)
+        self.skipped: dict[str, str] = {}
+        """Readers of the present row that are not measured: name -> reason."""
         self._written: set[tuple[str, str]] = set()
 
     def start(self, stack: contextlib.ExitStack) -> None:
@@ -91,13 +93,16 @@ class Bench:
         """All readers of a row in turns."""
         passes: dict[str, list[Pass]] = {}
         grown: dict[str, int] = {}
+        self.skipped = {}
         specs = {spec.name: spec for spec in row.readers}
         seconds = self.options.seconds * row.length
         with contextlib.ExitStack() as stack:
             readers: dict[str, Reader] = {}
             for name, spec in specs.items():
                 place = self.place(spec, row.bucket)
-                if place is not None:
+                if place is None:
+                    self.skipped[name] = f"its server ({spec.server}) is not there"
+                else:
                     with self.reported(spec):
                         reader = Reader(spec, place, row.compute_s, row.memory is not None)
                         stack.callback(reader.close)
@@ -114,10 +119,12 @@ class Bench:
                         passes.setdefault(name, []).append(done)
                         continue
                     del readers[name]
+            taken = {name: sum(map(memory, self.pids(specs[name]))) for name in passes}
         results = [
-            report.result(specs[name], runs, grown[name]) for name, runs in passes.items()
+            report.result(specs[name], runs, grown[name]) | {"server_memory": taken[name]}
+            for name, runs in passes.items()
         ]
-        return report.judged(row, results)
+        return report.judged(row, results) | {"skipped": self.skipped}
 
     @contextlib.contextmanager
     def reported(self, spec: Spec) -> Iterator[None]:
@@ -128,6 +135,7 @@ class Bench:
             if spec.ours:
                 raise
             last = str(error).strip().splitlines()[-1]
+            self.skipped[spec.name] = last
             print(f"not measured: {spec.name}: {last}", file=sys.stderr)
 
     def plot(self) -> list[dict[str, Any]]:
@@ -167,6 +175,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=1, help="of one round of one reader")
     parser.add_argument("--objects", type=int, default=1_000_000, help="in the large bucket")
     parser.add_argument("--only", default="", help="rows whose key contains this, or workers")
+    parser.add_argument("--no-workers", action="store_true", help="leave the plots of workers out")
     parser.add_argument("--quick", action="store_true", help="a try: one short round, little data")
     options, _ = parser.parse_known_args()
     if options.quick:
@@ -187,7 +196,7 @@ def main() -> None:
             if options.only in row.key:
                 result["rows"].append(measured := bench.measure(row))
                 print(report.table(measured), flush=True)
-        if options.only in "workers":
+        if options.only in "workers" and not options.no_workers:
             result["workers"] = bench.plot()
     result["took_s"] = round(time.monotonic() - began)
     (options.out / "feed.json").write_text(json.dumps(result, indent=1) + "\n")

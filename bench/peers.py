@@ -215,7 +215,8 @@ def aistore(binary: str, folder: Path) -> Iterator[Aistore]:
     endpoint = f"http://127.0.0.1:{port}"
     home = folder / "home"
     home.mkdir(parents=True)
-    env = {**os.environ, "HOME": str(home)}
+    # The build of ci/aistore.sh then listens on the configured address, and not on all interfaces.
+    env = {**os.environ, "HOME": str(home), "AIS_LAB_BIND_PUB": "1"}
 
     def command(index: int, role: str) -> list[str]:
         place = folder / role

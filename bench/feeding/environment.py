@@ -15,9 +15,10 @@ REQUIREMENTS = Path(__file__).parents[1] / "requirements-peers.txt"
 MARK = "FOREBAY_BENCH_PEERS"
 
 
-def enter() -> None:
+def enter(program: list[str] | None = None) -> None:
     """Restarts the program in the peers' environment, which includes the present one; this function
-    returns only there. Without the packages it prints that, and the run continues without them."""
+    returns only there. Without the packages it prints that, and the run continues without them.
+    `program`: the interpreter's arguments before those of the program, for one that is a module."""
     if os.environ.get(MARK):
         return
     os.environ[MARK] = "1"
@@ -26,7 +27,8 @@ def enter() -> None:
     except (OSError, subprocess.CalledProcessError) as error:
         print(f"not measured: gcs-torch-dataflux cannot be installed ({error})", file=sys.stderr)
         return
-    os.execv(python, [str(python), *sys.argv])
+    words = [sys.argv[0]] if program is None else program
+    os.execv(python, [str(python), *words, *sys.argv[1:]])
 
 
 def made() -> Path:

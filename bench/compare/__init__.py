@@ -1,0 +1,1 @@
+"""One run, one JSON: Forebay beside its peers, every table of the documents that it answers."""

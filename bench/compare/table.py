@@ -1,0 +1,57 @@
+"""Figures as text, and the table that a run prints."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from compare.row import Json, ahead, best, lead, ratio
+
+
+def number(value: float) -> str:
+    """Three digits that mean something; thousands separated."""
+    if value >= 1e6:
+        return f"{value / 1e6:.3g} M"
+    if value >= 100:
+        digits = len(str(round(value)))
+        return f"{round(value, 3 - digits):,.0f}"
+    return f"{value:.3g}"
+
+
+def times(value: float | None) -> str:
+    return "" if value is None else f"{number(value)} ×"
+
+
+def amount(row: Json, contender: Json) -> str:
+    """A contender's value with the unit of its row."""
+    unit = row["unit"]
+    per_second = unit.endswith("/s") and len(unit) > 4
+    return number(contender["value"]) + ("/s" if per_second else f" {unit}")
+
+
+def cells(row: Json) -> tuple[str, str, str, str]:
+    """Ours, the best peer, the ratio, and the share of the best roof."""
+    ours, peer, roof = lead(row), best(row), best(row, "roof")
+    share = ratio(row, roof) if roof else None
+    return (
+        amount(row, ours) if ours else "not measured",
+        f"{peer['name']} {amount(row, peer)}" if peer else "",
+        times(ratio(row, peer)) if peer else "",
+        "" if share is None else f"{share:.0%}",
+    )
+
+
+def text_table(document: Json) -> str:
+    return "\n".join(text_lines(document))
+
+
+def text_lines(document: Json) -> Iterator[str]:
+    yield f"{'row':<30} {'Forebay':>16}  {'best peer':<46} {'Forebay is':>10} {'of roof':>8}"
+    for section in document["sections"].values():
+        for row in section["rows"]:
+            ours, peer, of, share = cells(row)
+            mark = " <- a peer is ahead" if ahead(row) == "peer" else ""
+            yield f"{row['id']:<30} {ours:>16}  {peer:<46} {of:>10} {share:>8}{mark}"
+            for name, reason in row["skipped"].items():
+                yield f"    not measured: {name}: {reason}"
+    for peer, reason in document["missing"].items():
+        yield f"not measured: {peer}: {reason}"
