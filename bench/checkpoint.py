@@ -25,11 +25,12 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import peers
+from feeding.reader import cpu_s, memory
 from peers import MINIO_PASSWORD, MINIO_USER
 
 MB, MIB = 1_000_000, 1 << 20
@@ -58,6 +59,17 @@ class Way:
     writer: Open
     reader: Open
     remove: Callable[[str], None]
+    servers: tuple[int, ...] = ()
+    """Processes that work for it."""
+
+
+@dataclass(frozen=True)
+class Cost:
+    """A save or a load: seconds, and CPU seconds of this process and of the servers."""
+
+    seconds: float
+    client_s: float | None = None
+    server_s: float | None = None
 
 
 def s3fs_way(endpoint: str) -> Way:
@@ -135,8 +147,16 @@ def timed_load(way: Way, state: dict[str, Any], name: str) -> float:
     return took
 
 
-def roofs(folder: Path, state: dict[str, Any]) -> dict[str, tuple[float, float]]:
-    """Seconds of each roof: to save, to load."""
+def cost_of(timed: Callable[..., float], way: Way, state: dict[str, Any], name: str) -> Cost:
+    """Runs `timed_save` or `timed_load`."""
+    before = time.process_time(), sum(map(cpu_s, way.servers))
+    seconds = timed(way, state, name)
+    mine, theirs = time.process_time(), sum(map(cpu_s, way.servers))
+    return Cost(seconds, mine - before[0], theirs - before[1])
+
+
+def roofs(folder: Path, state: dict[str, Any]) -> dict[str, tuple[Cost, Cost]]:
+    """What each roof takes: to save, to load."""
     import torch
 
     file, copy = folder / "roof", folder / "roof.copy"
@@ -155,30 +175,38 @@ def roofs(folder: Path, state: dict[str, Any]) -> dict[str, tuple[float, float]]
     memory.seek(0)
     start = time.perf_counter()
     torch.load(memory, weights_only=True)
-    return {COPY: (copied, copied), MEMORY: (saved, time.perf_counter() - start)}
+    loaded = time.perf_counter() - start
+    return {COPY: (Cost(copied), Cost(copied)), MEMORY: (Cost(saved), Cost(loaded))}
 
 
 def measure(size: int, ways: dict[str, Way], rounds: int, folder: Path) -> list[Row]:
     """All ways and the roofs in turns."""
     state = state_of(size)
     bytes_ = sum(tensor.nbytes for tensor in state.values())
-    times: dict[str, list[tuple[float, float]]] = {}
+    costs: dict[str, list[tuple[Cost, Cost]]] = {}
     for turn in range(rounds + 1):
         took = roofs(folder, state)
         for name, way in ways.items():
-            took[name] = (timed_save(way, state, "c.pt"), timed_load(way, state, "c.pt"))
+            saved = cost_of(timed_save, way, state, "c.pt")
+            took[name] = (saved, cost_of(timed_load, way, state, "c.pt"))
             way.remove("c.pt")
             gc.collect()
         if turn > 0:  # the first turn warms caches
             for name, pair in took.items():
-                times.setdefault(name, []).append(pair)
+                costs.setdefault(name, []).append(pair)
     (folder / "roof").unlink()
     rows = []
-    for name, pairs in times.items():
-        row: Row = {"bytes": bytes_, "way": name}
-        for what, all_s in zip(("save", "load"), zip(*pairs, strict=True), strict=True):
+    for name, pairs in costs.items():
+        pids = ways[name].servers if name in ways else ()
+        row: Row = {"size": size, "bytes": bytes_, "way": name}
+        row["server_memory"] = sum(map(memory, pids)) if pids else None
+        for what, all_of in zip(("save", "load"), zip(*pairs, strict=True), strict=True):
+            all_s = [cost.seconds for cost in all_of]
             row[f"{what}_bytes_per_s"] = bytes_ / statistics.median(all_s)
             row[f"{what}_spread"] = max(all_s) / min(all_s)
+            for side in ("client", "server"):
+                spent = [getattr(cost, f"{side}_s") for cost in all_of]
+                row[f"{what}_{side}_s"] = None if None in spent else statistics.median(spent)
         rows.append(row)
     return rows
 
@@ -284,12 +312,15 @@ def running(options: argparse.Namespace, folder: Path) -> Iterator[tuple[dict[st
         finally:
             os.environ.clear()
             os.environ |= before
+        ours_work = (ours.pid, ours.gateway_pid)
         if options.minio:
+            ways = {name: way and replace(way, servers=(minio.pid,)) for name, way in ways.items()}
             # The client of s3torchconnector took them from here.
             os.environ |= {key: value for key, value in env.items() if "URL" not in key}
-            ways[THROUGH] = our_way(ours.endpoint, f"s3://{BUCKET}")
+            through = our_way(ours.endpoint, f"s3://{BUCKET}")
+            ways[THROUGH] = replace(through, servers=(*ours_work, minio.pid))
         ours.make_bucket(NATIVE)
-        ways[OURS] = our_way(ours.endpoint, f"ais://{NATIVE}")
+        ways[OURS] = replace(our_way(ours.endpoint, f"ais://{NATIVE}"), servers=ours_work)
         yield {name: way for name, way in ways.items() if way is not None}, ours.endpoint
 
 

@@ -69,8 +69,11 @@ class Bench:
         self.server: Forebay | None = None
         self.minio: Minio
 
-    def add(self, suite: str, who: str, value: float, unit: str, ratio: float, of: str) -> None:
-        row = {"suite": suite, "who": who, "value": value, "unit": unit, "ratio": ratio, "of": of}
+    def add(
+        self, suite: str, who: str, value: float, unit: str, ratio: float, of: str, spread: float = 1
+    ) -> None:
+        row: Row = {"suite": suite, "who": who, "value": value, "unit": unit}
+        row |= {"ratio": ratio, "of": of, "spread": spread}
         self.rows.append(row)
         print(f"{suite:<28} {who:<36} {value:>12,.2f} {unit:<10} {ratio:>8.2f} x {of}")
 
@@ -123,8 +126,9 @@ class Bench:
         cold = statistics.median(rates["Forebay, cold"])
         for who, all_of in rates.items():
             name, rate = f"epoch, {provider}, {count} x 100 KiB", statistics.median(all_of)
-            spread = f"our cold epoch ({min(all_of):,.0f} to {max(all_of):,.0f})"
-            self.add(name, who, rate, "objects/s", rate / cold, spread)
+            of = f"our cold epoch ({min(all_of):,.0f} to {max(all_of):,.0f})"
+            spread = max(all_of) / min(all_of)
+            self.add(name, who, rate, "objects/s", rate / cold, of, spread)
 
     def compose(self) -> None:
         """1,024 small cold objects of Google's, one by one and composed; with what Google bills."""
@@ -158,7 +162,8 @@ class Bench:
         suite = f"cold, gcp, {count} x {size // KIB} KiB"
         for way, took in times.items():
             middle = statistics.median(took)
-            self.add(suite, f"Forebay, {way}", count / middle, "objects/s", base / middle, "one by one")
+            spread, ratio = max(took) / min(took), base / middle
+            self.add(suite, f"Forebay, {way}", count / middle, "objects/s", ratio, "one by one", spread)
             for what in ("reads of objects", "a", "b"):
                 requests = bills[way][what]
                 ratio = requests / bills["one by one"]["reads of objects"]
@@ -203,7 +208,8 @@ class Bench:
         firsts = {"the cloud": bare, "Forebay, alone": alone, "Forebay, 64 clients": each}
         for who, times in firsts.items():
             median = statistics.median(times)
-            self.add(suite, f"first byte, {who}", median * 1000, "ms", median / cloud, "the cloud")
+            spread, ratio = max(times) / min(times), median / cloud
+            self.add(suite, f"first byte, {who}", median * 1000, "ms", ratio, "the cloud", spread)
         self.add(suite, "bytes from the cloud, alone", (middle - before) / size, "objects", 1.0, "the object")
         self.add(suite, "bytes from the cloud, 64 clients", cost, "objects", cost, "the object")
 
@@ -247,7 +253,8 @@ class Bench:
         base = statistics.median(took["boto3's paginator"])
         for who, times in took.items():
             middle = statistics.median(times)
-            self.add(f"list {count} skewed names", who, count / middle, "names/s", base / middle, "boto3")
+            suite, spread = f"list {count} skewed names", max(times) / min(times)
+            self.add(suite, who, count / middle, "names/s", base / middle, "boto3", spread)
 
 
     def vast(self) -> None:

@@ -8,3 +8,7 @@ from compare.row import Seed
 
 FEEDING: dict[str, dict[str, Any]] = {}
 """By the key of a row of `bench/feed.py`: arguments of its `Row`."""
+CHECKPOINTS: dict[Any, Any] = {}
+BATCHES: dict[str, Any] = {}
+STORE: dict[str, Any] = {}
+CLOUDS: dict[str, Any] = {}

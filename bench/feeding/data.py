@@ -64,6 +64,7 @@ def all_data(quick: bool, million: int) -> dict[str, Data]:
         Data("images", 1_500 // few, 100 * KIB, "images"),
         # An epoch of a few would be a wait for the first one above all.
         Data("text", 16 // few, 16 * MIB, "text"),
+        Data("charades", 10, (150 if not quick else 15) * MIB),
         Data("shards", 20 // few, KIB, "shards"),
         Data("million", million, KIB),
     )

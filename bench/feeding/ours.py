@@ -137,13 +137,42 @@ def lines(
 
 def piped_lines(endpoint: str, bucket: str, batch: int, workers: int = 0) -> Epoch:
     """Lines of texts by DataPipes."""
+    lines = piped_objects(endpoint, bucket).readlines(return_path=False)
+    loader = samples.data_loader(lines, batch, workers, False)
+    return lambda: samples.of_contents(loader)
+
+
+def piped_objects(endpoint: str, bucket: str) -> Any:
+    """A DataPipe of names and streams of all objects of a bucket."""
     from forebay_torch.datapipes import IterableWrapper
 
     client = bucket_of(endpoint, bucket).client
     files = IterableWrapper([f"ais://{bucket}/"]).list_files_by_s3(client=client).sharding_filter()
-    lines = files.load_files_by_s3(client=client).readlines(return_path=False)
-    loader = samples.data_loader(lines, batch, workers, False)
-    return lambda: samples.of_contents(loader)
+    return files.load_files_by_s3(client=client)
+
+
+def piped_shards(endpoint: str, bucket: str) -> Epoch:
+    """Whole shards by DataPipes."""
+    pipe = piped_objects(endpoint, bucket)
+
+    def epoch() -> Iterator[Counts]:
+        for _, stream in pipe:
+            yield 1, len(stream.read())
+
+    return epoch
+
+
+def training(endpoint: str, bucket: str, batch: int, model: str) -> Epoch:
+    """A model trained on what DataPipes read."""
+    from feeding.models import MODELS, trained
+
+    pipe = piped_objects(endpoint, bucket)
+    if model == "bert":
+        pipe = pipe.readlines(return_path=False)
+    else:
+        pipe = pipe.map(lambda pair: pair[1].read())
+    step, loader = MODELS[model](), samples.data_loader(pipe, batch)
+    return lambda: trained(loader, step)
 
 
 def listing(endpoint: str, bucket: str) -> Epoch:
@@ -156,15 +185,15 @@ def listing(endpoint: str, bucket: str) -> Epoch:
     return epoch
 
 
-def sampler(endpoint: str, bucket: str, count: int, size: int) -> Epoch:
-    """All batches of a DynamicBatchSampler over objects of `size` bytes; 100 in a batch."""
+def sampler(endpoint: str, bucket: str, count: int, size: int, per_batch: int = 100) -> Epoch:
+    """All batches of a DynamicBatchSampler over objects of `size` bytes."""
     from forebay import Listing
     from forebay_torch import DynamicBatchSampler
 
     class Source:
         objects = Listing.from_pairs((f"o{n:08}", size) for n in range(count))
 
-    made = DynamicBatchSampler(Source(), 100 * size, shuffle=True)
+    made = DynamicBatchSampler(Source(), per_batch * size, shuffle=True)
     return lambda: of_batches(made)
 
 

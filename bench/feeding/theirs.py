@@ -105,8 +105,10 @@ def aistore_listing(endpoint: str, bucket: str) -> Epoch:
     return epoch
 
 
-def aistore_sampler(endpoint: str, bucket: str, count: int, size: int) -> Epoch:
-    """Its DynamicBatchSampler over objects whose sizes are known already, 100 in a batch."""
+def aistore_sampler(
+    endpoint: str, bucket: str, count: int, size: int, per_batch: int = 100
+) -> Epoch:
+    """Its DynamicBatchSampler over objects whose sizes are known already."""
     from types import SimpleNamespace
 
     from aistore.pytorch import DynamicBatchSampler
@@ -115,7 +117,7 @@ def aistore_sampler(endpoint: str, bucket: str, count: int, size: int) -> Epoch:
     props = SimpleNamespace(size=size)
     objects = [SimpleNamespace(name=f"o{n:08}", props_cached=props) for n in range(count)]
     source = SimpleNamespace(get_obj_list=lambda: objects)
-    made = DynamicBatchSampler(source, 100 * size + 1, shuffle=True)
+    made = DynamicBatchSampler(source, per_batch * size + 1, shuffle=True)
 
     def epoch() -> Iterator[Counts]:
         yield sum(map(len, made)), 0
@@ -194,18 +196,20 @@ def s3torch_shards(endpoint: str, bucket: str, batch: int, workers: int = 0) -> 
     return lambda: samples.of_shards(loader)
 
 
-def s3torch_lines(endpoint: str, bucket: str, batch: int) -> Epoch:
+def s3torch_lines(endpoint: str, bucket: str, batch: int, workers: int = 0) -> Epoch:
     from s3torchconnector import S3IterableDataset
     from torch.utils.data import IterableDataset
 
-    source = S3IterableDataset.from_prefix(transform=as_shard, **s3torch_options(endpoint, bucket))
+    source = S3IterableDataset.from_prefix(
+        transform=as_shard, enable_sharding=True, **s3torch_options(endpoint, bucket)
+    )
 
     class Lines(IterableDataset[Any]):
         def __iter__(self) -> Iterator[bytes]:
             for content in source:
                 yield from content.splitlines()
 
-    loader = samples.data_loader(Lines(), batch)
+    loader = samples.data_loader(Lines(), batch, workers)
     return lambda: samples.of_contents(loader)
 
 
@@ -258,20 +262,21 @@ def s3fs_iterable(endpoint: str, bucket: str, batch: int) -> Epoch:
     return lambda: samples.of_pairs(loader)
 
 
-def s3fs_lines(endpoint: str, bucket: str, batch: int) -> Epoch:
-    from torch.utils.data import IterableDataset
+def s3fs_lines(endpoint: str, bucket: str, batch: int, workers: int = 0) -> Epoch:
+    from torch.utils.data import IterableDataset, get_worker_info
 
-    files = s3fs_at(endpoint)
-    names = files.find(bucket)
+    names = s3fs_at(endpoint).find(bucket)
 
     class Lines(IterableDataset[Any]):
         def __iter__(self) -> Iterator[bytes]:
-            for name in names:
+            # Each process has a client of its own: threads of a client do not outlive a fork.
+            files, info = s3fs_at(endpoint), get_worker_info()
+            for name in names[info.id :: info.num_workers] if info else names:
                 with files.open(name, "rb") as opened:
                     for line in opened:
                         yield line[:-1]
 
-    loader = samples.data_loader(Lines(), batch)
+    loader = samples.data_loader(Lines(), batch, workers)
     return lambda: samples.of_contents(loader)
 
 

@@ -8,10 +8,13 @@ from typing import Any
 from compare import seeds
 from compare.row import Contender, Measured, Row, Section
 from compare.runner import Run, by_id
-from feeding import data, rows
+from feeding import data, document_rows, rows
 
 OBJECTS, QUICK_OBJECTS = 300_000, 20_000
 """Of the large bucket."""
+SECONDS_OF = {"sampler": 1_000_000, "charades": 10}
+SECONDS_OF |= {f"sampler-{count}": count for count in document_rows.SAMPLED}
+"""Rows whose value is the seconds for so many items."""
 UNITS = {"listing": "names/s", "consumer": "% waiting", "lines": "lines/s", "lines-4": "lines/s"}
 
 
@@ -20,7 +23,7 @@ def defined() -> Iterator[Row]:
     for row in rows.rows(data.all_data(False, OBJECTS)):
         said = seeds.FEEDING.get(row.key, {})
         unit = UNITS.get(row.key, "samples/s")
-        if row.key.startswith("sampler"):
+        if row.key in SECONDS_OF:
             unit = "s"
         better = unit.endswith("/s")
         yield Row(f"feeding/{row.key}", row.title, unit, higher_is_better=better, **said)
@@ -28,7 +31,7 @@ def defined() -> Iterator[Row]:
 
 def value(row: Row, result: dict[str, Any]) -> float:
     if row.unit == "s":
-        return float(result["epoch_s"])
+        return SECONDS_OF[row.id.partition("/")[2]] / float(result["items_per_s"])
     if row.unit == "% waiting":
         return float(result["wait_share"]) * 100
     return float(result["items_per_s"])
