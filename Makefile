@@ -19,6 +19,8 @@ export RUST_TEST_THREADS ?= $(shell echo $$((3 * $$(getconf _NPROCESSORS_ONLN)))
 CARGO_FLAGS ?=
 PYTEST_ARGS ?=
 BENCH_ARGS ?=
+#   make compare COMPARE_ARGS="--quick"         make compare COMPARE_ARGS="--only clouds --resume"
+COMPARE_ARGS ?=
 # Rows that `make faults` runs: all, or three of 20 s that change with each commit.
 FAULTS ?= all
 # Guards that `make mutants` removes: all, or these ids.
@@ -152,8 +154,6 @@ bench: shipped ## Measure beside the peers that are installed; JSON in build/ben
 	. ci/dist/build_env.sh && cargo build --profile dist $(CARGO_FLAGS) -p forebay-load
 	@. ci/dist/build_env.sh && PROFILE=dist ci/install_python.sh
 	@minio="$$(ci/minio.sh)" || minio=; \
-	build/venv/bin/python bench/run.py --bin build/dist/forebay --out build/bench \
-	  $${minio:+--minio "$$minio"}; \
 	build/venv/bin/python bench/store.py --bin build/dist/forebay --out build/bench \
 	  --load build/dist/forebay-load $${minio:+--minio "$$minio"} $(BENCH_ARGS); \
 	build/venv/bin/python bench/batch.py --bin build/dist/forebay --out build/bench; \
@@ -167,6 +167,16 @@ bench: shipped ## Measure beside the peers that are installed; JSON in build/ben
 	  $${minio:+--minio "$$minio"} $${fake_gcs:+--fake-gcs "$$fake_gcs"}; \
 	build/venv/bin/python bench/checkpoint.py --bin build/dist/forebay --out build/bench \
 	  $${minio:+--minio "$$minio"}
+
+.PHONY: compare
+compare: shipped ## Measure beside all peers: one table, one JSON in build/compare (up to an hour)
+	. ci/dist/build_env.sh && cargo build --profile dist $(CARGO_FLAGS) -p forebay-load
+	@. ci/dist/build_env.sh && PROFILE=dist ci/install_python.sh
+	@PYTHONPATH=bench build/venv/bin/python -m compare --bin build/dist/forebay $(COMPARE_ARGS)
+
+.PHONY: compare-pages
+compare-pages: python ## Write docs/performance.md and the README's results from build/compare/results.json
+	@PYTHONPATH=bench build/venv/bin/python -m compare pages build/compare/results.json .
 
 .PHONY: release
 release: shipped ## One binary in build/release, Python wheels in build/wheels

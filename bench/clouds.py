@@ -27,6 +27,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import cloud_readers
+import composing
 import peers
 from cloud_readers import BUCKETS, GCS_BUCKET, S3_BUCKET, Read, forebay_reader
 from delay_proxy import DELAY_S, DelayProxy
@@ -42,9 +43,8 @@ SUITES = ("epoch", "compose", "one", "list", "vast")
 
 
 def evict(server: Forebay, provider: str) -> None:
-    """Makes the bucket cold: the cluster forgets it, the cloud keeps it."""
-    url = f"{server.endpoint}/v1/buckets/{BUCKETS[provider]}?provider={provider}&keep_bck_md=true"
-    peers.call("DELETE", url, {"action": "evict-remote-bck"})
+    """Makes the provider's bucket cold."""
+    composing.evict(server, BUCKETS[provider], provider)
 
 
 def timed(read: Read, names: list[str], size: int, who: str) -> float:
@@ -133,31 +133,12 @@ class Bench:
     def compose(self) -> None:
         """1,024 small cold objects of Google's, one by one and composed; with what Google bills."""
         assert self.server is not None
-        import forebay
-
-        count, size = 1024, 10 * KIB
+        count, size = composing.OBJECTS, composing.OBJECT_BYTES
         names = [f"c/{n:06d}" for n in range(count)]
         self.fill("gcp", names, size)
-        read = forebay_reader(self.server, "gcp", count)
-        bucket = forebay.Client(self.server.endpoint).bucket(GCS_BUCKET, provider="gcp")
-        url = f"{self.server.endpoint}/v1/buckets/{GCS_BUCKET}?provider=gcp"
-        ways = {"one by one": "off", "composed": "on"}
-        times: dict[str, list[float]] = {way: [] for way in ways}
-        bills: dict[str, dict[str, int]] = {}
-
-        def counted() -> dict[str, int]:
-            bill = bucket.info()["bill"]["requests"]
-            return {"reads of objects": self.server.backend_calls("gcp", "get"), **bill}
-
-        for _ in range(self.options.rounds):
-            for way, value in ways.items():
-                set_props = {"action": "set-bprops", "value": {"cloud": {"compose": value}}}
-                peers.call("PATCH", url, set_props)
-                evict(self.server, "gcp")
-                before = counted()
-                times[way].append(timed(read, names, size, f"Forebay, {way}"))
-                after = counted()
-                bills[way] = {key: after[key] - before[key] for key in after}
+        ways = composing.measure(self.server, GCS_BUCKET, names, size, self.options.rounds)
+        times = {way: cold.seconds for way, cold in ways.items()}
+        bills = {way: cold.requests for way, cold in ways.items()}
         base = statistics.median(times["one by one"])
         suite = f"cold, gcp, {count} x {size // KIB} KiB"
         for way, took in times.items():

@@ -2,6 +2,7 @@
 
     python -m compare --bin build/dist/forebay [--quick] [--only SECTION] [--resume]
     python -m compare agree RUN1.json RUN2.json
+    python -m compare pages RUN.json [ROOT]
     python -m compare list
 
 Run it by `make compare`. Progress goes to standard error, the table to standard output.
@@ -16,7 +17,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from compare import programs, results
+from compare import pages, programs, results
 from compare.runner import Failed, Run
 from compare.sections import all_sections
 from compare.table import text_table
@@ -112,7 +113,22 @@ def agree(first: str, second: str) -> int:
     return 1 if lines else 0
 
 
+def write_pages(run: str, root: Path) -> int:
+    """Writes the pages of a run below a folder, by default `pages` beside the run."""
+    try:
+        written = pages.write(root, results.load(Path(run)))
+    except ValueError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    print("\n".join(f"written: {path}" for path in written))
+    return 0
+
+
 def main() -> int:
+    if sys.argv[1:2] == ["pages"] and len(sys.argv) in (3, 4):
+        environment.enter(["-m", "compare"])
+        run = Path(sys.argv[2])
+        return write_pages(sys.argv[2], Path(sys.argv[3]) if sys.argv[3:] else run.parent / "pages")
     if sys.argv[1:2] == ["agree"]:
         if len(sys.argv) != 4:
             print("usage: python -m compare agree RUN1.json RUN2.json", file=sys.stderr)

@@ -14,10 +14,17 @@ Side = Literal["ours", "peer", "roof"]
 
 @dataclass(frozen=True)
 class Seed:
-    """A figure of a document that Forebay answers: the text of the figure and the document."""
+    """A figure of a document that Forebay answers: the text of the figure and the document.
+
+    Attributes:
+        over: Our contender's counterpart of what the document is faster than.
+        ratio: How many times as fast as that the document is.
+    """
 
     figure: str
     source: str
+    over: str = ""
+    ratio: float | None = None
 
 
 @dataclass(frozen=True)
@@ -86,6 +93,7 @@ class Measured:
     def as_json(self) -> dict[str, Any]:
         return {
             **asdict(self.row),
+            "section": self.row.section,
             "contenders": [asdict(contender) for contender in self.contenders],
             "skipped": self.skipped,
             "notes": self.notes,
