@@ -156,7 +156,7 @@ def cost_of(timed: Callable[..., float], way: Way, state: dict[str, Any], name: 
 
 
 def roofs(folder: Path, state: dict[str, Any]) -> dict[str, tuple[Cost, Cost]]:
-    """What each roof takes: to save, to load."""
+    """Costs of each roof: to save, to load."""
     import torch
 
     file, copy = folder / "roof", folder / "roof.copy"

@@ -16,6 +16,7 @@ import itertools
 import json
 import multiprocessing
 import os
+import signal
 import statistics
 import sys
 import tempfile
@@ -328,6 +329,8 @@ def main() -> None:
         options.vast = 100_000
     suites = options.only or SUITES
     options.out.mkdir(parents=True, exist_ok=True)
+    # Servers and their folders go also when this is stopped.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     with tempfile.TemporaryDirectory(dir=options.out) as folder, clouds(options, Path(folder)) as bench:
         if "epoch" in suites:
             for provider in bench.direct:

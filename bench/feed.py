@@ -104,7 +104,9 @@ class Bench:
                     self.skipped[name] = f"its server ({spec.server}) is not there"
                 else:
                     with self.reported(spec):
-                        reader = Reader(spec, place, row.compute_s, row.memory is not None)
+                        # A process that loads all by itself takes seconds, which a try has not.
+                        own_memory = row.memory is not None and not self.options.quick
+                        reader = Reader(spec, place, row.compute_s, own_memory)
                         stack.callback(reader.close)
                         # This pass warms caches and connections too.
                         grown[name] = reader.grown(seconds)

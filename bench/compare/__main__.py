@@ -11,6 +11,7 @@ Run it by `make compare`. Progress goes to standard error, the table to standard
 from __future__ import annotations
 
 import argparse
+import os
 import signal
 import sys
 import time
@@ -84,7 +85,7 @@ def measure(given: argparse.Namespace) -> int:
             print(f"{section.name}: kept from the run before", file=sys.stderr)
             continue
         print(f"\n{section.name}: {section.title}", file=sys.stderr, flush=True)
-        began = time.monotonic()
+        began, cpu = time.monotonic(), cpu_s()
         try:
             rows = [measured.as_json() for measured in section.measure(run)]
         except Failed as error:
@@ -92,14 +93,21 @@ def measure(given: argparse.Namespace) -> int:
             failed.append(section.name)
             continue
         took = round(time.monotonic() - began)
-        document["sections"][section.name] = {"title": section.title, "took_s": took, "rows": rows}
+        spent = round(cpu_s() - cpu)
+        named = {"title": section.title, "took_s": took, "cpu_s": spent, "rows": rows}
+        document["sections"][section.name] = named
         results.save(run.out / "results.json", document)
-        print(f"{section.name}: {len(rows)} rows in {took} s", file=sys.stderr, flush=True)
+        print(f"{section.name}: {len(rows)} rows in {took} s, {spent} s of CPU", file=sys.stderr, flush=True)
     print(text_table(results.rounded(document)))
     print(f"written: {given.out / 'results.json'}", file=sys.stderr)
     if failed:
         print(f"error: not measured: {', '.join(failed)}; --resume tries them again", file=sys.stderr)
     return 1 if failed else 0
+
+
+def cpu_s() -> float:
+    """CPU seconds of this process and of its descendants that ended."""
+    return sum(os.times()[:4])
 
 
 def agree(first: str, second: str) -> int:

@@ -21,8 +21,8 @@ NOTES = """
 ## Other measurements
 
 [Notes](../bench/notes/README.md) has older runs, the reasons behind ratios, and what needs another
-machine: [a GPU](../bench/notes/gpu.md), [faults](../bench/notes/faults.md) by `make faults`, the cost of
-[users and TLS](../bench/notes/users-and-tls.md) by `bench/cost.py`, and
+machine or is a run of its own: [a GPU](../bench/notes/gpu.md), [faults](../bench/notes/faults.md) by
+`make faults`, [users and TLS](../bench/notes/users-and-tls.md) by `bench/cost.py`, and
 [two versions](../bench/notes/versions.md) of Forebay by `bench/versions.py`."""
 
 

@@ -37,7 +37,7 @@ class Row:
         unit: Of the values, for example "samples/s" or "s".
         higher_is_better: Whether a larger value is faster.
         seed: The figure of a document that this row answers.
-        scale: What is smaller here than in the document, and why.
+        scale: The part of the document that is smaller here, and why.
         reason: Why a peer is ahead, for runs in which one is.
         headline: Whether the README has this row.
     """

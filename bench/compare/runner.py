@@ -1,4 +1,4 @@
-"""What sections measure with: the peers that were found, the scripts of `bench/`, rounds in turns."""
+"""Tools of the sections: the peers that were found, the scripts of `bench/`, rounds in turns.
 
 from __future__ import annotations
 
@@ -59,9 +59,14 @@ class Run:
             if f'"--{option}"' in known and (program := self.program(option)):
                 command += [f"--{option}", program]
         command += ["--out", str(folder), *arguments]
-        done = subprocess.run(command, stdout=sys.stderr.fileno())
-        if done.returncode:
-            raise Failed(f"bench/{name} exits with code {done.returncode}; its message is above")
+        with subprocess.Popen(command, stdout=sys.stderr.fileno()) as child:
+            try:
+                code = child.wait()
+            finally:
+                # It then stops its servers and removes their folders.
+                child.terminate()
+        if code:
+            raise Failed(f"bench/{name} exits with code {code}; its message is above")
         return json.loads((folder / result).read_text())
 
 

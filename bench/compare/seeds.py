@@ -1,4 +1,4 @@
-"""What the documents that Forebay answers say of a row, and why a scale is smaller here.
+"""Figures of the documents that Forebay answers, by row, and why a scale is smaller here.
 
 The keys are those of rows; the values are arguments of `Row`. Reasons are printed for runs in which a
 peer is ahead.
