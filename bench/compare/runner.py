@@ -1,4 +1,4 @@
-"""Tools of the sections: the peers that were found, the scripts of `bench/`, rounds in turns.
+"""Tools of the sections: the peers that were found, the scripts of `bench/`, rounds in turns."""
 
 from __future__ import annotations
 
