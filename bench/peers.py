@@ -96,7 +96,12 @@ class Beside:
 
     def __init__(self, name: str) -> None:
         self.name, self.port = name, free_port(1)
-        self.process = multiprocessing.Process(target=lambda: asyncio.run(self.run()), daemon=True)
+        self.process = multiprocessing.Process(target=self._serve, daemon=True)
+
+    def _serve(self) -> None:
+        # The bench's own handler, which a fork inherits, would end this by an exception.
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        asyncio.run(self.run())
 
     async def run(self) -> None:
         """Serves at the port for good."""

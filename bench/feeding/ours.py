@@ -162,6 +162,12 @@ def piped_shards(endpoint: str, bucket: str) -> Epoch:
     return epoch
 
 
+def content_of(pair: tuple[str, Any]) -> bytes:
+    """The content of a name with its stream."""
+    content: bytes = pair[1].read()
+    return content
+
+
 def training(endpoint: str, bucket: str, batch: int, model: str) -> Epoch:
     """A model trained on what DataPipes read."""
     from feeding.models import MODELS, trained
@@ -170,7 +176,7 @@ def training(endpoint: str, bucket: str, batch: int, model: str) -> Epoch:
     if model == "bert":
         pipe = pipe.readlines(return_path=False)
     else:
-        pipe = pipe.map(lambda pair: pair[1].read())
+        pipe = pipe.map(content_of)
     step, loader = MODELS[model](), samples.data_loader(pipe, batch)
     return lambda: trained(loader, step)
 
