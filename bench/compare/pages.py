@@ -45,9 +45,9 @@ def with_block(text: str, document: Json) -> str:
     return f"{before}{BEGIN}\n{block(document)}\n{END}{rest.partition(END)[2]}"
 
 
-def table(heads: list[str], lines: Iterable[Iterable[str]]) -> list[str]:
-    """A table in Markdown; the first column is text, the others figures."""
-    made = ["| " + " | ".join(heads) + " |", "|---|" + "--:|" * (len(heads) - 1)]
+def table(heads: list[str], lines: Iterable[Iterable[str]], of_text: bool = False) -> list[str]:
+    """A table in Markdown; the first column is text, the others figures if not `of_text`."""
+    made = ["| " + " | ".join(heads) + " |", "|---|" + ("---|" if of_text else "--:|") * (len(heads) - 1)]
     return made + ["| " + " | ".join(one) + " |" for one in lines]
 
 
@@ -138,7 +138,7 @@ def behind(document: Json) -> Iterator[str]:
     made = (
         (row["title"], *cells(row)[:2], over(row), row["reason"] or NO_REASON) for row in found
     )
-    yield from table(["row", "Forebay", "ahead", "by", "reason"], made)
+    yield from table(["row", "Forebay", "ahead", "by", "reason"], made, of_text=True)
     yield ""
 
 
@@ -158,7 +158,7 @@ def documents(document: Json) -> Iterator[str]:
         here = amount(row, ours) if ours else "not measured: " + "; ".join(row["skipped"].values())
         here += f", {times(of)} {seed['over']}" if of else ""
         made.append((row["title"], there, here, row["scale"]))
-    yield from table(["row", "there", "here", "scale"], made)
+    yield from table(["row", "there", "here", "scale"], made, of_text=True)
     yield ""
     sources = dict.fromkeys(r["seed"]["source"] for r in results.rows(document) if r["seed"])
     yield f"Documents: {'; '.join(sources)}."

@@ -75,7 +75,7 @@ def draw(path: Path, title: str, bars: list[tuple[str, list[float]]], names: lis
     else:
         axes.axvline(1, color="black", linewidth=1)
     # Without the version of matplotlib in the file, equal data makes equal files.
-    figure.savefig(path, dpi=90, metadata={"Software": None})
+    figure.savefig(path, dpi=72, metadata={"Software": None})
     pyplot.close(figure)
     if path.stat().st_size > MAX_BYTES:
         raise ValueError(f"{path}: {path.stat().st_size} bytes, and at most {MAX_BYTES} are allowed")
