@@ -117,7 +117,8 @@ def how(document: Json) -> Iterator[str]:
     yield (
         "All servers of a section run for its whole time, and all contenders take turns, so a machine that is"
         " busy for a while is busy for all. Tables have medians; *spread* is the best round over the worst."
-        " Client and servers share the cores of one machine. CPU time per item is that of client + server."
+        " Client and servers share the cores of one machine. CPU time per item and memory are"
+        " those of client + server; the client's memory is what a pass adds to it."
         " A ratio is Forebay's rate over the peer's. A roof is a bound of the machine: copies of memory, or"
         " a server that only reads a file."
     )
@@ -173,11 +174,10 @@ def part(section: Json) -> Iterator[str]:
         ours = lead(row)
         if ours is None:
             continue
-        made.append((row["title"], *cells(row), cost(ours), cost(best(row)), f"{ours['spread']:.2f}"))
-    yield from table(
-        ["row", "Forebay", "best peer", "ratio", "of roof", "CPU, client + server", "the peer's", "spread"],
-        made,
-    )
+        costs = cost(ours), cost(best(row)), memory(ours), f"{ours['spread']:.2f}"
+        made.append((row["title"], *cells(row), *costs))
+    heads = ["row", "Forebay", "best peer", "ratio", "of roof", "CPU, client + server", "the peer's"]
+    yield from table([*heads, "memory", "spread"], made)
     yield ""
     notes = [f"{row['title']}: {note}" for row in section["rows"] for note in row["notes"]]
     if notes:
@@ -185,11 +185,18 @@ def part(section: Json) -> Iterator[str]:
 
 
 def cost(contender: Json | None) -> str:
-    """CPU time of an item in µs, and the client's most memory."""
+    """CPU time of an item, client + server, in µs."""
     if contender is None or contender["client_cpu_us"] is None:
         return ""
     server = contender["server_cpu_us"] or 0.0
     return f"{number(contender['client_cpu_us'])} + {number(server)} µs"
+
+
+def memory(contender: Json) -> str:
+    """The most memory of the client + that of the server after the rounds, in MiB."""
+    client, server = contender["client_bytes"], contender["server_bytes"]
+    known = [number(one / (1 << 20)) if one is not None else "–" for one in (client, server)]
+    return "" if client is None and server is None else f"{' + '.join(known)} MiB"
 
 
 def not_measured(document: Json) -> Iterator[str]:

@@ -265,12 +265,15 @@ def s3fs_iterable(endpoint: str, bucket: str, batch: int) -> Epoch:
 def s3fs_lines(endpoint: str, bucket: str, batch: int, workers: int = 0) -> Epoch:
     from torch.utils.data import IterableDataset, get_worker_info
 
-    names = s3fs_at(endpoint).find(bucket)
+    # Each process has a client of its own: threads of a client do not outlive a fork.
+    clients = {os.getpid(): s3fs_at(endpoint)}
+    names = clients[os.getpid()].find(bucket)
 
     class Lines(IterableDataset[Any]):
         def __iter__(self) -> Iterator[bytes]:
-            # Each process has a client of its own: threads of a client do not outlive a fork.
-            files, info = s3fs_at(endpoint), get_worker_info()
+            if os.getpid() not in clients:
+                clients[os.getpid()] = s3fs_at(endpoint)
+            files, info = clients[os.getpid()], get_worker_info()
             for name in names[info.id :: info.num_workers] if info else names:
                 with files.open(name, "rb") as opened:
                     for line in opened:

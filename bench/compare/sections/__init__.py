@@ -7,7 +7,7 @@ import pkgutil
 
 from compare.row import Section
 
-FIRST = ("feeding", "documents", "checkpoints", "batches", "store", "clouds")
+FIRST = ("feeding", "checkpoints", "batches", "store", "clouds")
 """Sections that the pages begin with; others follow by name."""
 
 
