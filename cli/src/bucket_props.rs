@@ -8,6 +8,7 @@ use forebay_core::cache_rules::{CacheRules, show_seconds};
 use forebay_core::cloud_rules::CloudRules;
 use forebay_core::config::nearest;
 use forebay_core::quota::BucketQuota;
+use forebay_core::rate::BucketRates;
 use forebay_core::size::{ByteSize, parse_duration};
 use forebay_core::warmth::BucketWarmth;
 use serde_json::{Map, Value, json};
@@ -20,7 +21,7 @@ use crate::session::Session;
 use crate::uri;
 
 /// Properties that `set` accepts.
-const KEYS: [&str; 14] = [
+const KEYS: [&str; 16] = [
     "freshness",
     "class",
     "copies",
@@ -35,6 +36,8 @@ const KEYS: [&str; 14] = [
     "endpoint",
     "quota.bytes",
     "quota.objects",
+    "rate.requests_per_second",
+    "rate.bytes_per_second",
 ];
 
 #[derive(Debug, Subcommand)]
@@ -83,6 +86,9 @@ pub(crate) struct BucketArgs {
   quota.bytes=SIZE, quota.objects=N
                   the most that a native bucket may hold in the whole cluster,
                   without copies and slices; none
+  rate.requests_per_second=N, rate.bytes_per_second=SIZE
+                  limits of requests for objects, and of the bytes of their
+                  bodies, in the whole cluster; none
   cloud.RULE=VALUE  rules for requests to the backend; \"default\" resets one:
     attempts, first_pause_ms, multiplier, longest_pause_ms, jitter,
     deadline_ms: retries
@@ -104,6 +110,7 @@ Examples:
   forebay bucket set ais://results copies=2
   forebay bucket set ais://models ec=4+2
   forebay bucket set ais://results quota.bytes=500GiB quota.objects=1000000
+  forebay bucket set s3://data rate.bytes_per_second=2GiB
   forebay bucket set s3://data pin=true
   forebay bucket set s3://logs share=20% ttl=2d admission=second-miss
   forebay bucket set gs://train cloud.concurrency=16")]
@@ -147,7 +154,7 @@ pub(crate) async fn run(session: &Session, command: &BucketCommand) -> Result<()
 fn parse(changes: &[String]) -> Result<Value, Failure> {
     let (mut props, mut cache, mut cloud) = (Map::new(), Map::new(), Map::new());
     let mut backend = Map::new();
-    let mut quota = Map::new();
+    let (mut quota, mut rate) = (Map::new(), Map::new());
     for change in changes {
         let Some((key, value)) = change.split_once('=') else {
             return Err(Failure::usage(
@@ -171,6 +178,7 @@ fn parse(changes: &[String]) -> Result<Value, Failure> {
             other => match other.split_once('.') {
                 Some(("cloud", rule)) => drop(cloud.insert(rule.into(), json!(value))),
                 Some(("quota", limit)) => drop(quota.insert(limit.into(), json!(value))),
+                Some(("rate", limit)) => drop(rate.insert(limit.into(), json!(value))),
                 _ => return Err(unknown(other)),
             },
         }
@@ -193,6 +201,11 @@ fn parse(changes: &[String]) -> Result<Value, Failure> {
         let quota = Value::Object(quota);
         BucketQuota::default().apply(&quota)?;
         props.insert("quota".into(), quota);
+    }
+    if !rate.is_empty() {
+        let rate = Value::Object(rate);
+        BucketRates::default().apply(&rate)?;
+        props.insert("rate".into(), rate);
     }
     Ok(Value::Object(props))
 }
@@ -273,6 +286,7 @@ pub(crate) fn lines(props: &Value) -> Vec<(&'static str, String)> {
     let quota: BucketQuota = quota.and_then(|q| serde_json::from_value(q).ok()).unwrap_or_default();
     lines.extend(quota.bytes.map(|most| ("quota.bytes", ByteSize(most).to_string())));
     lines.extend(quota.objects.map(|most| ("quota.objects", most.to_string())));
+    lines.extend(rate_lines(props));
     let age = props.pointer("/freshness/age").and_then(Value::as_u64).map(show_seconds);
     let cache = props.get("cache").cloned();
     let Some(rules) = cache.and_then(|c| serde_json::from_value::<CacheRules>(c).ok()) else {
@@ -290,6 +304,15 @@ pub(crate) fn lines(props: &Value) -> Vec<(&'static str, String)> {
         cloud.and_then(|c| serde_json::from_value::<CloudRules>(c).ok()).unwrap_or_default();
     lines.extend(cloud.lines());
     lines
+}
+
+/// The rates, as lines to print.
+fn rate_lines(props: &Value) -> Vec<(&'static str, String)> {
+    let rates = props.get("rate").cloned();
+    let rates: BucketRates = rates.and_then(|r| serde_json::from_value(r).ok()).unwrap_or_default();
+    let requests = rates.requests_per_second.map(|n| ("rate.requests_per_second", n.to_string()));
+    let bytes = rates.bytes_per_second.map(|n| ("rate.bytes_per_second", ByteSize(n).to_string()));
+    requests.into_iter().chain(bytes).collect()
 }
 
 /// The usage of the quota, as a line to print.
@@ -384,6 +407,8 @@ mod tests {
             ("admission=maybe", "second-miss"),
             ("quota.bytes=lots", "quota.bytes"),
             ("quota.byte=1", "did you mean"),
+            ("rate.bytes_per_second=1", "at least 1024"),
+            ("rate.requests_per_secund=1", "did you mean"),
             ("cloud.attempts=0", "from 1 to 100"),
             ("cloud.atempts=2", "attempts"),
         ] {
@@ -398,12 +423,15 @@ mod tests {
         let cloud = json!({ "attempts": 3, "jitter": 0.25, "bytes_per_second": 1_048_576 });
         let ec = json!({ "enabled": true, "data_slices": 4, "parity_slices": 2,
             "objsize_limit": 1 << 20 });
+        let rate = json!({ "requests_per_second": "500", "bytes_per_second": "1GiB" });
+        let numbers = json!({ "requests_per_second": 500, "bytes_per_second": 1 << 30 });
         let props = json!({ "class": "cache", "freshness": { "age": 600 }, "cache": cache,
-            "cloud": cloud, "ec": ec });
+            "cloud": cloud, "ec": ec, "rate": numbers });
         let shown = lines(&props);
         let again: Vec<String> = shown.iter().map(|(k, v)| format!("{k}={v}")).collect();
         let set = parse(&again).unwrap();
         assert_eq!((&set["freshness"], &set["ec"]), (&props["freshness"], &ec));
+        assert_eq!(set["rate"], rate);
         let mut rules = CacheRules::default();
         rules.apply(&set["cache"]).unwrap();
         assert_eq!(json!(rules), cache);

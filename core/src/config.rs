@@ -339,6 +339,15 @@ pub struct LimitsConfig {
     pub client_timeout_s: u32,
     /// Lowest rate of a client, in bytes per second, over the time that the node waits for it.
     pub client_min_rate: ByteSize,
+    /// Most requests for objects per second of each user, in the whole cluster. Each target enforces
+    /// an even part of it. 0: no limit.
+    pub user_requests_per_second: u64,
+    /// Most bytes per second of each user's bodies, read and written together, in the whole cluster. 0:
+    /// no limit.
+    pub user_bytes_per_second: ByteSize,
+    /// Weights of users, such as `"ann=4"`: users that compete for the limit of a bucket get parts of it
+    /// in proportion. A user that is not named has the weight 1.
+    pub weights: Vec<String>,
 }
 
 impl Default for LimitsConfig {
@@ -351,6 +360,9 @@ impl Default for LimitsConfig {
             connections: 0,
             client_timeout_s: 60,
             client_min_rate: ByteSize(1 << 10),
+            user_requests_per_second: 0,
+            user_bytes_per_second: ByteSize(0),
+            weights: Vec::new(),
         }
     }
 }

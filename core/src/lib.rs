@@ -57,6 +57,7 @@ pub mod placement;
 pub mod program_version;
 pub mod promote;
 pub mod quota;
+pub mod rate;
 pub mod rebalance;
 pub mod replication;
 pub mod request;

@@ -168,6 +168,13 @@ CACHE = Row(
             stacked=True,
         ),
         Panel(
+            "Requests over a rate",
+            (
+                Query(rate("forebay_rate_delayed_total", "reason"), "delayed {{reason}}"),
+                Query(rate("forebay_rate_refused_total", "reason"), "refused {{reason}}"),
+            ),
+        ),
+        Panel(
             "Use of the budget by target",
             one("forebay_store_bytes{NODES} / forebay_store_budget_bytes{NODES}", "{{instance}}"),
             unit=RATIO,

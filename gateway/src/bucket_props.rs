@@ -4,6 +4,7 @@
 use forebay_core::bucket::BucketInfo;
 use forebay_core::bucket_access::{ACCESS, check_mask};
 use forebay_core::quota;
+use forebay_core::rate;
 use forebay_core::settings;
 use forebay_core::state::ClusterState;
 use forebay_core::{Error, Result};
@@ -65,6 +66,7 @@ pub(crate) fn apply(info: &mut BucketInfo, value: &Value) -> Result<()> {
             "cache" => info.cache.apply(&value)?,
             "cloud" => info.cloud.apply(&value)?,
             quota::SECTION => info.set_quota(&value)?,
+            rate::SECTION => info.set_rates(&value)?,
             "backend_bck" => no_backend_bucket(&value)?,
             "backend" => info.set_place(&value)?,
             "ec" if info.has_backend() && is_on(&value) => {

@@ -64,7 +64,8 @@ const UNITS: [(&str, &str); 24] = [
 ];
 
 /// Where the name has no unit in it.
-const EVENTS: [&str; 2] = ["damaged_total", "lost_total"];
+const EVENTS: [&str; 4] =
+    ["damaged_total", "lost_total", "rate_delayed_total", "rate_refused_total"];
 
 #[test]
 fn the_page_of_metrics_matches_the_registry() {
@@ -317,6 +318,13 @@ fn labels() -> Vec<(&'static str, &'static [&'static str], String)> {
             "`room` (the disk is above the high watermark), `share` (the bucket is above its share), `ttl` (not \
              read for the bucket's `ttl`), `request` (a client or a job evicted it) or `unowned` (another target \
              owns the object since `cache.unowned_s` or longer)."
+                .into(),
+        ),
+        (
+            "reason",
+            &["forebay_rate_delayed_total", "forebay_rate_refused_total"],
+            "`bucket_requests` and `bucket_bytes` (the bucket's `rate.…`), `user_requests` and `user_bytes` (the \
+             setting `limits.user_…`)."
                 .into(),
         ),
         (

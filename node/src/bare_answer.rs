@@ -9,6 +9,7 @@ use tokio::net::TcpStream;
 use tokio::time::{Duration, timeout};
 
 use crate::exchange::Observer;
+use crate::reply;
 
 /// Sends the error in the format of v1 and closes the connection. `node`: the label of this node.
 /// `within`: how long the client may take to read the answer.
@@ -33,7 +34,8 @@ async fn write(
     let body = ErrorBody::new(error, "", "", node).of_request(id).to_json();
     let status = StatusCode::from_u16(error.code.status());
     let status = status.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    let retry_after = error.retry_after_s.map(|seconds| format!("retry-after: {seconds}\r\n"));
+    let retry_after = reply::retry_after(status, error.retry_after_s);
+    let retry_after = retry_after.map(|seconds| format!("retry-after: {seconds}\r\n"));
     let head = format!(
         "HTTP/1.1 {status}\r\ncontent-type: application/json\r\n{REQUEST_ID_HEADER}: {id}\r\n{}\
          connection: close\r\ncontent-length: {}\r\n\r\n",

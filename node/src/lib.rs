@@ -43,6 +43,7 @@ mod off_worker;
 pub mod open_metrics;
 pub mod pace;
 pub mod quota;
+pub mod rates;
 pub mod relay;
 pub mod reload;
 pub mod reply;

@@ -14,6 +14,7 @@ use tokio::sync::{Notify, watch};
 
 use crate::clock::{Clock, SystemClock};
 use crate::quota::Quotas;
+use crate::rates::Rates;
 
 /// How long a request of a node that this one does not know waits for its key.
 const KEY_WITHIN: Duration = Duration::from_millis(700);
@@ -42,6 +43,7 @@ struct Inner {
     /// When a sender that this node does not know last caused that, milliseconds of `clock`.
     refreshed: AtomicU64,
     quotas: Quotas,
+    rates: Rates,
 }
 
 impl Default for Maps {
@@ -58,6 +60,7 @@ impl Default for Maps {
             refresh: Arc::default(),
             refreshed: AtomicU64::new(0),
             quotas: Quotas::default(),
+            rates: Rates::default(),
         }))
     }
 }
@@ -113,6 +116,11 @@ impl Maps {
     /// The quotas of buckets at this node.
     pub fn quotas(&self) -> &Quotas {
         &self.0.quotas
+    }
+
+    /// The rates of requests at this node.
+    pub fn rates(&self) -> &Rates {
+        &self.0.rates
     }
 
     /// Has the task that reports to a gateway report now.

@@ -16,6 +16,7 @@ use crate::exchange::metrics::{self as requests, RequestMetrics};
 use crate::exemplar::Exemplars;
 use crate::histogram::{Histogram, HistogramVec};
 use crate::metric_families::{Families, Family};
+use crate::rates::RateMetrics;
 use crate::tls::{self, TlsMetrics};
 use crate::trace::{self, TraceMetrics};
 use crate::traffic::Traffic;
@@ -45,6 +46,7 @@ struct Inner {
     batch_queue: Arc<Histogram>,
     disk_times: DiskTimes,
     evicted: IntCounterVec,
+    rates: RateMetrics,
     reads: Checks,
     scrubs: Checks,
     store: [IntGauge; 3],
@@ -222,6 +224,18 @@ impl Metrics {
                 "Bytes of cached copies that were evicted, by reason",
                 &["reason"],
             ),
+            rates: RateMetrics {
+                delayed: counter(
+                    "forebay_rate_delayed_total",
+                    "Requests for objects, and pieces of their bodies, that waited for a rate, by reason",
+                    &["reason"],
+                ),
+                refused: counter(
+                    "forebay_rate_refused_total",
+                    "Requests for objects that were refused with 429 (S3: 503) because of a rate, by reason",
+                    &["reason"],
+                ),
+            },
             reads: of("read"),
             scrubs: of("scrub"),
             store,
@@ -328,6 +342,11 @@ impl Metrics {
     /// Changes the number of batches in progress.
     pub fn batches(&self, more: i64) {
         self.0.open_batches.add(more);
+    }
+
+    /// The counters of requests over a rate.
+    pub fn rates(&self) -> &RateMetrics {
+        &self.0.rates
     }
 
     pub fn evicted(&self, reason: &str, bytes: u64) {

@@ -12,9 +12,12 @@ use crate::lifecycle::Lifecycle;
 use crate::telemetry;
 
 /// Settings whose changes apply without a restart.
-pub const LIVE: [&str; 7] = [
+pub const LIVE: [&str; 10] = [
     "limits.client_min_rate",
     "limits.client_timeout_s",
+    "limits.user_bytes_per_second",
+    "limits.user_requests_per_second",
+    "limits.weights",
     "log.access_share",
     "log.failures_per_s",
     "log.level",

@@ -26,12 +26,10 @@ use crate::clock::unix_s;
 use crate::edge::s3_token;
 use crate::exchange::ErrorText;
 use crate::maps::Maps;
+use crate::reply;
 
 /// Set by nodes of the first version on a request of S3 that they pass on.
 pub(crate) static FRONT: HeaderName = HeaderName::from_static("forebay-s3-front");
-
-/// Default `Retry-After` in seconds.
-const RETRY_AFTER_S: u32 = 1;
 
 /// Maximum bytes of an XML or JSON body.
 pub const MAX_BODY: usize = forebay_s3::bodies::MAX_BODY;
@@ -176,10 +174,7 @@ pub(crate) fn failure(id: RequestId, e: &S3Error, method: &Method, path: &str) -
     } else {
         xml(status, e.to_xml(path, &id))
     };
-    let unavailable = status == StatusCode::SERVICE_UNAVAILABLE;
-    if let Some(seconds) = e.retry_after_s.or(unavailable.then_some(RETRY_AFTER_S)) {
-        response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
-    }
+    reply::put_retry_after(&mut response, e.retry_after_s);
     response.extensions_mut().insert(ErrorText(e.to_string()));
     response
 }

@@ -78,6 +78,10 @@ pub async fn run(
         None => destroyed::noted_cluster(&node_dir).await,
     };
     let maps = Maps::default();
+    maps.rates().limit_users(&config.limits);
+    maps.rates().count_in(metrics.rates().clone());
+    let rates = maps.rates().clone();
+    lifecycle.on_reload(move |config| rates.limit_users(&config.limits));
     let versions = maps.clone();
     let peer = PeerClient::new(identity.signer.clone()).working_for(exchange::id);
     let peer = peer.traced_by(exchange::trace_context);

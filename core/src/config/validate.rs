@@ -4,6 +4,7 @@ use super::external::check_external;
 use super::{CacheConfig, NodeConfig};
 use crate::boundary;
 use crate::error::{Error, Result};
+use crate::rate::Weights;
 
 /// With less memory, batches would read one object after the other.
 const LEAST_BATCH_MEMORY: u64 = 16 << 20;
@@ -100,6 +101,7 @@ impl NodeConfig {
             self.egress.entries().map(drop),
             self.tls.validate(),
             self.auth.validate(),
+            Weights::parse(&self.limits.weights).map(drop),
         ];
         found.extend(sections.into_iter().filter_map(Result::err));
         found.extend(self.problems_of_clouds());

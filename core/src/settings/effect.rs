@@ -24,7 +24,15 @@ const OF_CLUSTER: [&str; 6] = [
     "distributed_sort.default_max_mem_usage",
 ];
 /// Properties with an effect on every bucket. `extra.custom` is a label.
-const OF_EVERY_BUCKET: [&str; 3] = ["checksum.type", "access", "extra.custom"];
+const OF_EVERY_BUCKET: [&str; 7] = [
+    "checksum.type",
+    "access",
+    "extra.custom",
+    "rate_limit.frontend.enabled",
+    "rate_limit.frontend.interval",
+    "rate_limit.frontend.max_tokens",
+    "rate_limit.frontend.burst_size",
+];
 /// Properties with an effect on buckets that keep their objects.
 const OF_NATIVE: [&str; 6] = [
     "mirror.enabled",

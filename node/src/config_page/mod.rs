@@ -82,7 +82,7 @@ const LIVE: &str = "reload (SIGHUP)";
 const TLS_FILE: &str = "restart; none for new content of the file";
 
 /// For each key: the nodes that read it, how a change takes effect, and the flags that set it.
-const NOTES: [(&str, ReadBy, &str, &str); 104] = [
+const NOTES: [(&str, ReadBy, &str, &str); 107] = [
     ("cluster.name", Both, RESTART, ""),
     ("cluster.gateways", Both, RESTART, ""),
     ("cluster.secret_file", Both, RESTART, ""),
@@ -160,6 +160,9 @@ const NOTES: [(&str, ReadBy, &str, &str); 104] = [
     ("limits.connections", Both, RESTART, ""),
     ("limits.client_timeout_s", Both, LIVE, ""),
     ("limits.client_min_rate", Both, LIVE, ""),
+    ("limits.user_requests_per_second", Target, LIVE, ""),
+    ("limits.user_bytes_per_second", Target, LIVE, ""),
+    ("limits.weights", Target, LIVE, ""),
     ("log.access_share", Both, LIVE, ""),
     ("log.failures_per_s", Both, LIVE, ""),
     ("log.level", Both, LIVE, ""),
@@ -292,7 +295,7 @@ fn type_of(key: &Key) -> String {
         "String" => "string".into(),
         "bool" => "boolean".into(),
         "u8" => "integer (percent)".into(),
-        "u32" | "usize" => "integer".into(),
+        "u32" | "u64" | "usize" => "integer".into(),
         "f64" => "number".into(),
         "ByteSize" => "size".into(),
         "Vec<String" => "list of strings".into(),

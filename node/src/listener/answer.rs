@@ -99,6 +99,7 @@ impl<H: Handler> Server<H> {
         }
         let version = HeaderValue::from(self.edge.maps().version());
         response.headers_mut().insert(&OWN_MAP, version);
+        reply::put_retry_after(&mut response, None);
         if waits.still() {
             // No `100 Continue` was sent, so the client may omit its body: its next bytes on this
             // connection could be that body or another request. The AWS command line also mistakes

@@ -1,5 +1,6 @@
 //! Batches: the native stream, and GetBatch of v1 (`/v1/ml/moss`).
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -18,12 +19,13 @@ use forebay_core::name::{MAX_OBJECT_NAME, check_length};
 use forebay_core::request::{Caller, RequestContext};
 use forebay_core::timing::TIMING_HEADER;
 use forebay_core::url::decode_path;
-use forebay_core::{Error, Result};
+use forebay_core::{Bucket, Error, Result};
 use forebay_node::auth;
 use forebay_node::lifecycle::Lifecycle;
 use forebay_node::listener::Hangup;
 use forebay_node::maps::Maps;
 use forebay_node::off_worker;
+use forebay_node::rates::Pass;
 use forebay_node::reply::Failure;
 use forebay_node::routing::RouteSet;
 use forebay_node::trace;
@@ -80,6 +82,7 @@ async fn native(State(api): State<BatchApi>, request: Request) -> Result<Respons
 async fn answer_native(api: &BatchApi, request: Request) -> Result<Response> {
     let (sender, hangup, access) = (sender(&request), hangup(&request), access_of(&request));
     let loader = api.loader(request.headers())?;
+    let (is_node, user) = (matches!(sender, Sender::Node), user_of(&request));
     let is_timed = request.headers().contains_key(TIMING_HEADER);
     let (body, memory) = api.whole_body(request, "batch").await?;
     let mut times = is_timed.then(StageTimer::start);
@@ -103,8 +106,20 @@ async fn answer_native(api: &BatchApi, request: Request) -> Result<Response> {
     });
     BATCH.row().of(&access).require_entries(named)?;
     drop(body);
+    let pass = match is_node {
+        true => None,
+        false => {
+            let mut counts = vec![0; request.buckets.len()];
+            for entry in &request.entries {
+                if let Some(count) = counts.get_mut(entry.bucket as usize) {
+                    *count += 1;
+                }
+            }
+            api.admit(request.buckets.iter().zip(counts), user.as_deref()).await?
+        }
+    };
     let stream = native::answer(loader, request, share, times, &api.lifecycle);
-    Ok(body_of(CONTENT_TYPE, stream))
+    Ok(shaped(body_of(CONTENT_TYPE, stream), pass.as_ref()))
 }
 
 /// `GET /v1/ml/moss[/BUCKET]`, redirected here by a gateway.
@@ -125,6 +140,7 @@ async fn answer_moss(api: &GetBatchApi, request: Request) -> Result<Response> {
         }
     };
     let (sender, hangup, access) = (sender(&request), hangup(&request), access_of(&request));
+    let (is_node, user) = (matches!(sender, Sender::Node), user_of(&request));
     let loader = api.batches.loader(request.headers())?;
     let (bytes, memory) = api.batches.whole_body(request, "moss").await?;
     let share = Arc::new(api.batches.budget.admit(sender, memory, hangup).await?);
@@ -136,13 +152,18 @@ async fn answer_moss(api: &GetBatchApi, request: Request) -> Result<Response> {
     let named = entries.iter().map(|entry| (&entry.bucket, entry.name.as_str()));
     MOSS.row().of(&access).require_entries(named)?;
     let state = api.maps.load();
-    let mut known = None;
+    let (mut known, mut counts) = (None, BTreeMap::new());
     for entry in &entries {
         if known != Some(&entry.bucket) {
             state.bucket(&entry.bucket)?;
             known = Some(&entry.bucket);
         }
+        *counts.entry(&entry.bucket).or_insert(0) += 1;
     }
+    let pass = match is_node {
+        true => None,
+        false => api.batches.admit(counts.into_iter(), user.as_deref()).await?,
+    };
     let bucket = default.as_ref().or_else(|| entries.first().map(|e| &e.bucket));
     let job = Registration::new(JobKind::GetBatch);
     let job = api.jobs.register(match bucket {
@@ -156,11 +177,19 @@ async fn answer_moss(api: &GetBatchApi, request: Request) -> Result<Response> {
         let archive = answer::streamed(assembler, job, share, &api.batches.lifecycle);
         // A failure before the first byte can still set the status.
         let archive = read_first_chunk(archive.boxed()).await?;
-        return Ok(body_of(content_type(format), archive));
+        return Ok(shaped(body_of(content_type(format), archive), pass.as_ref()));
     }
     let spool = Spool::new(api.batches.loader.service.clone(), job.id());
     let (whole, archive) = answer::buffered(assembler, job, spool).await?;
-    multipart(whole, archive, share)
+    Ok(shaped(multipart(whole, archive, share)?, pass.as_ref()))
+}
+
+/// A response whose body passes at the rate of its limits, if it has some.
+fn shaped(response: Response, pass: Option<&Arc<Pass>>) -> Response {
+    match pass {
+        Some(pass) => pass.shape_response(response),
+        None => response,
+    }
 }
 
 /// The metadata, followed by the archive.
@@ -200,6 +229,21 @@ fn random_text(len: usize) -> String {
 }
 
 impl BatchApi {
+    /// Waits for the turn of a batch with so many entries of each bucket, if their buckets or its user
+    /// have limits. Entries of unknown buckets fail by themselves.
+    async fn admit<'a>(
+        &self,
+        counts: impl Iterator<Item = (&'a Bucket, usize)>,
+        user: Option<&str>,
+    ) -> Result<Option<Arc<Pass>>> {
+        let maps = self.loader.service.maps();
+        let state = maps.load();
+        let found =
+            counts.filter_map(|(bucket, count)| Some((&**state.bucket(bucket).ok()?, count)));
+        let requests: Vec<_> = found.filter(|(_, count)| *count > 0).collect();
+        maps.rates().admit_all(&requests, user, state.alive_targets().count()).await
+    }
+
     /// The reader for a request with these headers.
     fn loader(&self, headers: &HeaderMap) -> Result<Loader> {
         let cloud = CloudRules::default().with_request_rules(headers)?;
@@ -237,6 +281,11 @@ impl BatchApi {
 fn access_of(request: &Request) -> Access {
     let about = request.extensions().get::<RequestContext>();
     about.map_or(Access::Anonymous, |about| about.access().clone())
+}
+
+/// Name of the user who sent a request.
+fn user_of(request: &Request) -> Option<String> {
+    request.extensions().get::<RequestContext>()?.user().map(str::to_owned)
 }
 
 fn sender(request: &Request) -> Sender {

@@ -52,6 +52,9 @@ impl ObjectsApi {
     ) -> Option<FastAnswer> {
         let decoded = self.decode_fast(about, Method::GET, get)?;
         let DecodedRequest::Get(request, get) = decoded else { return None };
+        if self.is_limited(&request.sender, &request.info) {
+            return None;
+        }
         let found = match self.reads.fast_path(&request, get).ok()? {
             Ok(found) => found,
             Err(GetRequest::Bytes(range, Lookup::Fresh(record))) => {
@@ -73,6 +76,9 @@ impl ObjectsApi {
     ) -> Option<Take> {
         let decoded = self.decode_fast(about, Method::PUT, put)?;
         let DecodedRequest::Other(request) = decoded else { return None };
+        if self.is_limited(&request.sender, &request.info) {
+            return None;
+        }
         let api = self.clone();
         Some(Box::new(move |bytes| {
             Box::pin(async move {

@@ -8,6 +8,7 @@ use axum::http::request::Parts;
 use axum::http::{HeaderName, Method};
 use axum::response::{IntoResponse, Response};
 use forebay_core::access::Access;
+use forebay_core::bucket::BucketInfo;
 use forebay_core::intra::HEDGED_HEADER;
 use forebay_core::request::{Caller, Principal, RequestContext};
 use forebay_core::{Error, ErrorCode, ObjectName, Result};
@@ -142,13 +143,44 @@ impl ObjectsApi {
     /// Completes a GET of a small object in memory.
     fn complete_now(&self, decoded: DecodedRequest) -> Result<DecodedRequest> {
         let DecodedRequest::Get(request, get) = decoded else { return Ok(decoded) };
+        if self.is_limited(&request.sender, &request.info) {
+            return Ok(DecodedRequest::Get(request, get));
+        }
         Ok(match self.reads.fast_path(&request, get)? {
             Ok(found) => DecodedRequest::Answered(found.response(request.caller())),
             Err(get) => DecodedRequest::Get(request, get),
         })
     }
 
+    /// Whether a request has to wait for its turn, or its bytes for theirs.
+    pub(super) fn is_limited(&self, about: &Principal, info: &BucketInfo) -> bool {
+        about.caller != Caller::Node && self.sync.maps.rates().limits(info, user_of(about))
+    }
+
+    /// Performs a request. If its bucket or user has limits, it waits for its turn, and its bytes pass
+    /// at their rate.
     async fn resume(&self, decoded: DecodedRequest, body: Body) -> Result<Response> {
+        let limited = match &decoded {
+            DecodedRequest::Get(request, _) | DecodedRequest::Other(request)
+                if self.is_limited(&request.sender, &request.info) =>
+            {
+                Some((request.info.clone(), user_of(&request.sender).map(str::to_owned)))
+            }
+            _ => None,
+        };
+        let Some((info, user)) = limited else { return self.perform(decoded, body).await };
+        let maps = &self.sync.maps;
+        let targets = maps.load().alive_targets().count();
+        match Box::pin(maps.rates().admit(&info, user.as_deref(), targets)).await? {
+            Some(pass) => {
+                let body = pass.shape(body);
+                Ok(pass.shape_response(self.perform(decoded, body).await?))
+            }
+            None => self.perform(decoded, body).await,
+        }
+    }
+
+    async fn perform(&self, decoded: DecodedRequest, body: Body) -> Result<Response> {
         let request = match decoded {
             DecodedRequest::Answered(response) => return Ok(response),
             DecodedRequest::OnBucket(parts, sender) => {
@@ -170,6 +202,11 @@ impl ObjectsApi {
             ref other => Err(not_served(other)),
         }
     }
+}
+
+/// Name of the user, also of a request that a gateway redirected.
+fn user_of(sender: &Principal) -> Option<&str> {
+    sender.access.user().or(sender.user.as_deref().map(|user| user.user.as_str()))
 }
 
 /// The rule of a method.

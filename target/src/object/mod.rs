@@ -232,6 +232,11 @@ impl ObjectService {
         &self.0.local.id
     }
 
+    /// The state of the cluster, with the limits at this target.
+    pub(crate) fn maps(&self) -> &Maps {
+        &self.local().maps
+    }
+
     /// The client for other nodes.
     pub(crate) fn peer(&self) -> &PeerClient {
         &self.0.peer

@@ -24,7 +24,7 @@ use forebay_node::exchange;
 use forebay_node::listener::Peer;
 use forebay_node::s3::{self, USER};
 use forebay_s3::access::Verdict;
-use forebay_s3::auth::Payload;
+use forebay_s3::auth::{Identity, Payload};
 use forebay_s3::{Front, Operation, Request as S3Request, S3Code, S3Error, S3Result};
 
 use self::call::Call;
@@ -108,7 +108,7 @@ async fn dispatch(
     let done = match verdict {
         Ok(verdict) => {
             call.verdict = verdict;
-            perform(api, &call, body).await
+            perform_in_turn(api, &call, body).await
         }
         Err(e) => Err(e),
     };
@@ -151,6 +151,27 @@ async fn refusal(
         }
     }
     response
+}
+
+/// Performs a request once the limits of its bucket and user allow it, and its bytes pass at their rate.
+async fn perform_in_turn(api: &S3Api, call: &Call, body: Body) -> S3Result<Response> {
+    let (rates, user) = (api.maps.rates(), user_of(call));
+    if !rates.limits(&call.info, user) {
+        return perform(api, call, body).await;
+    }
+    let targets = api.maps.load().alive_targets().count();
+    match rates.admit(&call.info, user, targets).await? {
+        Some(pass) => Ok(pass.shape_response(perform(api, call, pass.shape(body)).await?)),
+        None => perform(api, call, body).await,
+    }
+}
+
+/// Name of the user who signed a request, also of one that another node passed on.
+fn user_of(call: &Call) -> Option<&str> {
+    match &call.who {
+        Identity::Key(user) => Some(user),
+        Identity::Anonymous => None,
+    }
 }
 
 async fn perform(api: &S3Api, call: &Call, body: Body) -> S3Result<Response> {
