@@ -213,8 +213,8 @@ class Aistore(Server):
 
 
 @contextlib.contextmanager
-def aistore(binary: str, folder: Path) -> Iterator[Aistore]:
-    """AIStore from its `aisnode` binary, with the values of its own development setup."""
+def aistore(binary: str, folder: Path, settings: Path | None = None) -> Iterator[Aistore]:
+    """AIStore from its `aisnode` binary, with the values of its own development setup or others."""
     folder = folder.absolute()
     port = free_port(6)
     endpoint = f"http://127.0.0.1:{port}"
@@ -227,7 +227,8 @@ def aistore(binary: str, folder: Path) -> Iterator[Aistore]:
         place = folder / role
         (place / "log").mkdir(parents=True)
         config = place / "ais.json"
-        config.write_text(AISTORE_CONFIG.read_text().replace("PRIMARY", endpoint))
+        content = (settings or AISTORE_CONFIG).read_text()
+        config.write_text(content.replace("PRIMARY", endpoint))
         ports = [str(port + index + step) for step in (0, 2, 4)]
         names = ("port", "port_intra_control", "port_intra_data")
         hosts = ("hostname", "hostname_intra_control", "hostname_intra_data")

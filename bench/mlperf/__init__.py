@@ -1,0 +1,1 @@
+"""Workloads of MLPerf Storage: training loops with a sleeping accelerator, and checkpoints."""

@@ -1,0 +1,172 @@
+"""A training loop in a process of its own, whose accelerator is a sleep; and the search over that.
+
+Accelerator utilization (AU) is that of the rules of MLPerf Storage (github.com/mlcommons/storage,
+Submission_guidelines.md, "Training Workloads" under "Performance Metrics"):
+
+    AU = total_compute_time / total_benchmark_running_time
+    total_compute_time = records_per_file * total_files / simulated_accelerators / batch_size
+                         * computation_time * epochs
+
+"All the I/O operations from the first step are excluded from the AU calculation", and are included in
+samples per second. So here, with one accelerator, of an epoch of N steps:
+
+    AU = N * computation_time / (end of the epoch - arrival of its first batch)
+"""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import time
+import traceback
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from typing import Any
+
+from feeding.reader import LOADED, Epoch, Spec, cpu_s
+
+
+@dataclass
+class Pass:
+    """Figures of one pass of whole epochs.
+
+    Attributes:
+        running_s: Seconds by which AU is defined: of all epochs, each from its first batch.
+        wall_s: Seconds in all, for samples per second.
+        server_cpu_s: CPU seconds of the servers meanwhile.
+    """
+
+    steps: int = 0
+    samples: int = 0
+    bytes: int = 0
+    epochs: int = 0
+    compute_s: float = 0.0
+    running_s: float = 0.0
+    wall_s: float = 0.0
+    server_cpu_s: float = 0.0
+
+    @property
+    def utilization(self) -> float:
+        """AU, from 0 to 1."""
+        return min(1.0, self.compute_s / self.running_s) if self.running_s else 0.0
+
+
+class Trainer:
+    """A reader's process; it lives for all passes, as its workers do."""
+
+    def __init__(self, spec: Spec, place: dict[str, Any]) -> None:
+        context: Any = multiprocessing.get_context("forkserver")
+        context.set_forkserver_preload(LOADED)
+        self.spec = spec
+        self._pipe, theirs = context.Pipe()
+        self._process = context.Process(target=serve, args=(theirs, spec, place))
+        self._process.start()
+        theirs.close()
+        self._answer()
+
+    def run(self, step_s: float, seconds: float, servers: list[int]) -> Pass:
+        """Trains whole epochs for at least so many seconds, at least one; a step computes `step_s`."""
+        before = sum(map(cpu_s, servers))
+        self._pipe.send((step_s, seconds))
+        done: Pass = self._answer()
+        done.server_cpu_s = sum(map(cpu_s, servers)) - before
+        return done
+
+    def close(self) -> None:
+        """Ends the process, in the middle of a pass too."""
+        with contextlib.suppress(OSError):
+            self._pipe.send(None)
+        self._process.join(5)
+        self._process.kill()
+        self._process.join()
+
+    def _answer(self) -> Any:
+        try:
+            answer = self._pipe.recv()
+        except EOFError:
+            raise RuntimeError(f"{self.spec.name}: its process ended") from None
+        if isinstance(answer, str):
+            raise RuntimeError(f"{self.spec.name}: {answer}")
+        return answer
+
+
+def serve(pipe: Connection, spec: Spec, place: dict[str, Any]) -> None:
+    """The process of a trainer: a pass for every pair of seconds that comes."""
+    try:
+        import torch
+
+        torch.set_num_threads(1)
+        multiprocessing.set_start_method("fork", force=True)
+        warnings.filterwarnings("ignore", message="This DataLoader will create")
+        epoch = spec.make(**place, **spec.options)
+        pipe.send(True)
+        while (asked := pipe.recv()) is not None:
+            pipe.send(train(epoch, *asked))
+    except Exception:
+        pipe.send(traceback.format_exc())
+    finally:
+        pipe.close()
+
+
+def train(epoch: Epoch, step_s: float, seconds: float) -> Pass:
+    """Whole epochs; the accelerator sleeps `step_s` for each batch."""
+    done = Pass()
+    started = time.perf_counter()
+    while not done.epochs or time.perf_counter() - started < seconds:
+        first = 0.0
+        steps = done.steps
+        for samples, size in epoch():
+            first = first or time.perf_counter()
+            done.steps += 1
+            done.samples += samples
+            done.bytes += size
+            if step_s:
+                time.sleep(step_s)
+        if done.steps == steps:
+            raise RuntimeError("an epoch has no samples")
+        done.running_s += time.perf_counter() - first
+        done.epochs += 1
+    done.compute_s = done.steps * step_s
+    done.wall_s = time.perf_counter() - started
+    return done
+
+
+@dataclass(frozen=True)
+class Found:
+    """The smallest step, the pass with it, and the AU of each step that was tried."""
+
+    step_s: float
+    best: Pass
+    tried: list[tuple[float, float]]
+
+
+def smallest_step(
+    measure: Callable[[float], Pass], start_s: float, utilization: float, tolerance: float
+) -> Found:
+    """Returns the smallest seconds of a step with at least this AU, found by bisection.
+
+    The search begins between `start_s` / 2 and twice as much, and doubles the upper end until it has
+    the AU. It ends when both ends differ by less than `tolerance` of the lower one.
+    """
+    tried: list[tuple[float, float]] = []
+    low, high = start_s / 2, start_s * 2
+
+    def at(step_s: float) -> Pass:
+        done = measure(step_s)
+        tried.append((step_s, done.utilization))
+        return done
+
+    while (best := at(high)).utilization < utilization:
+        low, high = high, high * 2
+        if len(tried) > 20:
+            raise RuntimeError(f"no step up to {high:.1f} s has an AU of {utilization:.0%}")
+    while (high - low) / low > tolerance:
+        middle = (low + high) / 2
+        done = at(middle)
+        if done.utilization >= utilization:
+            high, best = middle, done
+        else:
+            low = middle
+    return Found(high, best, tried)

@@ -1,0 +1,118 @@
+"""A network on one machine: nodes in network namespaces, each with a link of limited rate and delay.
+
+It needs root, `ip`, `tc` (iproute2) and `nsenter`. A link's rate is that of a token bucket (tc tbf) at
+both of its ends. Its delay is netem's; a kernel without netem has none, and `delay_s` is then 0.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+from types import TracebackType
+from typing import Self
+
+BURST_BYTES = 256 << 10
+"""Of a token bucket: more than one segment of TCP before it is cut into frames (64 KiB)."""
+QUEUE_S = 0.02
+"""For how long a frame may wait in a bucket before it is dropped."""
+MBIT = 1_000_000
+
+
+class NoNetwork(RuntimeError):
+    """This machine cannot have such a network."""
+
+
+def command(*words: str) -> str:
+    """Runs a command; its output."""
+    try:
+        done = subprocess.run(words, capture_output=True, text=True)
+    except FileNotFoundError:
+        raise NoNetwork(f"{words[0]} is not installed") from None
+    if done.returncode:
+        raise NoNetwork(f"{' '.join(words)}: {done.stderr.strip()}")
+    return done.stdout
+
+
+class Network:
+    """Namespaces on one bridge, which has a namespace of its own; all go with the context.
+
+    Attributes:
+        delay_s: Delay of each direction of a link; a round trip between two nodes has four of them.
+    """
+
+    def __init__(self, nodes: list[str], rate_mbit: int, delay_s: float = 0.0) -> None:
+        """Names of nodes; `rate_mbit` is the rate of each node's link, in each direction."""
+        if os.geteuid() != 0:
+            raise NoNetwork("network namespaces need root")
+        self.nodes, self.rate_mbit, self.delay_s = nodes, rate_mbit, delay_s
+        pid = os.getpid()
+        self._prefix, self._subnet = f"fbn{pid}", f"10.{100 + pid % 97}.{pid // 97 % 250}"
+
+    def __enter__(self) -> Self:
+        try:
+            self._make()
+        except NoNetwork:
+            self._remove()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._remove()
+
+    def address(self, node: str) -> str:
+        """The IPv4 address of a node."""
+        return f"{self._subnet}.{self.nodes.index(node) + 1}"
+
+    def within(self, node: str, *words: str) -> list[str]:
+        """A command that runs in a node's namespace, in the same process."""
+        return ["nsenter", f"--net=/run/netns/{self._space(node)}", *words]
+
+    def sent_bytes(self, node: str) -> int:
+        """Bytes that a node's link carried to the network so far, headers counted."""
+        path = "/sys/class/net/eth0/statistics/tx_bytes"
+        # /sys shows the devices of the namespace in which it was mounted.
+        words = ("ip", "netns", "exec", self._space(node), "cat", path)
+        return int(command(*words))
+
+    def _space(self, node: str) -> str:
+        return f"{self._prefix}{node}"
+
+    def _make(self) -> None:
+        switch = self._space("switch")
+        command("ip", "netns", "add", switch)
+        command("ip", "-n", switch, "link", "add", "br0", "type", "bridge")
+        command("ip", "-n", switch, "link", "set", "br0", "up")
+        for number, node in enumerate(self.nodes):
+            space, port = self._space(node), f"p{number}"
+            command("ip", "netns", "add", space)
+            made = ("link", "add", port, "netns", switch, "type", "veth", "peer", "eth0")
+            command("ip", *made, "netns", space)
+            command("ip", "-n", space, "addr", "add", f"{self.address(node)}/24", "dev", "eth0")
+            for place, device in ((space, "lo"), (space, "eth0"), (switch, port)):
+                command("ip", "-n", place, "link", "set", device, "up")
+            command("ip", "-n", switch, "link", "set", port, "master", "br0")
+            for place, device in ((space, "eth0"), (switch, port)):
+                self._limit(place, device)
+
+    def _limit(self, space: str, device: str) -> None:
+        """Gives one direction of a link its rate and delay."""
+        rate = ("rate", f"{self.rate_mbit}mbit")
+        bucket = ("tbf", *rate, "burst", str(BURST_BYTES), "latency", f"{QUEUE_S * 1000:g}ms")
+        qdisc = ("tc", "-n", space, "qdisc", "add", "dev", device)
+        command(*qdisc, "root", "handle", "1:", *bucket)
+        if self.delay_s:
+            netem = ("netem", "delay", f"{self.delay_s * 1e6:.0f}us", "limit", "100000")
+            try:
+                command(*qdisc, "parent", "1:1", "handle", "10:", *netem)
+            except NoNetwork as error:
+                if "unknown" not in str(error).lower():
+                    raise
+                self.delay_s = 0.0
+
+    def _remove(self) -> None:
+        for node in [*self.nodes, "switch"]:
+            with contextlib.suppress(NoNetwork):
+                command("ip", "netns", "del", self._space(node))
