@@ -17,6 +17,7 @@ BURST_BYTES = 256 << 10
 QUEUE_S = 0.02
 """For how long a frame may wait in a bucket before it is dropped."""
 MBIT = 1_000_000
+TICKS_A_SECOND = 100
 
 
 class NoNetwork(RuntimeError):
@@ -41,11 +42,11 @@ class Network:
         delay_s: Delay of each direction of a link; a round trip between two nodes has four of them.
     """
 
-    def __init__(self, nodes: list[str], rate_mbit: int, delay_s: float = 0.0) -> None:
-        """Names of nodes; `rate_mbit` is the rate of each node's link, in each direction."""
+    def __init__(self, rates_mbit: dict[str, int], delay_s: float = 0.0) -> None:
+        """Names of nodes, with the rate of the link of each, the same in both directions."""
         if os.geteuid() != 0:
             raise NoNetwork("network namespaces need root")
-        self.nodes, self.rate_mbit, self.delay_s = nodes, rate_mbit, delay_s
+        self.rates_mbit, self.nodes, self.delay_s = rates_mbit, list(rates_mbit), delay_s
         pid = os.getpid()
         self._prefix, self._subnet = f"fbn{pid}", f"10.{100 + pid % 97}.{pid // 97 % 250}"
 
@@ -95,12 +96,14 @@ class Network:
                 command("ip", "-n", place, "link", "set", device, "up")
             command("ip", "-n", switch, "link", "set", port, "master", "br0")
             for place, device in ((space, "eth0"), (switch, port)):
-                self._limit(place, device)
+                self._limit(place, device, self.rates_mbit[node])
 
-    def _limit(self, space: str, device: str) -> None:
+    def _limit(self, space: str, device: str, rate_mbit: int) -> None:
         """Gives one direction of a link its rate and delay."""
-        rate = ("rate", f"{self.rate_mbit}mbit")
-        bucket = ("tbf", *rate, "burst", str(BURST_BYTES), "latency", f"{QUEUE_S * 1000:g}ms")
+        # The kernel fills a bucket up once in a timer tick; a smaller one would never reach the rate.
+        burst = str(max(BURST_BYTES, rate_mbit * MBIT // 8 // TICKS_A_SECOND))
+        latency = ("latency", f"{QUEUE_S * 1000:g}ms")
+        bucket = ("tbf", "rate", f"{rate_mbit}mbit", "burst", burst, *latency)
         qdisc = ("tc", "-n", space, "qdisc", "add", "dev", device)
         command(*qdisc, "root", "handle", "1:", *bucket)
         if self.delay_s:
