@@ -1,7 +1,8 @@
 """A network on one machine: nodes in network namespaces, each with a link of limited rate and delay.
 
 It needs root, `ip`, `tc` (iproute2) and `nsenter`. A link's rate is that of a token bucket (tc tbf) at
-both of its ends. Its delay is netem's; a kernel without netem has none, and `delay_s` is then 0.
+both of its ends. One node's link may be delayed: by netem, or, if the kernel has none, by a process that
+carries its frames (tests/src/lab/wire.py), which takes CPU time of its own.
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ from __future__ import annotations
 import contextlib
 import os
 import subprocess
+import sys
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
@@ -18,6 +21,9 @@ QUEUE_S = 0.02
 """For how long a frame may wait in a bucket before it is dropped."""
 MBIT = 1_000_000
 TICKS_A_SECOND = 100
+
+
+WIRE = Path(__file__).parent.parent / "tests/src/lab/wire.py"
 
 
 class NoNetwork(RuntimeError):
@@ -39,14 +45,19 @@ class Network:
     """Namespaces on one bridge, which has a namespace of its own; all go with the context.
 
     Attributes:
-        delay_s: Delay of each direction of a link; a round trip between two nodes has four of them.
+        delayed_by: `netem` or `wire.py`; empty without a delay.
     """
 
-    def __init__(self, rates_mbit: dict[str, int], delay_s: float = 0.0) -> None:
-        """Names of nodes, with the rate of the link of each, the same in both directions."""
+    def __init__(self, rates_mbit: dict[str, int], delayed: str = "", delay_s: float = 0.0) -> None:
+        """Names of nodes, with the rate of the link of each, the same in both directions.
+
+        The link of the node `delayed` has this delay in each direction.
+        """
         if os.geteuid() != 0:
             raise NoNetwork("network namespaces need root")
-        self.rates_mbit, self.nodes, self.delay_s = rates_mbit, list(rates_mbit), delay_s
+        self.rates_mbit, self.nodes = rates_mbit, list(rates_mbit)
+        self.delayed, self.delay_s, self.delayed_by = delayed if delay_s else "", delay_s, ""
+        self._wire: subprocess.Popen[str] | None = None
         pid = os.getpid()
         self._prefix, self._subnet = f"fbn{pid}", f"10.{100 + pid % 97}.{pid // 97 % 250}"
 
@@ -97,6 +108,8 @@ class Network:
             command("ip", "-n", switch, "link", "set", port, "master", "br0")
             for place, device in ((space, "eth0"), (switch, port)):
                 self._limit(place, device, self.rates_mbit[node])
+            if node == self.delayed:
+                self._delay(space, port)
 
     def _limit(self, space: str, device: str, rate_mbit: int) -> None:
         """Gives one direction of a link its rate and delay."""
@@ -106,16 +119,41 @@ class Network:
         bucket = ("tbf", "rate", f"{rate_mbit}mbit", "burst", burst, *latency)
         qdisc = ("tc", "-n", space, "qdisc", "add", "dev", device)
         command(*qdisc, "root", "handle", "1:", *bucket)
-        if self.delay_s:
-            netem = ("netem", "delay", f"{self.delay_s * 1e6:.0f}us", "limit", "100000")
-            try:
+
+    def _delay(self, space: str, port: str) -> None:
+        """Delays the link of a node; `port` is its other end, on the bridge."""
+        switch = self._space("switch")
+        netem = ("netem", "delay", f"{self.delay_s * 1e6:.0f}us", "limit", "100000")
+        try:
+            for place, device in ((space, "eth0"), (switch, port)):
+                qdisc = ("tc", "-n", place, "qdisc", "add", "dev", device)
                 command(*qdisc, "parent", "1:1", "handle", "10:", *netem)
-            except NoNetwork as error:
-                if "unknown" not in str(error).lower():
-                    raise
-                self.delay_s = 0.0
+            self.delayed_by = "netem"
+        except NoNetwork as error:
+            if "unknown" not in str(error).lower():
+                raise
+            self._carry(switch, port)
+            self.delayed_by = WIRE.name
+
+    def _carry(self, switch: str, port: str) -> None:
+        """Takes a port off the bridge; a process carries its frames there and back."""
+        command("ip", "-n", switch, "link", "add", "near", "type", "veth", "peer", "far")
+        for device in ("near", "far"):
+            command("ip", "-n", switch, "link", "set", device, "up")
+        command("ip", "-n", switch, "link", "set", "far", "master", "br0")
+        command("ip", "-n", switch, "link", "set", port, "nomaster")
+        words = [sys.executable, str(WIRE), port, "near", "0", f"{self.delay_s * 1000:g}", "0"]
+        self._wire = subprocess.Popen(
+            ["nsenter", f"--net=/run/netns/{switch}", *words], stdout=subprocess.PIPE, text=True
+        )
+        assert self._wire.stdout is not None
+        if self._wire.stdout.readline() != "ready\n":
+            raise NoNetwork(f"{WIRE} does not start")
 
     def _remove(self) -> None:
+        if self._wire is not None:
+            self._wire.terminate()
+            self._wire.wait()
         for node in [*self.nodes, "switch"]:
             with contextlib.suppress(NoNetwork):
                 command("ip", "netns", "del", self._space(node))

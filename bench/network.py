@@ -3,7 +3,7 @@
     python bench/network.py --bin build/dist/forebay [--rate 2000] [--delay 0.0005]
 
 As root. Each target, the gateway and the client have a network namespace (namespaces.py). The link of
-each target has the rate, that of the client four times as much, so that more targets can send more. Our
+each target has the rate, that of the client four times as much, so that more targets can send more; --delay delays it. Our
 own client reads and writes objects of 4 MiB, by batches. Cores per 100 GbE says what a machine needs
 that serves at the rate of such a link, if CPU time per byte stays as measured:
 
@@ -152,7 +152,8 @@ def measured(
                 "client_cores_per_100gbe": cores_per_100gbe(result["cpu_s"], size),
                 "formula": FORMULA,
                 "link_mbit": options.rate,
-                "delay_s": network.delay_s,
+                "delay_s": options.delay,
+                "delayed_by": network.delayed_by,
             }
 
 
@@ -164,9 +165,7 @@ def rows(options: argparse.Namespace) -> list[Row]:
         rates |= {GATEWAY: options.rate, "client": CLIENT_LINKS * options.rate}
         try:
             with tempfile.TemporaryDirectory(dir=options.out) as name, \
-                    Network(rates, options.delay) as network:  # fmt: skip
-                if options.delay and not network.delay_s:
-                    print("without delay: this kernel has no netem", file=sys.stderr)
+                    Network(rates, "client", options.delay) as network:  # fmt: skip
                 found += map(shown, measured(options, network, targets, Path(name).absolute()))
         except NoNetwork as error:
             return [*found, not_run("network", "Forebay", str(error))]
@@ -205,7 +204,7 @@ def main() -> None:
         return
     parser = measurement.parser(__doc__)
     parser.add_argument("--rate", type=int, default=0, help="Mbit/s of a target's link")
-    parser.add_argument("--delay", type=float, default=0.0, help="s of each direction of a link")
+    parser.add_argument("--delay", type=float, default=0.0, help="s of each direction of the client's link")
     options = parser.parse_args()
     options.rate = options.rate or (400 if options.quick else 2000)
     measurement.run(options, rows)

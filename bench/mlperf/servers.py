@@ -91,6 +91,8 @@ def running(options: Namespace, folder: Path) -> Iterator[Servers]:
             "AWS_REGION": REGION,
             "AWS_ENDPOINT_URL": url,
             "S3_ENDPOINT": url,
+            # Read by the binary of ci/aistore.sh: it listens on the configured address alone.
+            "AIS_LAB_BIND_PUB": "1",
         }
         with environment(login):
             size = ("--size", "8GiB")
@@ -117,6 +119,8 @@ def environment(more: dict[str, str]) -> Iterator[None]:
     """Variables that only processes started in the block get."""
     before = dict(os.environ)
     os.environ |= more
+    # Plain HTTP needs no CAs, and AIStore's client of S3 does not start with this.
+    os.environ.pop("AWS_CA_BUNDLE", None)
     try:
         yield
     finally:

@@ -108,7 +108,7 @@ def scaled(quick: bool) -> list[Scaled]:
     has fewer, so its AU is too high.
     """
     if quick:
-        return [Scaled(UNET3D, 256, 12 * 7), Scaled(RETINANET, 16, 16 * 24)]
+        return [Scaled(UNET3D, 256, 8 * 7), Scaled(RETINANET, 16, 8 * 24)]
     return [Scaled(UNET3D, 16, 16 * 7), Scaled(RETINANET, 1, 100 * 24)]
 
 
