@@ -30,7 +30,7 @@ def parser(about: str | None, load: bool = False) -> argparse.ArgumentParser:
     if load:
         made.add_argument("--load", required=True, type=existing, help="the forebay-load binary")
     made.add_argument("--out", type=Path, default=Path("build/bench"), help="folder for all data")
-    made.add_argument("--json", type=Path, help="file for the rows")
+    made.add_argument("--json", type=Path, help="file for the rows, instead of NAME.json in --out")
     made.add_argument("--quick", action="store_true", help="a try: little data, short rounds")
     return made
 
@@ -75,6 +75,6 @@ def run(options: argparse.Namespace, rows: Rows) -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     options.out.mkdir(parents=True, exist_ok=True)
     found = rows(options)
-    if options.json:
-        options.json.parent.mkdir(parents=True, exist_ok=True)
-        options.json.write_text(json.dumps(found, indent=1) + "\n")
+    path = options.json or options.out / f"{Path(sys.argv[0]).stem}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(found, indent=1) + "\n")
