@@ -62,7 +62,7 @@ class Growth:
 
     def objects(self) -> Iterator[Row]:
         """More and more objects of 1 KiB in one bucket."""
-        self.server.make_bucket("objects")
+        self.server.make_bucket("objects", **{"class": "cache"})
         bucket = self.client.bucket("objects")
         content, had = random.Random(1).randbytes(KIB), 0
         for count in OBJECT_COUNTS:

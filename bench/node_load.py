@@ -11,18 +11,18 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
-import os
+import multiprocessing
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import measurement
 import peers
 from checkpoint import state_of
+from feeding.reader import LOADED
 from measurement import GIB, MIB, Row, judged, shown
 
 PROCESSES = 8
@@ -32,19 +32,28 @@ MEMORY_FACTOR = 12
 """Free memory that a run needs, in multiples of the checkpoint: a copy for each process, both servers'
 page caches, and what saves it."""
 
-LOADER = """
-import json, sys, time, torch, forebay
-from forebay_torch import Checkpoint
-torch.set_num_threads(1)
-checkpoint = Checkpoint(bucket_name=sys.argv[2], storage_client=forebay.Client(sys.argv[1]))
-print("ready", flush=True)
-sys.stdin.readline()
-start = time.perf_counter()
-state = checkpoint.load(sys.argv[3])
-took = time.perf_counter() - start
-checks = [float(tensor.double().sum()) for tensor in state.values()]
-print(json.dumps({"seconds": took, "bytes": sum(t.nbytes for t in state.values()), "checks": checks}))
-"""
+
+def loader(pipe: Any, endpoint: str, bucket: str) -> None:
+    """A process that loads when it is asked to, once."""
+    import forebay
+    import torch
+    from forebay_torch import Checkpoint
+
+    torch.set_num_threads(1)
+    checkpoint = Checkpoint(bucket_name=bucket, storage_client=forebay.Client(endpoint))
+    pipe.send("ready")
+    pipe.recv()
+    start = time.perf_counter()
+    state = checkpoint.load(NAME)
+    took = time.perf_counter() - start
+    pipe.send((took, checks_of(state)))
+
+
+def checks_of(state: dict[str, Any]) -> list[int]:
+    """A sum of the bits of each tensor."""
+    import torch
+
+    return [int(tensor.view(torch.int32).sum()) for tensor in state.values()]
 
 
 def served_bytes(target_url: str) -> int:
@@ -54,27 +63,30 @@ def served_bytes(target_url: str) -> int:
     return sum(int(float(line.rpartition(" ")[2])) for line in counts)
 
 
-def load_at_once(python: str, endpoint: str, bucket: str, count: int) -> list[dict[str, object]]:
-    """So many processes load the checkpoint, all begun at the same time."""
-    command = [python, "-c", LOADER, endpoint, bucket, NAME]
-    with contextlib.ExitStack() as stack:
-        started = []
+def load_at_once(endpoint: str, bucket: str, count: int) -> list[tuple[float, list[int]]]:
+    """So many processes load the checkpoint, all begun at the same time: seconds and sums of each."""
+    context: Any = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(LOADED)
+    pipes, processes = [], []
+    try:
         for _ in range(count):
-            child = subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-            )
-            stack.callback(child.kill)
-            started.append(child)
-        for child in started:
-            assert child.stdout is not None
-            if child.stdout.readline() != "ready\n":
-                raise RuntimeError(f"a process that loads from {endpoint} does not start")
-        for child in started:
-            assert child.stdin is not None
-            child.stdin.write("\n")
-            child.stdin.flush()
-        outputs = [child.communicate()[0] for child in started]
-    return [json.loads(output) for output in outputs]
+            pipe, theirs = context.Pipe()
+            process = context.Process(target=loader, args=(theirs, endpoint, bucket), daemon=True)
+            process.start()
+            theirs.close()
+            pipes.append(pipe)
+            processes.append(process)
+        for pipe in pipes:
+            pipe.recv()
+        for pipe in pipes:
+            pipe.send(True)
+        return [pipe.recv() for pipe in pipes]
+    except EOFError:
+        raise RuntimeError(f"a process that loads from {endpoint} ended") from None
+    finally:
+        for process in processes:
+            process.kill()
+            process.join()
 
 
 @contextlib.contextmanager
@@ -93,10 +105,8 @@ def node_server(binary: str, folder: Path, far: str) -> Iterator[str]:
 def size_of(options: argparse.Namespace) -> int:
     """Bytes of the checkpoint: 2 GiB, or what memory allows."""
     wanted = 512 * MIB if options.quick else 2 * GIB
-    free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     with open("/proc/meminfo") as file:
-        found = (line.split()[1] for line in file if line.startswith("MemAvailable"))
-        free = int(next(found, str(free >> 10))) << 10
+        free = next(int(line.split()[1]) << 10 for line in file if line.startswith("MemAvailable"))
     while wanted * MEMORY_FACTOR > free and wanted > 64 * MIB:
         wanted //= 2
     return wanted
@@ -118,7 +128,7 @@ def rows(options: argparse.Namespace) -> list[Row]:
         client = forebay.Client(server.endpoint)
         state = state_of(size)
         Checkpoint(bucket_name=f"ais://{BUCKET}", storage_client=client).save(state, NAME)
-        checks = [float(tensor.double().sum()) for tensor in state.values()]
+        checks = checks_of(state)
         del state
         near = stack.enter_context(node_server(options.bin, folder / "near", server.endpoint))
         target = f"http://{server.address}"
@@ -128,10 +138,9 @@ def rows(options: argparse.Namespace) -> list[Row]:
             (f"{PROCESSES} processes, straight", server.endpoint, f"ais://{BUCKET}", PROCESSES),
             (f"{PROCESSES} processes, forebay serve", near, f"ais://@{ALIAS}/{BUCKET}", PROCESSES),
         ):
-            before, started = served_bytes(target), time.perf_counter()
-            loaded = load_at_once(sys.executable, endpoint, bucket, count)
-            took = time.perf_counter() - started
-            if any(result["checks"] != checks for result in loaded):
+            before = served_bytes(target)
+            loaded = load_at_once(endpoint, bucket, count)
+            if any(sums != checks for _, sums in loaded):
                 raise RuntimeError(f"{way}: another state was loaded")
             served = served_bytes(target) - before
             one = one or served
@@ -141,8 +150,7 @@ def rows(options: argparse.Namespace) -> list[Row]:
                 "checkpoint_bytes": size,
                 "of_bytes": 2 * GIB,
                 "served_bytes": served,
-                "slowest_s": max(float(str(result["seconds"])) for result in loaded),
-                "with_start_s": took,
+                "slowest_s": max(seconds for seconds, _ in loaded),
             }
             found.append(shown(judged(row, served / one, GOAL, at_least=False)))
     return found
