@@ -92,6 +92,10 @@ test-fast: binary ## In minutes: unit tests of what changed, one black-box clust
 test-long: binary python ## Run the tests that take too long for every commit, or LONG=turn: one of them
 	@$(with_clouds); ci/test_long.sh $(LONG) $(PYTEST_ARGS)
 
+.PHONY: soak
+soak: binary python ## Load a cluster for two hours, or SOAK_SECONDS=600; JSON in build/soak.json
+	build/venv/bin/python tests/python/forebay_soak.py --seconds $(or $(SOAK_SECONDS),7200)
+
 .PHONY: api-test
 api-test: binary python ## Send requests by the OpenAPI document, invalid ones too, to clusters (minutes)
 	FOREBAY_TEST_LONG=1 build/venv/bin/python -m pytest tests/python/test_openapi.py -m long $(PYTEST_ARGS)

@@ -16,6 +16,7 @@ _AT_REST = Sample(descriptors=100, threads=20, memory=200 << 20)
 
 
 @pytest.mark.long
+@pytest.mark.timeout(900)
 @pytest.mark.skipif("FOREBAY_TEST_LONG" not in os.environ, reason="make test-long runs it, in a minute")
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_descriptors_threads_and_memory_stay_flat_and_every_byte_is_right(
