@@ -134,6 +134,7 @@ async fn buckets_of_one_name_in_two_accounts_never_mix() {
         text.contains("prod") && text.contains(USER) && text.contains(&on.second.url),
         "{text}"
     );
+    assert!(text.contains("eu-lab"), "the region that was found out: {text}");
     assert!(!text.contains(PASSWORD), "{text}");
     let (text, _) = on.cluster.cli(&["bucket", "show", "s3://#prod/data"]);
     assert!(text.contains("account") && text.contains("prod"), "{text}");

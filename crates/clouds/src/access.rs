@@ -28,7 +28,7 @@ impl Backends {
         let Some(spec) = &info.backend else {
             return Err(Error::invalid(format!("bucket \"{}\" has no backend", info.bucket)));
         };
-        let identity = self.identity(info, spec).await;
+        let mut identity = self.identity(info, spec).await;
         let backend = match self.bare(info, spec).await {
             Ok(backend) => backend,
             Err(error) => {
@@ -44,6 +44,12 @@ impl Backends {
         let (list, example) = list(&*backend, prefix).await;
         let get = get(&*backend, &list, &example).await;
         let put = self.put(info, spec).await;
+        // The calls may have found out another region than the configured one.
+        if let (Some(region), Some(configured)) = (backend.region(), &identity.region) {
+            let (was, is) = (format!("({configured})"), format!("({region})"));
+            identity.endpoint = identity.endpoint.replace(&was, &is);
+            identity.region = Some(region);
+        }
         Ok(BackendAccess { identity, list, get, put, example })
     }
 

@@ -330,6 +330,11 @@ pub trait Backend: Send + Sync {
     /// Succeeds if the bucket exists and may be used.
     async fn head_bucket(&self) -> Result<()>;
 
+    /// The region that requests are signed for; `None` for clouds without regions.
+    fn region(&self) -> Option<String> {
+        None
+    }
+
     async fn stat(&self, name: &str) -> Result<RemoteMeta>;
 
     /// Reads the object or `range` of it (not empty). `ObjectChanged` if its version differs from

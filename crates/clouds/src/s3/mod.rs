@@ -174,6 +174,10 @@ fn now_ns() -> u64 {
 
 #[async_trait]
 impl Backend for S3Backend {
+    fn region(&self) -> Option<String> {
+        Some(self.client.region.clone())
+    }
+
     async fn head_bucket(&self) -> Result<()> {
         let sent = self.sdk(RequestClass::B).head_bucket().bucket(&self.remote).send().await;
         sent.map_err(|e| self.errors.of_bucket(e))?;

@@ -78,6 +78,10 @@ macro_rules! in_region {
 
 #[async_trait]
 impl Backend for RegionalS3 {
+    fn region(&self) -> Option<String> {
+        self.current.load().region()
+    }
+
     async fn head_bucket(&self) -> Result<()> {
         in_region!(self, head_bucket())
     }
