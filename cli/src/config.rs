@@ -110,7 +110,7 @@ pub(crate) fn run(command: &ConfigCommand, format: Format) -> u8 {
 
 fn show(args: &ShowArgs, format: Format) -> Result<(), Failure> {
     // Without a file, variables alone may configure a node.
-    let file = config_load::file_at_hand(args.config.as_deref()).ok();
+    let file = config_load::choose_file(args.config.as_deref()).ok();
     let loaded = config_load::load(file.as_deref(), &[])?;
     let mut columns = vec![Column("KEY", false), Column("VALUE", false)];
     columns.extend(args.origin.then_some(Column("ORIGIN", false)));

@@ -57,7 +57,7 @@ pub(crate) fn unset(args: &UnsetArgs, format: Format) -> Result<(), Failure> {
 }
 
 fn edit(args: &FileArgs, key: &str, value: Option<Value>, format: Format) -> Result<(), Failure> {
-    let named = config_load::file_at_hand(args.config.as_deref())?;
+    let named = config_load::choose_file(args.config.as_deref())?;
     // A link, such as to a file in another folder, stays a link.
     let file = fs::canonicalize(&named).map_err(|e| Failure::local(named.display(), &e))?;
     let text = fs::read_to_string(&file).map_err(|e| Failure::local(file.display(), &e))?;

@@ -15,6 +15,7 @@ use clap::Args;
 use forebay_client::Client;
 use forebay_core::Error;
 use forebay_core::sign::GRANT_TTL_S;
+use forebay_node::cgroup::Resources;
 use serde_json::{Value, json};
 
 use crate::doctor_bucket;
@@ -60,6 +61,8 @@ async fn cluster(session: &Session) -> Result<(), Failure> {
 pub(crate) async fn findings(session: &Session) -> Result<Vec<Finding>, Error> {
     let mut all =
         vec![open_files::here(&std::fs::read_to_string("/proc/self/limits").unwrap_or_default())];
+    let machine = format!("this process may use {}", Resources::read().describe());
+    all.push(Finding::ok("machine", machine));
     let config = session.config_with(CHECK_TIMEOUT);
     let client = Client::new(config)?;
     let started = Instant::now();

@@ -9,9 +9,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use forebay_core::config::NodeConfig;
+use forebay_core::size::ByteSize;
 use forebay_core::state::Role;
 use forebay_core::{Error, ErrorCode};
 use forebay_node::access::requires_users;
+use forebay_node::cgroup::Resources;
 use forebay_node::lifecycle::Lifecycle;
 use forebay_node::service_manager::ServiceManager;
 use forebay_node::{config_load, file_modes};
@@ -123,7 +125,7 @@ pub(crate) fn finish(result: Result<(), Stopped>) -> u8 {
 
 fn start(role: Role, file: Option<&Path>, rebuild_index: bool) -> Result<(), Stopped> {
     file_modes::make_private();
-    let file = config_load::file_at_hand(file)?;
+    let file = config_load::choose_file(file)?;
     let mut config = config_load::load(Some(&file), &[])?.start_logging()?;
     let settings = Settings::new(&config, Some(&file));
     let state = Some(Path::new(&config.node.dir)).filter(|dir| !dir.as_os_str().is_empty());
@@ -164,6 +166,9 @@ pub(crate) fn runtime() -> Result<tokio::runtime::Runtime, Stopped> {
         Ok(limit) => tracing::debug!(limit, "open files"),
         Err(e) => tracing::warn!("the limit of open files stays as it is: {e}"),
     }
+    let Resources { cpus, host_cpus, memory, host_memory } = Resources::read();
+    let (memory, host_memory) = (ByteSize(memory), ByteSize(host_memory));
+    tracing::info!(cpus, host_cpus, %memory, %host_memory, "processors and memory that this node may use");
     tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(|e| {
         Stopped::new(exit::FAILED, Error::internal(format!("cannot start threads: {e}")))
     })

@@ -4,8 +4,9 @@ use std::io::Write;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use forebay_core::intra::{ClusterInfo, NodeInfo};
+use forebay_core::intra::{ClusterInfo, Machine, NodeInfo};
 use forebay_core::{Error, ErrorCode, NodeId};
+use forebay_node::cgroup::Resources;
 use serde_json::json;
 
 use crate::cluster::{cells, status_of};
@@ -78,6 +79,12 @@ fn shown(node: &NodeInfo) -> Vec<(&'static str, String)> {
     let mut shown: Vec<_> = TITLES.into_iter().zip(cells(node)).collect();
     let version = node.usage.version.as_str();
     shown.push(("version", if version.is_empty() { "unknown" } else { version }.to_owned()));
+    let Machine { cpus, host_cpus, mem_limit: memory, host_mem: host_memory, .. } =
+        node.usage.machine;
+    if memory > 0 {
+        let here = Resources { cpus, host_cpus, memory, host_memory };
+        shown.push(("may use", here.describe()));
+    }
     for disk in &node.usage.mountpaths {
         shown.push(("disk", format!("{} ({})", disk.path, disk.state.as_str())));
     }

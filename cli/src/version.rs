@@ -3,6 +3,7 @@
 use std::io::Write;
 
 use forebay_core::batch_stream::VERSION as BATCH_STREAM;
+use forebay_node::cgroup::Resources;
 use forebay_target::DISK_FORMAT;
 use serde_json::{Value, json};
 
@@ -57,6 +58,7 @@ fn backends() -> Vec<&'static str> {
 
 /// The description as JSON.
 pub(crate) fn described() -> Value {
+    let here = Resources::read();
     json!({
         "version": env!("CARGO_PKG_VERSION"),
         "commit": commit(),
@@ -66,6 +68,10 @@ pub(crate) fn described() -> Value {
         "backends": backends(),
         "tls": TLS,
         "allocator": ALLOCATOR,
+        "machine": {
+            "cpus": here.cpus, "host_cpus": here.host_cpus,
+            "memory": here.memory, "host_memory": here.host_memory,
+        },
         "formats": {"disk": DISK_FORMAT, "batch_stream": BATCH_STREAM},
     })
 }
@@ -75,13 +81,15 @@ fn table() -> String {
         FEATURES.iter().filter(|feature| !feature.starts_with("backend-")).copied().collect();
     format!(
         "forebay {} (commit {})\nplatform   {}, {} build\nfeatures   {}\nbackends   {}\n\
-         tls        {TLS}\nallocator  {ALLOCATOR}\nformats    disk {DISK_FORMAT}, batch stream {BATCH_STREAM}",
+         tls        {TLS}\nallocator  {ALLOCATOR}\nformats    disk {DISK_FORMAT}, batch stream {BATCH_STREAM}\n\
+         may use    {}",
         env!("CARGO_PKG_VERSION"),
         commit(),
         platform(),
         build(),
         features.join(" "),
         backends().join(" "),
+        Resources::read().describe(),
     )
 }
 
@@ -94,6 +102,7 @@ mod tests {
         let described = described();
         assert_eq!(described["formats"]["disk"], DISK_FORMAT);
         assert_eq!(described["backends"].as_array().map(Vec::len), Some(6));
+        assert!(described["machine"]["cpus"].as_u64() > Some(0), "{described}");
         let table = table();
         assert!(table.contains("s3 gcs azure http folder cluster"), "{table}");
         assert!(table.contains(&format!("disk {DISK_FORMAT}, batch stream")), "{table}");

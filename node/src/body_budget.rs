@@ -1,10 +1,14 @@
 //! JSON bodies that are read whole: each has a limit, and all together share a budget.
 
+use std::sync::LazyLock;
+
 use axum::body::{Body, HttpBody};
 use bytes::{Bytes, BytesMut};
 use forebay_core::{Error, ErrorCode, Result};
 use http_body_util::BodyExt;
 use tokio::sync::{Semaphore, SemaphorePermit};
+
+use crate::cgroup::Resources;
 
 /// Bytes of large bodies that a node holds in memory in total.
 const BUDGET_BYTES: usize = 256 << 20;
@@ -12,8 +16,14 @@ const BUDGET_BYTES: usize = 256 << 20;
 const UNIT_BYTES: usize = 64 << 10;
 /// A refused client may retry after this, seconds.
 const RETRY_AFTER_S: u32 = 1;
+/// The budget is at most this part of the memory that the process may use: an eighth.
+const MEMORY_DIVISOR: u64 = 8;
 
-static BUDGET: Semaphore = Semaphore::const_new(BUDGET_BYTES / UNIT_BYTES);
+/// The budget of this process.
+static BUDGET: LazyLock<Semaphore> = LazyLock::new(|| {
+    let bytes = Resources::read().bounded(BUDGET_BYTES as u64, MEMORY_DIVISOR);
+    Semaphore::new((bytes as usize / UNIT_BYTES).max(1))
+});
 
 /// A body and its share of the budget, which is returned when the last clone of the bytes is
 /// dropped.

@@ -1,6 +1,6 @@
 //! Loads the configuration from three sources: file < environment `FOREBAY_SECTION__KEY` < flags.
 
-mod file_at_hand;
+mod default_file;
 mod places;
 mod problem;
 mod secret_variable;
@@ -12,7 +12,7 @@ use forebay_core::config::{NodeConfig, RETIRED_VALUES};
 use forebay_core::{Error, Result};
 use toml::{Table, Value};
 
-pub use self::file_at_hand::{DEFAULT_FILE, file_at_hand};
+pub use self::default_file::{DEFAULT_FILE, choose_file};
 use self::places::Places;
 use self::problem::{explain, meant};
 pub use self::settings::{Setting, defaults};

@@ -13,6 +13,7 @@ mod bare_answer;
 pub mod bill;
 pub mod body_budget;
 pub mod bucket_reads;
+pub mod cgroup;
 pub mod checks;
 pub mod clock;
 mod clock_watch;

@@ -9,6 +9,8 @@ use std::time::{Duration, Instant};
 use forebay_core::intra::Machine;
 use forebay_core::locks::MutexExt;
 
+use crate::cgroup::{Resources, kib};
+
 /// Numbers younger than this are reused.
 const FRESH: Duration = Duration::from_secs(1);
 /// Clock ticks of `/proc` in a second: fixed in Linux's interface.
@@ -42,8 +44,10 @@ fn take(last: Option<&Sample>) -> Sample {
     let (busy, total) = ticks(&read("/proc/stat"));
     let own = own_ticks(&read("/proc/self/stat"));
     let memory = read("/proc/meminfo");
-    let mem_total = kib(&memory, "MemTotal:");
+    let here = Resources::read();
     let mem_used = kib(&read("/proc/self/status"), "VmRSS:");
+    // A cgroup with a limit has no more than that.
+    let mem_avail = kib(&memory, "MemAvailable:").min(here.memory.saturating_sub(mem_used).max(1));
     let mut loads = [0.0; 3];
     for (load, text) in loads.iter_mut().zip(read("/proc/loadavg").split_whitespace()) {
         *load = text.parse().unwrap_or(0.0);
@@ -58,21 +62,18 @@ fn take(last: Option<&Sample>) -> Sample {
     }
     let machine = Machine {
         mem_used,
-        mem_avail: kib(&memory, "MemAvailable:"),
-        pct_mem_used: percent(mem_used as f64, mem_total as f64),
+        mem_avail,
+        pct_mem_used: percent(mem_used as f64, here.memory as f64),
         pct_cpu_used,
         cpu_util: cpu_util as u64,
         loads,
         open_files: open_files(&read("/proc/self/limits")),
+        cpus: here.cpus,
+        host_cpus: here.host_cpus,
+        mem_limit: here.memory,
+        host_mem: here.host_memory,
     };
     Sample { at: Instant::now(), busy, total, own, machine }
-}
-
-/// Bytes of a line such as `MemTotal: 16 kB`.
-fn kib(text: &str, key: &str) -> u64 {
-    let line = text.lines().find_map(|l| l.strip_prefix(key));
-    let number = line.and_then(|l| l.split_whitespace().next()?.parse::<u64>().ok());
-    number.unwrap_or(0).saturating_mul(1024)
 }
 
 /// The soft limit in a line such as `Max open files  1024  4096  files`.

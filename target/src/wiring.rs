@@ -13,9 +13,11 @@ use forebay_core::Result;
 use forebay_core::config::NodeConfig;
 use forebay_core::egress::{Egress, EgressPolicy};
 use forebay_core::intra::{DiskStatus, DiskUsage, NodeUsage};
+use forebay_core::size::ByteSize;
 use forebay_core::state::Role;
 use forebay_node::access::Authenticator;
 use forebay_node::audit::Audit;
+use forebay_node::cgroup::Resources;
 use forebay_node::edge::Edge;
 use forebay_node::exchange::{self, Observer};
 use forebay_node::identity::Identity;
@@ -46,6 +48,11 @@ use crate::promote::Promotions;
 use crate::scrub;
 use crate::shard::Shards;
 use crate::state_sync::StateSync;
+
+/// Batches get at most this part of the memory that the process may use: a quarter.
+const BATCH_MEMORY_DIVISOR: u64 = 4;
+/// Least memory for batches, as for `limits.batch_memory`.
+const MIN_BATCH_MEMORY: u64 = 16 << 20;
 
 /// Runs one target until `lifecycle` is cancelled. `ready` is called once it listens, with its URL;
 /// it is a member of the cluster when its `/readyz` succeeds.
@@ -198,7 +205,7 @@ pub async fn run(
         downloads,
         builds,
         promotions,
-        batches: Budget::new(limits.batch_memory.0, limits.batches, metrics.clone()),
+        batches: Budget::new(batch_memory(limits.batch_memory), limits.batches, metrics.clone()),
         door: S3Door::new(&config.s3).with_users(users.clone(), &maps),
         relay: relay.clone(),
         identity: identity.clone(),
@@ -223,6 +230,17 @@ pub async fn run(
     let limits = config.limits.clone();
     listener::serve(listener, front, edge, lifecycle, limits, config.http).await;
     life.outcome()
+}
+
+/// The memory for batches: at most a quarter of what the process may use.
+fn batch_memory(configured: ByteSize) -> u64 {
+    let here = Resources::read();
+    let bytes = here.bounded(configured.0, BATCH_MEMORY_DIVISOR).max(MIN_BATCH_MEMORY);
+    if bytes < configured.0 {
+        let (limit, machine) = (ByteSize(bytes), here.describe());
+        tracing::warn!(%limit, machine, "limits.batch_memory is more than a quarter of the memory");
+    }
+    bytes.min(configured.0)
 }
 
 /// The rules of all buckets; `None` before the cluster's state is known, because a bucket may be

@@ -79,7 +79,7 @@ pub(crate) fn run(args: &PrestopArgs, as_json: bool) -> u8 {
 }
 
 async fn stop(args: &PrestopArgs) -> Result<(), Failure> {
-    let file = config_load::file_at_hand(args.config.as_deref())?;
+    let file = config_load::choose_file(args.config.as_deref())?;
     let config = config_load::load(Some(&file), &[])?.config;
     let mut target = OwnTarget::new(&config)?;
     let cause = cause(args, &config).await.unwrap_or_else(|e| {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::DiskUsage;
+use super::{DiskUsage, is_zero};
 use crate::clock_offset::ClockOffset;
 use crate::quota::QuotaReport;
 
@@ -55,6 +55,10 @@ impl NodeUsage {
     }
 }
 
+fn is_unknown(n: &u32) -> bool {
+    *n == 0
+}
+
 /// The machine of a node, for display.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Machine {
@@ -72,4 +76,16 @@ pub struct Machine {
     /// Limit of open files and connections of the node's process; 0 if unknown.
     #[serde(default)]
     pub open_files: u64,
+    /// Processors that the node's process may use; 0 if unknown, and from older nodes.
+    #[serde(default, skip_serializing_if = "is_unknown")]
+    pub cpus: u32,
+    /// Processors of the machine.
+    #[serde(default, skip_serializing_if = "is_unknown")]
+    pub host_cpus: u32,
+    /// Bytes of memory that the node's process may use: the limit of its cgroup, or the machine's.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub mem_limit: u64,
+    /// Bytes of memory of the machine.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub host_mem: u64,
 }

@@ -9,14 +9,17 @@ use forebay_clouds::{Backend, BodyStream, RemoteMeta, RemoteObject};
 use forebay_core::bucket::{BucketInfo, FetchRanges};
 use forebay_core::size::ByteRange;
 use forebay_core::{Error, ErrorCode, Result};
+use forebay_node::cgroup::Resources;
 use forebay_node::exchange::carried;
 use forebay_v1::object::BlobArgs;
 use futures::{StreamExt, TryStreamExt};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::task::AbortOnDropHandle;
 
-/// Memory of a target for ranges that arrived ahead, in MiB.
+/// Memory of a target for ranges that arrived ahead, in MiB: at most this, and an eighth of what the
+/// process may use.
 const MEMORY: usize = 128;
+const MEMORY_DIVISOR: u64 = 8;
 const MIB: u64 = 1 << 20;
 const CONCURRENCY: usize = 4;
 /// Ranges that arrived ahead are passed on in chunks of this size.
@@ -28,7 +31,8 @@ pub(super) struct AheadMemory(Arc<Semaphore>);
 
 impl Default for AheadMemory {
     fn default() -> Self {
-        Self(Arc::new(Semaphore::new(MEMORY)))
+        let bytes = Resources::read().bounded(MEMORY as u64 * MIB, MEMORY_DIVISOR);
+        Self(Arc::new(Semaphore::new(usize::try_from(bytes / MIB).unwrap_or(MEMORY))))
     }
 }
 
@@ -293,21 +297,23 @@ mod tests {
     async fn without_memory_the_ranges_come_one_after_the_other() {
         let bytes = pattern(5000);
         let origin = Origin::with(&bytes).await;
-        let all = origin.memory.0.clone().acquire_many_owned(MEMORY as u32).await.unwrap();
+        let free = origin.memory.0.available_permits();
+        let all = origin.memory.0.clone().acquire_many_owned(free as u32).await.unwrap();
         assert!(origin.read(RANGES).await.unwrap() == bytes);
         drop(all);
         assert!(origin.read(RANGES).await.unwrap() == bytes);
-        assert_eq!(origin.memory.0.available_permits(), MEMORY, "all of it is given back");
+        assert_eq!(origin.memory.0.available_permits(), free, "all of it is given back");
     }
 
     #[tokio::test]
     async fn what_is_dropped_midway_gives_its_memory_back() {
         let origin = Origin::with(&pattern(50_000)).await;
+        let free = origin.memory.0.available_permits();
         let opened = open(origin.faulty.clone(), "x", RANGES, &origin.memory).await.unwrap();
         let mut stream = opened.stream;
         stream.next().await.unwrap().unwrap();
         drop(stream);
-        while origin.memory.0.available_permits() < MEMORY {
+        while origin.memory.0.available_permits() < free {
             tokio::task::yield_now().await;
         }
     }

@@ -11,7 +11,7 @@ const VARIABLE: &str = "FOREBAY_CONFIG";
 
 /// The configuration file of a node: `given` by a flag, else `FOREBAY_CONFIG`, else [`DEFAULT_FILE`] if it
 /// exists.
-pub fn file_at_hand(given: Option<&Path>) -> Result<PathBuf> {
+pub fn choose_file(given: Option<&Path>) -> Result<PathBuf> {
     let variable = std::env::var_os(VARIABLE).filter(|name| !name.is_empty());
     choose(given, variable.map(PathBuf::from), Path::new(DEFAULT_FILE))
 }
