@@ -31,7 +31,7 @@ ALLOWED: dict[str, set[str]] = {
     "sdk": {"core", "client", "archive", "v1"},
     "tests": {"core", "client", "sim", "archive", "routes", "v1", "s3"},
     "sim": {"core"},
-    "cache-replay": {"target"},
+    "cache-replay": {"core", "target"},
     "load": set(),
     "scale": {"core"},
 }

@@ -21,7 +21,7 @@ use crate::session::Session;
 use crate::uri;
 
 /// Properties that `set` accepts.
-const KEYS: [&str; 16] = [
+const KEYS: [&str; 17] = [
     "freshness",
     "class",
     "copies",
@@ -29,6 +29,7 @@ const KEYS: [&str; 16] = [
     "checksum",
     "pin",
     "share",
+    "min_share",
     "ttl",
     "admission",
     "account",
@@ -75,14 +76,18 @@ pub(crate) struct BucketArgs {
   pin=true        copies are never evicted for space; not with ttl or with
                   admission=never
   share=PERCENT   largest share of each disk's budget for copies
+  min_share=PERCENT
+                  part of each disk's budget that the bucket keeps while others
+                  have more than theirs; at most 100 over all buckets
   ttl=TIME        copies that were not read for this time are dropped: 12h or
                   never
   admission=WHEN  keep a copy at the first read (always), at the second
                   (second-miss), or never
   account=NAME    account of the targets' configuration that calls the cloud;
-                  empty for that of their environment. What is cached is dropped
+                  empty for that of their environment. Cached objects of the
+                  bucket are dropped
   region=REGION   region of a bucket of S3; empty: it is found out
-  endpoint=URL    server of the bucket. What is cached is dropped
+  endpoint=URL    server of the bucket. Cached objects of the bucket are dropped
   quota.bytes=SIZE, quota.objects=N
                   the most that a native bucket may hold in the whole cluster,
                   without copies and slices; none
@@ -100,11 +105,11 @@ pub(crate) struct BucketArgs {
     together
     list_max_age_ms: age up to which a listing may be reused
 
-A native bucket has copies or ec, and none of pin, share, ttl, admission and
-cloud. A bucket with a backend has no ec and no quota. It accepts copies=N for
-AIStore's clients, but each object keeps one copy. Copies and ec exclude each
-other: copies=1 ec=4+2 changes both at once. If a property is refused, the exit
-code is 2 and nothing is changed.
+A native bucket has copies or ec, and none of pin, share, min_share, ttl,
+admission and cloud. A bucket with a backend has no ec and no quota. It accepts
+copies=N for AIStore's clients, but each object keeps one copy. Copies and ec
+exclude each other: copies=1 ec=4+2 changes both at once. If a property is
+refused, the exit code is 2 and nothing is changed.
 
 Examples:
   forebay bucket set ais://results copies=2
@@ -112,6 +117,7 @@ Examples:
   forebay bucket set ais://results quota.bytes=500GiB quota.objects=1000000
   forebay bucket set s3://data rate.bytes_per_second=2GiB
   forebay bucket set s3://data pin=true
+  forebay bucket set s3://train min_share=30%
   forebay bucket set s3://logs share=20% ttl=2d admission=second-miss
   forebay bucket set gs://train cloud.concurrency=16")]
 pub(crate) struct SetArgs {
@@ -169,13 +175,14 @@ fn parse(changes: &[String]) -> Result<Value, Failure> {
             "copies" => drop(props.insert("mirror".into(), copies(value)?)),
             "ec" => drop(props.insert("ec".into(), erasure(value)?)),
             "checksum" => drop(props.insert("checksum".into(), json!({ "type": value }))),
-            key @ ("pin" | "share" | "ttl" | "admission") => {
+            key @ ("pin" | "share" | "min_share" | "ttl" | "admission") => {
                 drop(cache.insert(key.into(), json!(value)));
             }
             key @ ("account" | "region" | "endpoint") => {
                 drop(backend.insert(key.into(), json!(value)));
             }
             other => match other.split_once('.') {
+                Some(("cache", rule)) => drop(cache.insert(rule.into(), json!(value))),
                 Some(("cloud", rule)) => drop(cloud.insert(rule.into(), json!(value))),
                 Some(("quota", limit)) => drop(quota.insert(limit.into(), json!(value))),
                 Some(("rate", limit)) => drop(rate.insert(limit.into(), json!(value))),
@@ -297,6 +304,9 @@ pub(crate) fn lines(props: &Value) -> Vec<(&'static str, String)> {
     }
     lines.push(("pin", rules.pin.to_string()));
     lines.push(("share", format!("{}%", rules.share)));
+    if rules.min_share > 0 {
+        lines.push(("min_share", format!("{}%", rules.min_share)));
+    }
     lines.push(("ttl", rules.ttl.map_or("never".into(), show_seconds)));
     lines.push(("admission", rules.admission.as_str().to_owned()));
     let cloud = props.get("cloud").cloned();
@@ -392,6 +402,9 @@ mod tests {
         let quota = json!({ "quota": { "bytes": "2GiB", "objects": "none" } });
         assert_eq!(parsed(&["quota.bytes=2GiB", "quota.objects=none"]).unwrap(), quota);
         assert_eq!(parsed(&["freshness=always"]).unwrap(), json!({ "freshness": "always" }));
+        let min = json!({ "cache": { "min_share": "30%" } });
+        assert_eq!(parsed(&["min_share=30%"]).unwrap(), min);
+        assert_eq!(parsed(&["cache.min_share=30%"]).unwrap(), min);
     }
 
     #[test]
@@ -400,6 +413,8 @@ mod tests {
             ("pin", "pin=true"),
             ("shares=4", "share"),
             ("share=0", "1 to 100"),
+            ("min_share=some", "cache.min_share"),
+            ("cache.min_shar=5", "min_share"),
             ("copies=none", "number of copies"),
             ("ec=4", "number of slices"),
             ("ec=4+x", "4+2"),
@@ -419,7 +434,7 @@ mod tests {
 
     #[test]
     fn what_is_shown_can_be_set_again() {
-        let cache = json!({ "pin": false, "share": 20, "ttl": 172_800, "admission": "always" });
+        let cache = json!({ "pin": false, "share": 20, "min_share": 10, "ttl": 172_800, "admission": "always" });
         let cloud = json!({ "attempts": 3, "jitter": 0.25, "bytes_per_second": 1_048_576 });
         let ec = json!({ "enabled": true, "data_slices": 4, "parity_slices": 2,
             "objsize_limit": 1 << 20 });

@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::bucket::BucketInfo;
 use crate::config::nearest;
 use crate::error::{Error, Result};
 use crate::size::parse_duration;
@@ -40,6 +41,9 @@ pub struct CacheRules {
     pub pin: bool,
     /// Percent of each disk's budget that copies may take at most.
     pub share: u8,
+    /// Percent of each disk's budget that the bucket keeps while others have more than theirs.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub min_share: u8,
     /// Copies not read for this many seconds are dropped.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ttl: Option<u64>,
@@ -48,11 +52,15 @@ pub struct CacheRules {
 
 impl Default for CacheRules {
     fn default() -> Self {
-        Self { pin: false, share: 100, ttl: None, admission: Admission::Always }
+        Self { pin: false, share: 100, min_share: 0, ttl: None, admission: Admission::Always }
     }
 }
 
-const KEYS: [&str; 4] = ["pin", "share", "ttl", "admission"];
+const KEYS: [&str; 5] = ["pin", "share", "min_share", "ttl", "admission"];
+
+fn is_zero(n: &u8) -> bool {
+    *n == 0
+}
 
 impl CacheRules {
     pub fn is_default(&self) -> bool {
@@ -69,7 +77,8 @@ impl CacheRules {
         for (key, value) in given {
             match key.as_str() {
                 "pin" => new.pin = yes_or_no(value)?,
-                "share" => new.share = share(value)?,
+                "share" => new.share = percent("share", value)?,
+                "min_share" => new.min_share = percent("min_share", value)?,
                 "ttl" => new.ttl = ttl(value)?,
                 "admission" => new.admission = admission(value)?,
                 _ => {
@@ -90,6 +99,9 @@ impl CacheRules {
     pub fn validate(&self) -> Result<()> {
         if !(1..=100).contains(&self.share) {
             return Err(bad("share", self.share, "a percent from 1 to 100"));
+        }
+        if self.min_share > self.share {
+            return Err(bad("min_share", self.min_share, "at most cache.share"));
         }
         if self.pin && self.ttl.is_some() {
             return Err(Error::invalid("a pinned bucket cannot have a cache.ttl")
@@ -122,15 +134,28 @@ fn yes_or_no(value: &Value) -> Result<bool> {
     }
 }
 
-fn share(value: &Value) -> Result<u8> {
+fn percent(key: &str, value: &Value) -> Result<u8> {
     let number = match value {
         Value::Number(n) => n.as_u64(),
         Value::String(text) => text.trim_end_matches('%').trim().parse().ok(),
         _ => None,
     };
-    number
-        .and_then(|n| u8::try_from(n).ok())
-        .ok_or_else(|| bad("share", value, "a percent from 1 to 100"))
+    number.and_then(|n| u8::try_from(n).ok()).ok_or_else(|| bad(key, value, "a percent up to 100"))
+}
+
+/// Refuses a bucket whose guaranteed part of the disks does not fit beside those of `others`.
+pub fn check_min_shares(info: &BucketInfo, others: impl Iterator<Item = u8>) -> Result<()> {
+    let others: u32 = others.map(u32::from).sum();
+    let own = u32::from(info.cache.min_share);
+    if own > 0 && own + others > 100 {
+        let text = format!(
+            "bucket \"{}\" cannot have cache.min_share = {own}: other buckets have {others} % already",
+            info.bucket
+        );
+        let hint = format!("at most {} % are left", 100u32.saturating_sub(others));
+        return Err(Error::invalid(text).hint(hint));
+    }
+    Ok(())
 }
 
 fn ttl(value: &Value) -> Result<Option<u64>> {
@@ -188,6 +213,7 @@ mod tests {
         let wanted = CacheRules {
             pin: false,
             share: 40,
+            min_share: 0,
             ttl: Some(129_600),
             admission: Admission::SecondMiss,
         };
@@ -207,6 +233,8 @@ mod tests {
         for (value, words) in [
             (json!({"share": 0}), "cache.share = 0"),
             (json!({"share": 101}), "1 to 100"),
+            (json!({"min_share": 8}), "at most cache.share"),
+            (json!({"min_share": "some"}), "cache.min_share"),
             (json!({"ttl": 0}), "cache.ttl = 0"),
             (json!({"ttl": "soon"}), "12h"),
             (json!({"pin": 1}), "true or false"),

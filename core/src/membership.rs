@@ -5,7 +5,7 @@ use crate::error::{Error, ErrorCode, Result};
 use crate::intra::{JoinRequest, LeaveRequest};
 use crate::lease::{DEAD_AFTER_MS, REFUSED_AFTER_MS};
 use crate::name::NodeId;
-use crate::state::{ClusterState, Command, Node, Role};
+use crate::state::{ClusterState, Command, Node, Role, STATE_FORMAT, part_of_format};
 
 /// The result of probing the URL of a process that a new process of the same node would replace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -107,7 +107,8 @@ pub fn check_instance(node: &Node, instance: u64) -> Result<()> {
 
 /// Rejects a node whose program cannot read the cluster's state: it would drop parts of it.
 pub fn check_format(state: &ClusterState, id: &NodeId, format: u32) -> Result<()> {
-    if format >= state.format() {
+    // The format of a state with many buckets takes a while to find.
+    if format >= STATE_FORMAT || format >= state.format() {
         return Ok(());
     }
     let text = format!(
@@ -130,13 +131,14 @@ pub fn check_formats(
     for id in state.nodes.keys().filter(|id| *id != me) {
         let (why, hint) = match formats(id) {
             Some(format) if format >= needed => continue,
-            Some(_) => ("runs a version of forebay without users", "upgrade all nodes first"),
+            Some(_) => ("runs an earlier version of forebay", "upgrade all nodes first"),
             None => (
                 "has not reported its version to the leading gateway",
                 "start the node, or remove it with `forebay node remove`; then try again",
             ),
         };
-        let text = format!("the cluster cannot have users yet: {id} {why}");
+        let what = part_of_format(needed);
+        let text = format!("the cluster cannot have {what} yet: {id} {why}");
         return Err(Error::new(ErrorCode::Conflict, text).hint(hint));
     }
     Ok(())
@@ -329,5 +331,26 @@ mod tests {
         assert!(check_disks(&state, &JoinRequest { empty: false, ..again.clone() }).is_ok());
         state.nodes.values_mut().next().unwrap().emptied = true;
         assert!(check_disks(&state, &again).is_ok(), "it was drained");
+    }
+
+    #[test]
+    fn a_node_that_would_ignore_an_account_keeps_buckets_from_having_one() {
+        let mut state = ClusterState::default();
+        joined(&mut state);
+        let bucket = Bucket::new(Provider::Aws, "data").unwrap();
+        let mut info = BucketInfo::requested(bucket, None);
+        info.backend.as_mut().unwrap().account = Some("prod".into());
+        let make = Command::CreateBucket { info: info.into(), now_ns: 1 };
+        let me = NodeId::new("gateway-01").unwrap();
+        let check = |format| check_formats(&state, &me, make.format(), |_| format);
+        let e = check(Some(STATE_FORMAT - 1)).unwrap_err();
+        assert_eq!(e.code, ErrorCode::Conflict);
+        assert!(e.message.contains("an account") && e.message.contains("target-01"), "{e}");
+        assert!(check(None).is_err(), "its version is not known");
+        check(Some(STATE_FORMAT)).unwrap();
+        state.apply(state.version + 1, make).unwrap();
+        let e = check_format(&state, &request().id, STATE_FORMAT - 1).unwrap_err();
+        assert_eq!(e.code, ErrorCode::Unsupported, "{e}");
+        check_format(&state, &request().id, STATE_FORMAT).unwrap();
     }
 }

@@ -2,6 +2,7 @@
 //! it, and only then is it acknowledged.
 
 use forebay_core::audit::{Reason, SentBy};
+use forebay_core::bucket::BucketInfo;
 use forebay_core::state::{Command, Summary};
 use forebay_core::{Error, Result};
 use forebay_node::audit::Event;
@@ -35,6 +36,21 @@ impl Changes {
         let version = done?;
         self.wait_published(version).await;
         Ok(version)
+    }
+
+    /// Refuses properties of a bucket that a member of the cluster could not read, before a part of a
+    /// larger change is made.
+    pub(crate) async fn check_readable(&self, info: &BucketInfo) -> Result<()> {
+        // No bucket has the id 0: the leader checks the format, and nothing changes.
+        let info = Box::new(BucketInfo { id: 0, ..info.clone() });
+        let probe = Command::SetBucket { info };
+        if probe.format() <= self.meta.state().format() {
+            return Ok(());
+        }
+        match self.meta.propose(probe).await {
+            Err(e) if e.code.status() != 404 => Err(e),
+            _ => Ok(()),
+        }
     }
 
     /// Commits a change that another gateway forwarded to this one as the leader.

@@ -1,9 +1,10 @@
 //! The orderings on which the choice of the default policy rests.
 
-use forebay_target::cache::policy::{Density, Lru, Policy};
+use forebay_core::config::CachePolicy;
+use forebay_target::cache::policy::{Density, Lru, Policy, build};
 
 use crate::policy::{NoReplacement, S3Fifo, Sieve};
-use crate::trace::{self, Trace, hit_ratio};
+use crate::trace::{self, Trace, hit_ratio, hit_ratios};
 
 const N: u32 = 2000;
 
@@ -31,6 +32,20 @@ fn on_epochs_density_has_nearly_the_most_hits_that_can_be_and_the_others_do_not(
             for (other, hits) in others(&trace, cache) {
                 assert!(density > hits + 3.0, "{name}, {cache} %, {other}: {density}, {hits}");
             }
+        }
+    }
+}
+
+#[test]
+fn a_job_with_a_guaranteed_part_keeps_its_hits_beside_a_scanner() {
+    // The data set is four tenths of the cache, the guaranteed part a little more.
+    let (capacity, min) = (5 * N as usize / 2, 11 * N as usize / 10);
+    for policy in [CachePolicy::Density, CachePolicy::Lru] {
+        let [alone, _] = hit_ratios(build(policy), &trace::beside_scanner(N, 8, 0), capacity, 0);
+        for pace in [1, 4, 16] {
+            let trace = trace::beside_scanner(N, 8, pace);
+            let [job, _] = hit_ratios(build(policy), &trace, capacity, min);
+            assert!(job >= 0.95 * alone, "{policy:?}, {pace}: {job} of {alone}");
         }
     }
 }

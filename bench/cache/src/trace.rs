@@ -2,7 +2,8 @@
 
 use std::collections::HashMap;
 
-use forebay_target::cache::policy::{Dice, Policy, Slot, Verdict, mix};
+use forebay_target::cache::policy::{Buckets, Dice, Policy, Slot, Verdict, mix};
+use forebay_target::cache::{Resident, Residents};
 
 /// One read: bucket and number of the object.
 pub(crate) type Read = (u16, u32);
@@ -38,7 +39,7 @@ pub(crate) fn hit_ratio(policy: &mut dyn Policy, trace: &Trace, capacity: usize)
         policy.insert(slot, read.0, mix(u64::from(read.0) << 32 | u64::from(read.1)));
         if there.len() > capacity {
             let aim = capacity + 1 - batch;
-            policy.evict(None, &mut |victim| {
+            policy.evict(Buckets::All, &mut |victim| {
                 if there.len() <= aim {
                     return Verdict::Enough;
                 }
@@ -49,6 +50,60 @@ pub(crate) fn hit_ratio(policy: &mut dyn Policy, trace: &Trace, capacity: usize)
         }
     }
     hits as f64 / (trace.reads.len() - trace.counted_from) as f64
+}
+
+/// Hits of each of two buckets among the counted reads, from 0 to 1, with a cache of `capacity` objects of
+/// which bucket 0 is guaranteed `min`.
+pub(crate) fn hit_ratios(
+    policy: Box<dyn Policy>,
+    trace: &Trace,
+    capacity: usize,
+    min: usize,
+) -> [f64; 2] {
+    const OBJECT_BYTES: u64 = 1 << 10;
+    let mut residents = Residents::new(policy);
+    residents.set_min(0, min as u64 * OBJECT_BYTES);
+    let mut there: HashMap<Read, u64> = HashMap::new();
+    let mut of_id: HashMap<u64, Read> = HashMap::new();
+    let batch = (capacity / 64).max(1);
+    let (mut hits, mut reads) = ([0usize; 2], [0usize; 2]);
+    for (i, read) in trace.reads.iter().enumerate() {
+        let (is_counted, of) = (i >= trace.counted_from, usize::from(read.0.min(1)));
+        reads[of] += usize::from(is_counted);
+        if let Some(id) = there.get(read) {
+            residents.access(*id, 0);
+            hits[of] += usize::from(is_counted);
+            continue;
+        }
+        let (generation, bucket_id) = (i as u64, u64::from(read.0));
+        let new = Resident { generation, bucket_id, stored: OBJECT_BYTES, seen_s: 0 };
+        residents.insert(new, mix(u64::from(read.0) << 32 | u64::from(read.1)));
+        there.insert(*read, generation);
+        of_id.insert(generation, *read);
+        if there.len() > capacity {
+            for victim in residents.victims(None, batch as u64 * OBJECT_BYTES, batch) {
+                if let Some(read) = of_id.remove(&victim.generation) {
+                    there.remove(&read);
+                }
+            }
+        }
+    }
+    [0, 1].map(|of| hits[of] as f64 / reads[of].max(1) as f64)
+}
+
+/// Shuffled epochs over a data set of `n` objects in bucket 0, and for each read `pace` reads of objects of
+/// bucket 1 that nobody reads again.
+pub(crate) fn beside_scanner(n: u32, count: usize, pace: u32) -> Trace {
+    let job = epochs(&mut Dice::new(7), 0, 0, n, count);
+    let mut next = 0;
+    let mut reads = Vec::new();
+    for read in job {
+        reads.push(read);
+        reads.extend((0..pace).map(|at| (1, next + at)));
+        next += pace;
+    }
+    let name = "epochs beside a scanner";
+    Trace { name, reads, counted_from: (n * (1 + pace)) as usize }
 }
 
 /// All traces over data sets of `n` objects.

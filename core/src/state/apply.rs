@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::{ClusterState, Command, Leaving, Node, NodeKeyRecord, Role};
 use crate::bucket::BucketInfo;
+use crate::cache_rules::check_min_shares;
 use crate::error::{Error, ErrorCode, Result};
 use crate::etl::{etl_exists, unknown_etl};
 use crate::name::{Bucket, NodeId};
@@ -84,6 +85,7 @@ impl ClusterState {
                 let uname = info.bucket.uname();
                 self.check_free(&info.bucket)?;
                 self.check_width(&info)?;
+                self.check_min_share(&info)?;
                 info.id = self.next_bucket_id;
                 info.created_ns = now_ns;
                 info.created_version = index;
@@ -94,6 +96,9 @@ impl ClusterState {
                 let now = self.buckets.get(&info.bucket.uname());
                 if now.is_some_and(|now| now.erasure != info.erasure) {
                     self.check_width(&info)?;
+                }
+                if now.is_some_and(|now| now.cache.min_share != info.cache.min_share) {
+                    self.check_min_share(&info)?;
                 }
                 let known = self
                     .buckets
@@ -242,6 +247,12 @@ impl ClusterState {
         );
         Err(Error::new(ErrorCode::TooFewTargets, text)
             .hint("use fewer slices, or start more targets first"))
+    }
+
+    /// Returns an error if the minimum shares of all buckets would be more than the whole cache.
+    fn check_min_share(&self, info: &BucketInfo) -> Result<()> {
+        let others = self.buckets.values().filter(|other| other.bucket != info.bucket);
+        check_min_shares(info, others.map(|other| other.cache.min_share))
     }
 
     /// Checks that a bucket of this name can be created.

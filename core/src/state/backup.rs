@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::{ClusterState, Role};
+use super::{ClusterState, Role, STATE_FORMAT};
 use crate::checksum::crc32c;
 use crate::error::{Error, ErrorCode, Result};
 
@@ -19,6 +19,8 @@ use crate::error::{Error, ErrorCode, Result};
 /// refuses it.
 const FORMAT: u32 = 1;
 const FORMAT_WITH_USERS: u32 = 2;
+/// The format of a state with a bucket that names an account or has a minimum share.
+const FORMAT_WITH_ACCOUNTS: u32 = 3;
 /// Versions and bucket ids that the lost cluster may have used since the backup. The restored
 /// cluster begins after them, so that a node with a later state of the lost cluster treats the
 /// restored state as newer.
@@ -52,7 +54,11 @@ impl Backup {
         let kept = ClusterState { node_keys: Arc::default(), ..self.state.clone() };
         let state = serde_json::to_vec(&kept).map_err(failed)?;
         let header = Header {
-            forebay_backup: if kept.format() == 0 { FORMAT } else { FORMAT_WITH_USERS },
+            forebay_backup: match kept.format() {
+                0 => FORMAT,
+                STATE_FORMAT => FORMAT_WITH_ACCOUNTS,
+                _ => FORMAT_WITH_USERS,
+            },
             cluster_id: self.state.cluster_id.clone(),
             version: self.state.version,
             taken_ns: self.taken_ns,
@@ -74,9 +80,9 @@ impl Backup {
         let (header, rest) = (&file[..end], &file[end + 1..]);
         let header: serde_json::Value = serde_json::from_slice(header).map_err(|_| none())?;
         let format = header["forebay_backup"].as_u64().ok_or_else(none)?;
-        if format != u64::from(FORMAT) && format != u64::from(FORMAT_WITH_USERS) {
+        if !(u64::from(FORMAT)..=u64::from(FORMAT_WITH_ACCOUNTS)).contains(&format) {
             let what = format!(
-                "the backup has format {format}, this version reads {FORMAT} and {FORMAT_WITH_USERS}"
+                "the backup has format {format}, this version reads {FORMAT} to {FORMAT_WITH_ACCOUNTS}"
             );
             return Err(Error::new(ErrorCode::Unsupported, what)
                 .hint("restore it with the version of forebay that made it"));
@@ -167,7 +173,7 @@ mod tests {
         for other in [&b""[..], b"{}", b"{}\n{}", b"forebay\n"] {
             assert_eq!(Backup::decode(other).unwrap_err().code, ErrorCode::InvalidArgument);
         }
-        let newer = String::from_utf8(file).unwrap().replacen("backup\":1", "backup\":3", 1);
+        let newer = String::from_utf8(file).unwrap().replacen("backup\":1", "backup\":4", 1);
         assert_eq!(Backup::decode(newer.as_bytes()).unwrap_err().code, ErrorCode::Unsupported);
     }
 

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{FORMAT_OF_USERS, Leaving, Role, STATE_FORMAT, is_zero};
+use super::{FORMAT_OF_KEYS, FORMAT_OF_USERS, Leaving, Role, format_of, is_zero};
 use crate::access::AccessChange;
 use crate::bucket::BucketInfo;
 use crate::egress::EndpointTrust;
@@ -125,11 +125,13 @@ pub enum Command {
 }
 
 impl Command {
-    /// The format that a program has to read to apply this command; see [`STATE_FORMAT`].
+    /// The format that a program has to read to apply this command; see
+    /// [`STATE_FORMAT`](super::STATE_FORMAT).
     pub fn format(&self) -> u32 {
         match self {
             Self::Access { .. } => FORMAT_OF_USERS,
-            Self::NodeKey { .. } => STATE_FORMAT,
+            Self::NodeKey { .. } => FORMAT_OF_KEYS,
+            Self::CreateBucket { info, .. } | Self::SetBucket { info } => format_of(info),
             _ => 0,
         }
     }

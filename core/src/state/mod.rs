@@ -36,8 +36,11 @@ mod shown;
 mod summary;
 
 /// The newest format of state and commands that this program reads. 0: before sections of users and
-/// quotas existed; 1: before that of the nodes' keys. A node announces it with every heartbeat.
-pub const STATE_FORMAT: u32 = 2;
+/// quotas existed; 1: before that of the nodes' keys; 2: before buckets named accounts of clouds and
+/// minimum shares of the cache. A node announces it with every heartbeat.
+pub const STATE_FORMAT: u32 = 3;
+/// The format of the nodes' keys, without buckets that name an account or have a minimum share.
+const FORMAT_OF_KEYS: u32 = 2;
 /// The format of users and quotas, without keys of nodes.
 const FORMAT_OF_USERS: u32 = 1;
 
@@ -173,12 +176,31 @@ impl ClusterState {
 
     /// The format that a program has to read to use this state; see [`STATE_FORMAT`].
     pub fn format(&self) -> u32 {
+        if self.buckets.values().any(|info| format_of(info) == STATE_FORMAT) {
+            return STATE_FORMAT;
+        }
         let has_users = !self.access.is_untouched() || !self.quotas.is_untouched();
         match (self.node_keys.is_untouched(), has_users) {
             (true, false) => 0,
             (true, true) => FORMAT_OF_USERS,
-            (false, _) => STATE_FORMAT,
+            (false, _) => FORMAT_OF_KEYS,
         }
+    }
+}
+
+/// The format that a program has to read to serve a bucket. An earlier program would use the default
+/// account of the cloud, and drop a minimum share.
+fn format_of(info: &BucketInfo) -> u32 {
+    let has_account = info.backend.as_ref().is_some_and(|spec| spec.account.is_some());
+    if has_account || info.cache.min_share > 0 { STATE_FORMAT } else { 0 }
+}
+
+/// The part of the state that a program of an earlier format does not know.
+pub(crate) fn part_of_format(format: u32) -> &'static str {
+    match format {
+        ..=FORMAT_OF_USERS => "users",
+        FORMAT_OF_KEYS => "keys of nodes",
+        _ => "a bucket with an account or a min_share",
     }
 }
 

@@ -261,3 +261,52 @@ fn a_node_that_comes_back_is_alive_since_then_and_stays_the_same_member() {
     s.apply(4, Command::Remove { id }).unwrap();
     assert_eq!(s.targets_changed, 4);
 }
+
+fn in_cloud(name: &str, account: Option<&str>, min_share: u8) -> BucketInfo {
+    let mut info = BucketInfo::requested(Bucket::new(Provider::Aws, name).unwrap(), None);
+    let backend = info.backend.as_mut().unwrap();
+    backend.account = account.map(str::to_owned);
+    info.cache.min_share = min_share;
+    info
+}
+
+#[test]
+fn minimum_shares_of_more_than_the_whole_cache_are_refused() {
+    let mut s = ClusterState::default();
+    let create = |info: &BucketInfo| Command::CreateBucket { info: info.clone().into(), now_ns: 7 };
+    s.apply(1, create(&in_cloud("a", None, 60))).unwrap();
+    s.apply(2, create(&in_cloud("b", None, 0))).unwrap();
+    let e = s.apply(3, create(&in_cloud("c", None, 41))).unwrap_err();
+    assert!(e.code == ErrorCode::InvalidArgument && e.message.contains("60 %"), "{e}");
+    assert!(e.hint.unwrap().contains("at most 40 %"));
+    let with_share = |s: &ClusterState, name, share| {
+        let bucket = Bucket::new(Provider::Aws, name).unwrap();
+        let mut info = BucketInfo::clone(s.bucket(&bucket).unwrap());
+        info.cache.min_share = share;
+        Command::SetBucket { info: info.into() }
+    };
+    assert!(s.apply(4, with_share(&s.clone(), "b", 41)).is_err());
+    s.apply(5, with_share(&s.clone(), "b", 40)).unwrap();
+    assert!(s.apply(6, with_share(&s.clone(), "a", 61)).is_err(), "a bucket counts once");
+    s.apply(7, with_share(&s.clone(), "a", 20)).unwrap();
+    s.apply(8, with_share(&s.clone(), "b", 80)).unwrap();
+}
+
+#[test]
+fn a_bucket_with_an_account_or_a_minimum_share_needs_the_newest_format() {
+    let create = |info: BucketInfo| Command::CreateBucket { info: info.into(), now_ns: 7 };
+    let plain = in_cloud("data", None, 0);
+    assert_eq!(create(plain.clone()).format(), 0);
+    assert_eq!(Command::SetBucket { info: plain.into() }.format(), 0);
+    for (account, min_share) in [(Some("prod"), 0), (None, 30)] {
+        let info = in_cloud("data", account, min_share);
+        assert_eq!(Command::SetBucket { info: info.clone().into() }.format(), STATE_FORMAT);
+        let mut s = ClusterState::default();
+        assert_eq!(s.format(), 0);
+        s.apply(1, create(info.clone())).unwrap();
+        assert_eq!(s.format(), STATE_FORMAT);
+        let bucket = info.bucket.clone();
+        s.apply(2, Command::DestroyBucket { bucket }).unwrap();
+        assert_eq!(s.format(), 0, "without the bucket earlier versions can join again");
+    }
+}

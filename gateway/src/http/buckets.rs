@@ -350,6 +350,7 @@ async fn replace(state: &Buckets, call: &Call, info: &BucketInfo) -> Result<Resp
         true => state.route.check_endpoint(&asked).await?,
         false => state.route.check_backend(&asked).await?,
     }
+    state.changes.check_readable(info).await?;
     let found = state.route.known(&info.bucket)?;
     let kept = bucket_props::without_effect(&found.info, info);
     forget(state, &found).await?;

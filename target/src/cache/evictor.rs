@@ -5,13 +5,15 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use forebay_node::clock::{unix_ns, unix_s};
+use forebay_node::clock::unix_s;
 use forebay_store::{Arrival, Record, Store, Volume, blocking};
 use tokio_util::sync::CancellationToken;
 
 use super::residents::Resident;
 use super::watch::{CacheWatch, Rules, seconds};
 use super::watermark::Watermarks;
+
+mod pass;
 
 /// Shortest frequency of writing access times to the index, and of dropping copies past their
 /// bucket's `ttl`.
@@ -21,17 +23,12 @@ const TICK: Duration = Duration::from_secs(30);
 const REST: Duration = Duration::from_millis(100);
 /// Most victims of one pass; more passes follow if they are not enough.
 const MAX_VICTIMS: usize = 4096;
-/// Victims picked at once: commits wait meanwhile, a few microseconds each.
-const PICKED: usize = 256;
 /// How often the residents are read again from the index when no victim can be found.
 const LEARN_AGAIN: Duration = Duration::from_secs(60);
 /// Records read from the index at once after a start.
 const PAGE: usize = 10_000;
 /// A bucket over its share is reduced by this part of it, so that it is not trimmed for each copy.
 const BELOW_SHARE: u64 = 32;
-
-/// Partial objects that were not read for this time are dropped before any whole copy.
-const PARTS_IDLE: Duration = Duration::from_secs(600);
 
 type Protected = dyn Fn(&Record) -> bool + Send + Sync;
 type CurrentRules = dyn Fn() -> Option<Rules> + Send + Sync;
@@ -204,26 +201,6 @@ impl Evictor {
         }
     }
 
-    /// Drops partial objects that were not read for `idle`, in the buckets for which `may_go` is
-    /// true, until `need` bytes are free. Returns the bytes freed.
-    async fn drop_parts(
-        &self,
-        volume: &Arc<Volume>,
-        (need, idle, why): (u64, Duration, &'static str),
-        may_go: impl Fn(u64) -> bool + Send + 'static,
-    ) -> u64 {
-        if !volume.has_partials() {
-            return 0;
-        }
-        let volume = volume.clone();
-        let idle = u64::try_from(idle.as_nanos()).unwrap_or(u64::MAX);
-        let horizon = unix_ns().saturating_sub(idle);
-        let dropped = blocking(move || Ok(volume.evict_partials(need, horizon, may_go)));
-        let dropped = dropped.await.unwrap_or_default();
-        dropped.iter().for_each(|bytes| (self.counted)(why, *bytes));
-        dropped.iter().sum()
-    }
-
     /// Buckets that are not evicted for lack of space.
     fn pinned(&self) -> BTreeSet<u64> {
         let rules = (self.rules)().unwrap_or_default();
@@ -255,56 +232,6 @@ impl Evictor {
                 }
             }
         }
-    }
-
-    /// One pass: selects victims and drops them. Returns the bytes freed.
-    async fn pass(
-        &self,
-        volume: &Arc<Volume>,
-        of: Option<u64>,
-        need: u64,
-        why: &'static str,
-    ) -> u64 {
-        // Partial objects that were not read for a while are dropped first, and all of them before
-        // the pass gives up.
-        let pinned = self.pinned();
-        let (of_any, of_any_at_all) = (pinned.clone(), pinned);
-        let idle = match of {
-            None => {
-                let may_go = move |id| !of_any.contains(&id);
-                self.drop_parts(volume, (need, PARTS_IDLE, why), may_go).await
-            }
-            Some(_) => 0,
-        };
-        let (mut left, mut freed) = (need.saturating_sub(idle), idle);
-        if idle >= need {
-            return freed;
-        }
-        // Victims may be gone already, or be protected: others follow.
-        for _ in 0..3 {
-            let (mut victims, mut picked) = (Vec::new(), 0);
-            while picked < left && victims.len() < MAX_VICTIMS {
-                let some = self.watch.lock(volume.number()).victims(of, left - picked, PICKED);
-                if some.is_empty() {
-                    break;
-                }
-                picked += some.iter().map(|v| v.stored).sum::<u64>();
-                victims.extend(some);
-            }
-            if victims.is_empty() {
-                break;
-            }
-            freed += self.drop_copies(volume, victims, why, |_| true).await;
-            left = need.saturating_sub(freed);
-            if freed > 0 {
-                break;
-            }
-        }
-        if freed == 0 && of.is_none() {
-            let may_go = move |id| !of_any_at_all.contains(&id);
-            freed = self.drop_parts(volume, (need, Duration::ZERO, why), may_go).await;
-        }
-        freed
     }
 
     /// Drops copies that were taken out of the watch, and returns to it those that must stay.

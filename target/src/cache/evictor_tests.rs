@@ -276,6 +276,54 @@ async fn a_bucket_never_takes_much_more_than_its_share_though_there_is_room() {
 }
 
 #[tokio::test]
+async fn a_bucket_keeps_its_minimum_beside_a_scanner_and_no_more() {
+    for policy in [CachePolicy::Density, CachePolicy::Lru] {
+        let rules = CacheRules { min_share: 50, ..CacheRules::default() };
+        let rig = Rig::with_rules(policy, 5, rules).await;
+        for i in 0..35 {
+            rig.put_in(5, &format!("k{i}"), clean(0)).await.unwrap();
+        }
+        for i in 0..200u64 {
+            rig.put(&format!("o{i:03}"), clean(1 + i)).await.unwrap();
+        }
+        let minimum = (BUDGET / 2) as usize / SIZE;
+        assert!(rig.count(5).await >= minimum, "{policy:?}");
+        assert!(rig.count(1).await > 0, "{policy:?}");
+        rig.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn a_minimum_that_its_bucket_does_not_use_is_lent() {
+    let rules = CacheRules { min_share: 100, ..CacheRules::default() };
+    let rig = Rig::with_rules(CachePolicy::Density, 5, rules).await;
+    for i in 0..100u64 {
+        rig.put(&format!("o{i:03}"), clean(i)).await.unwrap();
+    }
+    assert!(rig.count(1).await * SIZE > BUDGET as usize / 2);
+    // The bucket takes it back.
+    for i in 0..35 {
+        rig.put_in(5, &format!("k{i}"), clean(0)).await.unwrap();
+    }
+    assert_eq!(rig.count(5).await, 35);
+    rig.stop().await;
+}
+
+#[tokio::test]
+async fn native_objects_get_the_space_of_a_minimum() {
+    let rules = CacheRules { min_share: 100, ..CacheRules::default() };
+    let rig = Rig::with_rules(CachePolicy::Density, 5, rules).await;
+    for i in 0..30 {
+        rig.put_in(5, &format!("k{i}"), clean(0)).await.unwrap();
+    }
+    for i in 0..25 {
+        rig.put(&format!("n{i}"), RecordMeta::default()).await.unwrap();
+    }
+    assert_eq!(rig.count(1).await, 25);
+    rig.stop().await;
+}
+
+#[tokio::test]
 async fn what_was_not_read_for_the_time_of_its_bucket_goes() {
     let rules = CacheRules { ttl: Some(3600), ..CacheRules::default() };
     let rig = Rig::with_rules(CachePolicy::Density, 5, rules).await;

@@ -3,9 +3,11 @@
 //! A resident takes 19 bytes here, 5 to 11 in the map from its id and 8 in the default policy: 10
 //! million are about 330 MiB.
 
+use std::cell::Cell;
+
 use hashbrown::HashTable;
 
-use super::policy::{Policy, Slot, Verdict, mix};
+use super::policy::{Buckets, Policy, Slot, Verdict, mix};
 
 /// Sizes are kept in units of this many bytes.
 const UNIT: u64 = 64;
@@ -36,12 +38,21 @@ pub struct UsageCounters {
     pub pinned: bool,
     /// Limit for `stored`; 0 if none is set.
     pub limit: u64,
+    /// Bytes that evictions for space leave the bucket while others have more than theirs.
+    pub min: u64,
+    /// Bytes of the bucket's partial copies, which are not among the residents but count for `min`.
+    pub in_parts: u64,
 }
 
 impl UsageCounters {
     /// Bytes beyond the limit.
     pub fn over(&self) -> u64 {
         if self.limit == 0 { 0 } else { self.stored.saturating_sub(self.limit) }
+    }
+
+    /// Bytes beyond the guaranteed minimum.
+    pub fn above_min(&self) -> u64 {
+        self.stored.saturating_add(self.in_parts).saturating_sub(self.min)
     }
 }
 
@@ -195,11 +206,32 @@ impl Residents {
     /// Takes out victims that make up at least `bytes`, at most `limit` of them, of one bucket only
     /// if `of` names it. They no longer count here; one that is not evicted after all must be
     /// inserted again.
+    ///
+    /// Victims of any bucket leave each bucket its minimum. If no bucket can give a copy without
+    /// falling below its minimum, each that has more gives one copy at most. Then there is no victim.
     pub fn victims(&mut self, of: Option<u64>, bytes: u64, limit: usize) -> Vec<Resident> {
-        let of = match of.map(|id| self.number_of(id)) {
-            Some(None) => return Vec::new(),
-            other => other.flatten(),
-        };
+        match of.map(|id| self.number_of(id)) {
+            Some(None) => Vec::new(),
+            Some(Some(number)) => self.taken(Buckets::One(number), bytes, limit),
+            None if self.have_minimums() => {
+                let whole = self.above_minimums(bytes, limit, false);
+                if whole.is_empty() { self.above_minimums(bytes, limit, true) } else { whole }
+            }
+            None => self.taken(Buckets::All, bytes, limit),
+        }
+    }
+
+    /// As [`Self::victims`] of any bucket, but without regard to minimums.
+    pub fn victims_below_minimums(&mut self, bytes: u64, limit: usize) -> Vec<Resident> {
+        self.taken(Buckets::All, bytes, limit)
+    }
+
+    /// Whether some bucket with copies has a guaranteed minimum.
+    pub fn have_minimums(&self) -> bool {
+        self.tallies.iter().any(|t| t.min > 0)
+    }
+
+    fn taken(&mut self, of: Buckets<'_>, bytes: u64, limit: usize) -> Vec<Resident> {
         let (mut slots, mut sum) = (Vec::new(), 0u64);
         let units = &self.units;
         self.policy.evict(of, &mut |slot| {
@@ -210,6 +242,37 @@ impl Residents {
             sum += u64::from(units[slot as usize]) * UNIT;
             Verdict::Take
         });
+        self.vacated(slots)
+    }
+
+    /// Takes out victims of buckets that have more than their minimum. With `past` a bucket's last
+    /// victim may be larger than what it has beyond the minimum.
+    fn above_minimums(&mut self, bytes: u64, limit: usize, past: bool) -> Vec<Resident> {
+        let spare: Vec<Cell<u64>> = self.tallies.iter().map(|t| Cell::new(t.above_min())).collect();
+        let spare_of = |bucket: u16| &spare[usize::from(bucket)];
+        let may_give = |bucket| spare_of(bucket).get() > 0;
+        let (mut slots, mut sum) = (Vec::new(), 0u64);
+        let (units, buckets) = (&self.units, &self.buckets);
+        self.policy.evict(Buckets::Where(&may_give), &mut |slot| {
+            if sum >= bytes || slots.len() >= limit {
+                return Verdict::Enough;
+            }
+            let stored = u64::from(units[slot as usize]) * UNIT;
+            let spare = spare_of(buckets[slot as usize]);
+            if spare.get() == 0 || (spare.get() < stored && !past) {
+                // Nothing more of this bucket is offered in this pass.
+                spare.set(0);
+                return Verdict::Skip;
+            }
+            spare.set(spare.get().saturating_sub(stored));
+            slots.push(slot);
+            sum += stored;
+            Verdict::Take
+        });
+        self.vacated(slots)
+    }
+
+    fn vacated(&mut self, slots: Vec<Slot>) -> Vec<Resident> {
         let out = slots.iter().map(|slot| self.resident(*slot)).collect();
         slots.into_iter().for_each(|slot| self.vacate(slot));
         out
@@ -255,6 +318,22 @@ impl Residents {
     pub fn limit(&mut self, bucket_id: u64, limit: u64) {
         let number = self.bucket_number(bucket_id);
         self.tallies[usize::from(number)].limit = limit;
+    }
+
+    /// Sets the guaranteed minimum of a bucket's copies.
+    pub fn set_min(&mut self, bucket_id: u64, min: u64) {
+        if min == 0 && self.number_of(bucket_id).is_none() {
+            return;
+        }
+        let number = self.bucket_number(bucket_id);
+        self.tallies[usize::from(number)].min = min;
+    }
+
+    /// Notes the bytes of partial copies, by `parts_of`, of the buckets that have a minimum.
+    pub fn note_parts(&mut self, parts_of: impl Fn(u64) -> u64) {
+        for counters in self.tallies.iter_mut().filter(|t| t.min > 0) {
+            counters.in_parts = parts_of(counters.bucket_id);
+        }
     }
 
     /// Sets whether a bucket is pinned from now on: then none of it is a victim.

@@ -105,4 +105,40 @@ proptest! {
             prop_assert_eq!(counted, 64 * there.len() as u64);
         }
     }
+
+    #[test]
+    fn no_bucket_falls_below_its_minimum_while_another_has_more(
+        copies in proptest::collection::vec((1u64..4, 1u64..11), 0..80),
+        minimums in proptest::collection::vec(0u64..200, 3),
+        bytes in 1u64..2000,
+        kind in proptest::sample::select(vec![CachePolicy::Lru, CachePolicy::Density]),
+    ) {
+        const LARGEST: u64 = 10 * 64;
+        let mut r = Residents::new(build(kind));
+        for (bucket, min) in (1u64..4).zip(&minimums) {
+            r.set_min(bucket, min * 64);
+        }
+        for (generation, (bucket, units)) in (1u64..).zip(copies) {
+            r.insert(some(generation, bucket, units * 64), mix(generation));
+            r.access(generation / 2, 20);
+        }
+        loop {
+            let before = r.tallies().to_vec();
+            let victims = r.victims(None, bytes, 10);
+            let has_plenty = before.iter().any(|t| t.stored > 0 && t.above_min() >= LARGEST);
+            if victims.is_empty() {
+                prop_assert!(before.iter().all(|t| t.above_min() == 0), "{before:?}");
+                break;
+            }
+            for (before, after) in before.iter().zip(r.tallies()) {
+                prop_assert!(before.above_min() > 0 || after.stored == before.stored);
+                prop_assert!(after.stored + LARGEST > after.min || after.stored == before.stored);
+                let fell = after.stored < after.min && after.stored < before.stored;
+                prop_assert!(!fell || !has_plenty, "{before:?} {after:?}");
+            }
+        }
+        while !r.is_empty() {
+            prop_assert!(!r.victims_below_minimums(bytes, 10).is_empty());
+        }
+    }
 }

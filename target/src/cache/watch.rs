@@ -97,6 +97,7 @@ impl CacheWatch {
                 let rules = rules.get(&id).copied().unwrap_or_default();
                 residents.pin(id, rules.pin);
                 residents.limit(id, self.disk(disk).share(rules.share));
+                residents.set_min(id, self.disk(disk).share(rules.min_share));
             }
         }
     }

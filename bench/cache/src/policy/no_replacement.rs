@@ -1,7 +1,7 @@
 //! The first residents stay for ever.
 
 use forebay_target::cache::policy::list::{Links, List, NONE};
-use forebay_target::cache::policy::{Policy, Slot, Verdict, reach};
+use forebay_target::cache::policy::{Buckets, Policy, Slot, Verdict, reach};
 
 /// Keeps the first residents and evicts the newest. No policy has more hits on one data set read in
 /// epochs, and none is worse once another one is read: here as the baseline for both.
@@ -25,11 +25,11 @@ impl Policy for NoReplacement {
         self.links.unlink(&mut self.list, slot);
     }
 
-    fn evict(&mut self, of: Option<u16>, judge: &mut dyn FnMut(Slot) -> Verdict) {
+    fn evict(&mut self, of: Buckets<'_>, judge: &mut dyn FnMut(Slot) -> Verdict) {
         let mut at = self.list.newest;
         while at != NONE {
             let older = self.links.older(at);
-            if of.is_none_or(|b| b == self.buckets[at as usize]) {
+            if of.has(self.buckets[at as usize]) {
                 match judge(at) {
                     Verdict::Take => self.links.unlink(&mut self.list, at),
                     Verdict::Skip => {}

@@ -5,7 +5,7 @@
 
 use super::ghost::Ghost;
 use forebay_target::cache::policy::list::{Links, List};
-use forebay_target::cache::policy::{Policy, Slot, Verdict, reach};
+use forebay_target::cache::policy::{Buckets, Policy, Slot, Verdict, reach};
 
 /// One in this many residents is in the small queue.
 const SMALL_SHARE: usize = 10;
@@ -63,7 +63,7 @@ impl Policy for S3Fifo {
         self.take(slot);
     }
 
-    fn evict(&mut self, of: Option<u16>, judge: &mut dyn FnMut(Slot) -> Verdict) {
+    fn evict(&mut self, of: Buckets<'_>, judge: &mut dyn FnMut(Slot) -> Verdict) {
         // Each step moves one resident; one of the main queue is visited once per read and once
         // more.
         let steps = (usize::from(MAX_COUNTED_READS) + 2) * (self.small.len + self.main.len);
@@ -72,15 +72,15 @@ impl Policy for S3Fifo {
         for step in 0..steps {
             let total = self.small.len + self.main.len;
             let from_small = match of {
-                Some(_) => step < small,
-                None => self.small.len * SMALL_SHARE > total,
+                Buckets::One(_) | Buckets::Where(_) => step < small,
+                Buckets::All => self.small.len * SMALL_SHARE > total,
             } || self.main.len == 0;
             let slot = if from_small { self.small.oldest } else { self.main.oldest };
             if total == 0 {
                 return;
             }
             let cell = &mut self.cells[slot as usize];
-            let wanted = of.is_none_or(|b| b == cell.bucket);
+            let wanted = of.has(cell.bucket);
             // The original requires two reads in the small queue; with one read per epoch no
             // resident would ever qualify.
             if cell.reads > 0 && wanted {

@@ -1,6 +1,6 @@
 //! Random victims, and the older of two random ones.
 
-use forebay_target::cache::policy::{Dice, Policy, Slot, Verdict, draw, reach};
+use forebay_target::cache::policy::{Buckets, Dice, Policy, Slot, Verdict, draw, reach};
 
 /// Evicts the least recently used of `size` residents drawn at random.
 #[derive(Debug)]
@@ -40,10 +40,10 @@ impl Policy for Sampled {
         self.len -= 1;
     }
 
-    fn evict(&mut self, of: Option<u16>, judge: &mut dyn FnMut(Slot) -> Verdict) {
+    fn evict(&mut self, of: Buckets<'_>, judge: &mut dyn FnMut(Slot) -> Verdict) {
         for _ in 0..2 * self.len {
             let (cells, dice) = (&self.cells, &mut self.dice);
-            let is_there = |at: usize| cells[at].0 != 0 && of.is_none_or(|b| b == cells[at].1);
+            let is_there = |at: usize| cells[at].0 != 0 && of.has(cells[at].1);
             let drawn = (0..self.size).filter_map(|_| draw(dice, cells.len(), is_there));
             let oldest = drawn.max_by_key(|at| self.clock.wrapping_sub(cells[*at].0));
             let Some(at) = oldest else { return };

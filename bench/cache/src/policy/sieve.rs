@@ -3,7 +3,7 @@
 //! Zhang et al., "SIEVE is Simpler than LRU", NSDI 2024.
 
 use forebay_target::cache::policy::list::{Links, List, NONE};
-use forebay_target::cache::policy::{Policy, Slot, Verdict, reach};
+use forebay_target::cache::policy::{Buckets, Policy, Slot, Verdict, reach};
 
 /// Evicts, in order of arrival, residents that were not read since the hand's last round.
 #[derive(Debug)]
@@ -50,7 +50,7 @@ impl Policy for Sieve {
         self.unlink(slot);
     }
 
-    fn evict(&mut self, of: Option<u16>, judge: &mut dyn FnMut(Slot) -> Verdict) {
+    fn evict(&mut self, of: Buckets<'_>, judge: &mut dyn FnMut(Slot) -> Verdict) {
         // The first round clears the marks, the second finds residents without one.
         for _ in 0..2 * self.list.len {
             if self.hand == NONE {
@@ -61,7 +61,7 @@ impl Policy for Sieve {
                 return;
             }
             let cell = &mut self.cells[at as usize];
-            if of.is_none_or(|b| b == cell.bucket) {
+            if of.has(cell.bucket) {
                 if cell.visited {
                     cell.visited = false;
                 } else {

@@ -14,7 +14,7 @@
 use std::collections::HashMap;
 
 use super::reuse::{Histogram, bin, worth};
-use super::{Dice, Policy, Slot, Verdict, draw, reach};
+use super::{Buckets, Dice, Policy, Slot, Verdict, draw, reach};
 
 /// Most names whose accesses are sampled.
 const FOLLOWED: usize = 32 << 10;
@@ -292,7 +292,7 @@ impl Policy for Density {
         self.vacate(slot);
     }
 
-    fn evict(&mut self, of: Option<u16>, judge: &mut dyn FnMut(Slot) -> Verdict) {
+    fn evict(&mut self, of: Buckets<'_>, judge: &mut dyn FnMut(Slot) -> Verdict) {
         self.judge();
         let (now, window) = (self.clock, self.window());
         let rates: Vec<f32> = self.classes.iter().map(|c| c.rate(now, window) as f32).collect();
@@ -305,7 +305,7 @@ impl Policy for Density {
                 let (seats, dice) = (&self.seats, &mut self.dice);
                 let is_there = |at: usize| {
                     let seat = seats[at];
-                    seat.kind != NOBODY && of.is_none_or(|b| b == seat.class)
+                    seat.kind != NOBODY && of.has(seat.class)
                 };
                 let Some(at) = draw(dice, seats.len(), is_there) else { return };
                 if drawn.iter().all(|(_, slot)| *slot != at as Slot) {

@@ -1,7 +1,7 @@
 //! Least recently used.
 
 use super::list::{Links, List, NONE};
-use super::{Policy, Slot, Verdict, reach};
+use super::{Buckets, Policy, Slot, Verdict, reach};
 
 /// Evicts the least recently used resident. Its hits on an epoch larger than the cache are few:
 /// each object is evicted shortly before it is read again.
@@ -28,11 +28,11 @@ impl Policy for Lru {
         self.links.unlink(&mut self.list, slot);
     }
 
-    fn evict(&mut self, of: Option<u16>, judge: &mut dyn FnMut(Slot) -> Verdict) {
+    fn evict(&mut self, of: Buckets<'_>, judge: &mut dyn FnMut(Slot) -> Verdict) {
         let mut at = self.list.oldest;
         while at != NONE {
             let newer = self.links.newer(at);
-            if of.is_none_or(|b| b == self.buckets[at as usize]) {
+            if of.has(self.buckets[at as usize]) {
                 match judge(at) {
                     Verdict::Take => self.links.unlink(&mut self.list, at),
                     Verdict::Skip => {}

@@ -31,6 +31,27 @@ pub enum Verdict {
     Enough,
 }
 
+/// The buckets whose residents a policy offers.
+#[derive(Clone, Copy)]
+pub enum Buckets<'a> {
+    All,
+    /// The bucket of this number.
+    One(u16),
+    /// Those for which this is true. The answer may change from true to false meanwhile.
+    Where(&'a dyn Fn(u16) -> bool),
+}
+
+impl Buckets<'_> {
+    /// Whether residents of this bucket are offered.
+    pub fn has(&self, bucket: u16) -> bool {
+        match self {
+            Self::All => true,
+            Self::One(only) => *only == bucket,
+            Self::Where(may) => may(bucket),
+        }
+    }
+}
+
 /// An order of eviction.
 pub trait Policy: Send {
     /// A copy was added in `slot`, which was empty. `bucket` is a small number of its bucket; `key`
@@ -43,9 +64,9 @@ pub trait Policy: Send {
     /// The copy in `slot` was removed, for another reason than eviction.
     fn remove(&mut self, slot: Slot);
 
-    /// Offers residents (of one bucket only, if `of` names it) in the order of eviction, until
-    /// `judge` has enough or all were offered.
-    fn evict(&mut self, of: Option<u16>, judge: &mut dyn FnMut(Slot) -> Verdict);
+    /// Offers residents of some buckets in the order of eviction, until `judge` has enough or all were
+    /// offered.
+    fn evict(&mut self, of: Buckets<'_>, judge: &mut dyn FnMut(Slot) -> Verdict);
 }
 
 /// Creates the policy of a configuration.

@@ -25,7 +25,7 @@ fn victims_are_residents_and_none_is_offered_after_it_was_taken() {
                 8 if there.remove(&slot) => policy.remove(slot),
                 9 if step % 7 == 0 => {
                     let mut wanted = dice.below(20);
-                    policy.evict(None, &mut |slot| {
+                    policy.evict(Buckets::All, &mut |slot| {
                         if wanted == 0 {
                             return Verdict::Enough;
                         }
@@ -54,22 +54,40 @@ fn all_of_one_bucket_can_be_had_and_nothing_of_another() {
             }
         }
         let mut taken = BTreeSet::new();
-        policy.evict(Some(1), &mut |slot| {
+        policy.evict(Buckets::One(1), &mut |slot| {
             taken.insert(slot);
             Verdict::Take
         });
         assert_eq!(taken, (0..300).filter(|s| s % 3 == 1).collect(), "{name}");
-        policy.evict(Some(1), &mut |slot| panic!("{name} offers {slot} again"));
+        policy.evict(Buckets::One(1), &mut |slot| panic!("{name} offers {slot} again"));
+    }
+}
+
+#[test]
+fn a_bucket_that_has_no_more_to_give_does_not_hide_the_others() {
+    for (name, mut policy) in every_policy() {
+        for slot in 0..300 {
+            policy.insert(slot, u16::from(slot >= 200), mix(u64::from(slot)));
+        }
+        // The first bucket is not read any more.
+        (0..5).for_each(|_| (200..300).for_each(|slot| policy.access(slot)));
+        let mut taken = 0;
+        policy.evict(Buckets::Where(&|bucket| bucket == 1), &mut |slot| {
+            assert!(slot >= 200, "{name}");
+            taken += 1;
+            Verdict::Take
+        });
+        assert_eq!(taken, 100, "{name}");
     }
 }
 
 #[test]
 fn an_empty_cache_has_no_victim() {
     for (_, mut policy) in every_policy() {
-        policy.evict(None, &mut |slot| panic!("{slot}"));
+        policy.evict(Buckets::All, &mut |slot| panic!("{slot}"));
         policy.insert(7, 0, 1);
         policy.remove(7);
-        policy.evict(None, &mut |slot| panic!("{slot}"));
+        policy.evict(Buckets::All, &mut |slot| panic!("{slot}"));
     }
 }
 
@@ -79,6 +97,6 @@ fn a_cache_where_nothing_may_go_ends_the_search() {
         for slot in 0..100 {
             policy.insert(slot, 0, mix(u64::from(slot)));
         }
-        policy.evict(None, &mut |_| Verdict::Skip);
+        policy.evict(Buckets::All, &mut |_| Verdict::Skip);
     }
 }
