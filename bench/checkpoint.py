@@ -358,7 +358,7 @@ def main() -> None:
                 f"\n{beside['steps']} steps beside saves: {ratios[0]:.2f} x the median of quiet ones, "
                 f"{ratios[1]:.2f} x their mean; copying first took {beside['copying_s']:.2f} s"
             )
-            large = GROWTH_BYTES // 8 if options.quick else GROWTH_BYTES
+            large = GROWTH_BYTES // 8 if most < 298 * MB else GROWTH_BYTES
             grown = growth(endpoint, large)
             result["growth"] = {"bytes": large, "grown": grown}
             print(f"\nmemory that saving {large / MIB:,.0f} MiB adds: {grown / MIB:,.0f} MiB")
