@@ -193,6 +193,13 @@ def test_a_folder_bucket_reads_and_writes_the_folder(client: forebay.Client, clu
         client.bucket("outside").create(folder="/etc")
 
 
+def test_an_account_that_no_target_has_is_refused(client: forebay.Client) -> None:
+    with pytest.raises(forebay.InvalidArgument, match="prod"):
+        client.bucket("in-cloud", "s3").create(account="prod")
+    with pytest.raises(forebay.InvalidArgument, match="no bucket of a cloud"):
+        client.bucket("native").create(account="prod")
+
+
 def test_the_plan_of_a_prefetch_is_what_the_job_fetches(client: forebay.Client, cluster: Any) -> None:
     folder = cluster.folder_root / "planned"
     folder.mkdir()

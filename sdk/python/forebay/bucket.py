@@ -59,7 +59,11 @@ class Bucket:
         return f"{self._scheme}://{self.name}"
 
     def create(
-        self, exist_ok: bool = False, *, folder: str | os.PathLike[str] | None = None
+        self,
+        exist_ok: bool = False,
+        *,
+        folder: str | os.PathLike[str] | None = None,
+        account: str | None = None,
     ) -> Bucket:
         """This bucket, now there.
 
@@ -67,13 +71,16 @@ class Bucket:
             exist_ok: Do not mind when it exists already.
             folder: Make it a window on this folder of the targets' machine, which must lie under
                 a root that they allow.
+            account: Call the bucket's cloud with this account of the targets' configuration
+                (``[[cloud]]``) instead of that of their environment.
 
         Raises:
             AlreadyExists: It exists and ``exist_ok`` is false.
+            InvalidArgument: No target has this account, or the bucket is not in a cloud.
         """
         try:
             root = None if folder is None else os.fspath(folder)
-            self.client._native.create_bucket(self.uri, root)
+            self.client._native.create_bucket(self.uri, root, account)
         except AlreadyExists:
             if not exist_ok:
                 raise

@@ -1,6 +1,6 @@
 //! Calls about the cluster, its buckets, and listings of a bucket.
 
-use forebay_core::bucket::{BackendKind, BackendSpec};
+use forebay_core::bucket::{BackendKind, BackendSpec, implied_backend};
 use forebay_core::list_columns::Columns;
 use forebay_core::{Bucket, Error};
 use pyo3::prelude::*;
@@ -21,12 +21,30 @@ impl Client {
         json(py, &self.call(py, |c| async move { c.cluster_info().await })?)
     }
 
-    fn create_bucket(&self, py: Python<'_>, bucket: &str, folder: Option<String>) -> PyResult<()> {
+    fn create_bucket(
+        &self,
+        py: Python<'_>,
+        bucket: &str,
+        folder: Option<String>,
+        account: Option<String>,
+    ) -> PyResult<()> {
         let bucket = parse_bucket(py, bucket)?;
-        let backend = folder.map(|root| BackendSpec {
-            root: Some(root),
-            ..BackendSpec::new(BackendKind::Folder, "")
-        });
+        let backend = match (folder, account) {
+            (Some(root), account) => Some(BackendSpec {
+                root: Some(root),
+                account,
+                ..BackendSpec::new(BackendKind::Folder, "")
+            }),
+            (None, Some(account)) => {
+                let backend = implied_backend(&bucket).ok_or_else(|| {
+                    let text =
+                        format!("{bucket} is no bucket of a cloud and cannot have an account");
+                    raise(py, Error::invalid(text))
+                })?;
+                Some(BackendSpec { account: Some(account), ..backend })
+            }
+            (None, None) => None,
+        };
         self.call(py, |c| async move { c.create_bucket(&bucket, backend).await })?;
         Ok(())
     }

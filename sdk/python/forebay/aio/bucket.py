@@ -41,9 +41,13 @@ class AsyncBucket(Wrapped[Bucket]):
         return self._sync.uri
 
     async def create(
-        self, exist_ok: bool = False, *, folder: str | os.PathLike[str] | None = None
+        self,
+        exist_ok: bool = False,
+        *,
+        folder: str | os.PathLike[str] | None = None,
+        account: str | None = None,
     ) -> AsyncBucket:
-        await self._threads.call(self._sync.create, exist_ok, folder=folder)
+        await self._threads.call(self._sync.create, exist_ok, folder=folder, account=account)
         return self
 
     async def delete(self, missing_ok: bool = False) -> None:
