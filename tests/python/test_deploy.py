@@ -219,7 +219,7 @@ def test_both_roles_keep_the_audit_log_that_the_values_name(tmp_path: Path) -> N
 REFUSED = {
     "bad-azure-key-and-identity": "backends.azure.workloadIdentity",
     "bad-azure-without-account": "backends.azure.account",
-    "bad-batch-memory": "limits.batchMemory (3GiB)",
+    "bad-batch-memory": "limits.batchMemory (2GiB)",
     "bad-cert-manager-without-issuer": "tls.certManager.issuerRef.name",
     "bad-chown-of-claims": "target.chownDisks.enabled",
     "bad-cloud-key-without-secret": "secretKeyKey needs existingSecret",

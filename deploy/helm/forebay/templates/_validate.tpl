@@ -31,10 +31,10 @@
 {{- else if .Values.target.chownDisks.enabled -}}
 {{- fail (printf "target.chownDisks.enabled is for target.storage=hostPath: Kubernetes gives volumes of target.storage=%s to the group podSecurityContext.fsGroup" .Values.target.storage) -}}
 {{- end -}}
-{{- $half := div (include "forebay.memoryMebibytes" .Values.target.resources | int64) 2 -}}
+{{- $quarter := div (include "forebay.memoryMebibytes" .Values.target.resources | int64) 4 -}}
 {{- $batch := include "forebay.mebibytes" (.Values.limits.batchMemory | trimSuffix "B") | int64 -}}
-{{- if and (gt (int $half) 0) (gt (int64 $batch) (int64 $half)) -}}
-{{- fail (printf "limits.batchMemory (%s) must be at most half of target.resources.limits.memory (%v): a target needs memory for other work, too" .Values.limits.batchMemory .Values.target.resources.limits.memory) -}}
+{{- if and (gt (int $quarter) 0) (gt (int64 $batch) (int64 $quarter)) -}}
+{{- fail (printf "limits.batchMemory (%s) must be at most a quarter of target.resources.limits.memory (%v): a target takes no more for batches" .Values.limits.batchMemory .Values.target.resources.limits.memory) -}}
 {{- end -}}
 {{- end -}}
 
