@@ -37,6 +37,7 @@ use futures::stream::{self, BoxStream};
 use futures::{Stream, StreamExt};
 
 use super::MAX_JSON;
+use super::objects::Admission;
 use super::synced::{Current, Synced};
 use crate::batch::assembler::Assembler;
 use crate::batch::budget::{Budget, RequestMemory, Sender, Share};
@@ -115,7 +116,7 @@ async fn answer_native(api: &BatchApi, request: Request) -> Result<Response> {
                     *count += 1;
                 }
             }
-            api.admit(request.buckets.iter().zip(counts), user.as_deref()).await?
+            api.admit(request.buckets.iter().zip(counts), user).await?
         }
     };
     let stream = native::answer(loader, request, share, times, &api.lifecycle);
@@ -162,7 +163,7 @@ async fn answer_moss(api: &GetBatchApi, request: Request) -> Result<Response> {
     }
     let pass = match is_node {
         true => None,
-        false => api.batches.admit(counts.into_iter(), user.as_deref()).await?,
+        false => api.batches.admit(counts.into_iter(), user).await?,
     };
     let bucket = default.as_ref().or_else(|| entries.first().map(|e| &e.bucket));
     let job = Registration::new(JobKind::GetBatch);
@@ -231,17 +232,20 @@ fn random_text(len: usize) -> String {
 impl BatchApi {
     /// Waits for the turn of a batch with so many entries of each bucket, if their buckets or its user
     /// have limits. Entries of unknown buckets fail by themselves.
-    async fn admit<'a>(
+    fn admit<'a>(
         &self,
         counts: impl Iterator<Item = (&'a Bucket, usize)>,
-        user: Option<&str>,
-    ) -> Result<Option<Arc<Pass>>> {
-        let maps = self.loader.service.maps();
+        user: Option<String>,
+    ) -> Admission {
+        let maps = self.loader.service.maps().clone();
         let state = maps.load();
-        let found =
-            counts.filter_map(|(bucket, count)| Some((&**state.bucket(bucket).ok()?, count)));
+        let found = counts.filter_map(|(bucket, n)| Some((state.bucket(bucket).ok()?.clone(), n)));
         let requests: Vec<_> = found.filter(|(_, count)| *count > 0).collect();
-        maps.rates().admit_all(&requests, user, state.alive_targets().count()).await
+        Box::pin(async move {
+            let requests: Vec<_> = requests.iter().map(|(info, count)| (&**info, *count)).collect();
+            let targets = maps.load().alive_targets().count();
+            maps.rates().admit_all(&requests, user.as_deref(), targets).await
+        })
     }
 
     /// The reader for a request with these headers.

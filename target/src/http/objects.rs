@@ -15,10 +15,12 @@ use forebay_core::{Error, ErrorCode, ObjectName, Result};
 use forebay_node::auth;
 use forebay_node::exchange;
 use forebay_node::listener::Answer;
+use forebay_node::maps::Maps;
+use forebay_node::rates::Pass;
 use forebay_node::reply::Failure;
 use forebay_routes::{Rule, Verb, v1_objects};
 use forebay_v1::query::{Query, split_path};
-use futures::future::ready;
+use futures::future::{BoxFuture, ready};
 
 use super::blobs::BlobsApi;
 use super::get_request::GetRequest;
@@ -160,24 +162,32 @@ impl ObjectsApi {
     /// Performs a request. If its bucket or user has limits, it waits for its turn, and its bytes pass
     /// at their rate.
     async fn resume(&self, decoded: DecodedRequest, body: Body) -> Result<Response> {
-        let limited = match &decoded {
-            DecodedRequest::Get(request, _) | DecodedRequest::Other(request)
-                if self.is_limited(&request.sender, &request.info) =>
-            {
-                Some((request.info.clone(), user_of(&request.sender).map(str::to_owned)))
-            }
-            _ => None,
+        let pass = match self.admission(&decoded) {
+            Some(admission) => admission.await?,
+            None => None,
         };
-        let Some((info, user)) = limited else { return self.perform(decoded, body).await };
-        let maps = &self.sync.maps;
-        let targets = maps.load().alive_targets().count();
-        match Box::pin(maps.rates().admit(&info, user.as_deref(), targets)).await? {
-            Some(pass) => {
-                let body = pass.shape(body);
-                Ok(pass.shape_response(self.perform(decoded, body).await?))
-            }
-            None => self.perform(decoded, body).await,
+        let body = match &pass {
+            Some(pass) => pass.shape(body),
+            None => body,
+        };
+        // Awaited at one place only: rustc checks this large future again for each.
+        let response = self.perform(decoded, body).await?;
+        Ok(match pass {
+            Some(pass) => pass.shape_response(response),
+            None => response,
+        })
+    }
+
+    /// The wait for the turn of a request whose bucket or user has limits.
+    fn admission(&self, decoded: &DecodedRequest) -> Option<Admission> {
+        let (DecodedRequest::Get(request, _) | DecodedRequest::Other(request)) = decoded else {
+            return None;
+        };
+        if !self.is_limited(&request.sender, &request.info) {
+            return None;
         }
+        let user = user_of(&request.sender).map(str::to_owned);
+        Some(admission(&self.sync.maps, request.info.clone(), user))
     }
 
     async fn perform(&self, decoded: DecodedRequest, body: Body) -> Result<Response> {
@@ -202,6 +212,18 @@ impl ObjectsApi {
             ref other => Err(not_served(other)),
         }
     }
+}
+
+/// The wait for the turn of one request; its result has the limits of the bytes of its bodies.
+pub(crate) type Admission = BoxFuture<'static, Result<Option<Arc<Pass>>>>;
+
+/// Waits for the turn of one request for an object.
+pub(crate) fn admission(maps: &Maps, info: Arc<BucketInfo>, user: Option<String>) -> Admission {
+    let maps = maps.clone();
+    Box::pin(async move {
+        let targets = maps.load().alive_targets().count();
+        maps.rates().admit(&info, user.as_deref(), targets).await
+    })
 }
 
 /// Name of the user, also of a request that a gateway redirected.

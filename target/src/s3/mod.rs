@@ -29,6 +29,7 @@ use forebay_s3::{Front, Operation, Request as S3Request, S3Code, S3Error, S3Resu
 
 use self::call::Call;
 pub(crate) use self::call::S3Api;
+use crate::http::objects::admission;
 
 /// Handles a request that arrived at `front`.
 pub(crate) async fn answer(
@@ -155,15 +156,21 @@ async fn refusal(
 
 /// Performs a request once the limits of its bucket and user allow it, and its bytes pass at their rate.
 async fn perform_in_turn(api: &S3Api, call: &Call, body: Body) -> S3Result<Response> {
-    let (rates, user) = (api.maps.rates(), user_of(call));
-    if !rates.limits(&call.info, user) {
-        return perform(api, call, body).await;
-    }
-    let targets = api.maps.load().alive_targets().count();
-    match rates.admit(&call.info, user, targets).await? {
-        Some(pass) => Ok(pass.shape_response(perform(api, call, pass.shape(body)).await?)),
-        None => perform(api, call, body).await,
-    }
+    let user = user_of(call);
+    let pass = match api.maps.rates().limits(&call.info, user) {
+        true => admission(&api.maps, call.info.clone(), user.map(str::to_owned)).await?,
+        false => None,
+    };
+    let body = match &pass {
+        Some(pass) => pass.shape(body),
+        None => body,
+    };
+    // Awaited at one place only: rustc checks this large future again for each.
+    let response = perform(api, call, body).await?;
+    Ok(match pass {
+        Some(pass) => pass.shape_response(response),
+        None => response,
+    })
 }
 
 /// Name of the user who signed a request, also of one that another node passed on.
