@@ -100,8 +100,13 @@ def test_a_node_bounds_its_memory_and_shows_the_limit(group: Path, tmp_path: Pat
             lambda: process.poll() is not None or command("ready").code == 0, "the node ready", 30
         )
         assert process.poll() is None, log.read_text()
-        nodes = json.loads(command.ok("cluster", "info", "-o", "json"))["nodes"]
-        target = next(node["id"] for node in nodes if node["role"] == "target")
+
+        def targets() -> list[str]:
+            nodes = json.loads(command.ok("cluster", "info", "-o", "json"))["nodes"]
+            return [node["id"] for node in nodes if node["role"] == "target"]
+
+        wait_until(lambda: targets() != [], "the target")
+        (target,) = targets()
         wait_until(
             lambda: "may use" in command.ok("node", "get", target), "the report of the node"
         )

@@ -36,6 +36,13 @@ def cluster(start_cluster: Callable[..., Cluster], folders: Path) -> Cluster:
     return start_cluster(targets=1, options=options)
 
 
+@pytest.fixture(scope="module")
+def restarted(cluster: Cluster) -> Iterator[ExitStack]:
+    """Holds nodes that were started again, until the end of the tests."""
+    with ExitStack() as stack:
+        yield stack
+
+
 @pytest.fixture
 def two(cluster: Cluster, folders: Path) -> Iterator[tuple[forebay.Bucket, forebay.Bucket]]:
     """Buckets over both data sets."""
@@ -50,11 +57,14 @@ def two(cluster: Cluster, folders: Path) -> Iterator[tuple[forebay.Bucket, foreb
 def read_all(bucket: forebay.Bucket) -> None:
     """Reads each object once."""
     for entry in list(bucket.list_objects()):
-        bucket.object(entry.name).get_bytes()
+        assert len(bucket.object(entry.name).get().read_all()) == OBJECT_BYTES
 
 
 def test_a_bucket_keeps_its_minimum_beside_a_scanner_also_after_a_restart(
-    cluster: Cluster, two: tuple[forebay.Bucket, forebay.Bucket], tmp_path: Path
+    cluster: Cluster,
+    restarted: ExitStack,
+    two: tuple[forebay.Bucket, forebay.Bucket],
+    tmp_path: Path,
 ) -> None:
     job, scan = two
     command = Command.of(cluster, tmp_path)
@@ -62,13 +72,12 @@ def test_a_bucket_keeps_its_minimum_beside_a_scanner_also_after_a_restart(
     read_all(job)
     read_all(scan)
     assert job.warmth().objects == 32
-    with ExitStack() as stack:
-        for node in [*cluster.info["gateways"], *cluster.targets]:
-            crash_and_start(cluster, node["id"], stack)
-        assert re.search(r"min_share\s+30%", command.ok("bucket", "info", job.uri))
-        assert job.head()["cache"]["min_share"] == 30
-        read_all(scan)
-        assert job.warmth().objects == 32
+    for node in [*cluster.info["gateways"], *cluster.targets]:
+        crash_and_start(cluster, node["id"], restarted)
+    assert re.search(r"min_share\s+30%", command.ok("bucket", "info", job.uri))
+    assert job.head()["cache"]["min_share"] == 30
+    read_all(scan)
+    assert job.warmth().objects == 32
 
 
 def test_minimums_of_more_than_the_whole_cache_are_refused(

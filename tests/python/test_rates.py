@@ -119,7 +119,7 @@ def test_rates_are_set_shown_and_removed_and_wrong_values_are_named(
     for words in ("rate.requests_per_second", "500", "rate.bytes_per_second", "1GiB"):
         assert words in shown
     as_json = json.loads(command.ok("bucket", "info", "ais://values", "-o", "json"))
-    assert as_json["props"]["rate"] == {"requests_per_second": 500, "bytes_per_second": 1 << 30}
+    assert as_json["rate"] == {"requests_per_second": 500, "bytes_per_second": 1 << 30}
     command.ok("bucket", "set", "ais://values", "rate.requests_per_second=none")
     shown = command.ok("bucket", "info", "ais://values")
     assert "rate.requests_per_second" not in shown
