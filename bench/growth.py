@@ -169,7 +169,7 @@ class Growth:
         return done / took
 
     def point(self, series: str, x: int, name: str) -> Row:
-        """What each point has."""
+        """The figures that all points have."""
         used = sum(path.stat().st_blocks * 512 for path in self.folder.rglob("*") if path.is_file())
         return {
             "row": name, "who": "Forebay", "series": series, "x": x,

@@ -44,7 +44,7 @@ CLIENT = Path(__file__).with_name("forebay_soak_client.py")
 
 @dataclass(frozen=True)
 class Sample:
-    """What a process has at one time."""
+    """The descriptors, threads and memory of a process at one time."""
 
     descriptors: int
     threads: int

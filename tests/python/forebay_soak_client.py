@@ -29,7 +29,7 @@ SETTLE_S = 10.0
 
 Content = list[int] | None
 Known = list[Content]
-"""What an object may be: one content, or several after a change that was cut off."""
+"""The possible contents of an object: one, or several after a change that was cut off."""
 
 
 def bytes_of(content: Content) -> bytes | None:
