@@ -35,15 +35,27 @@ OVERLOAD = 10
 MOST_CONNECTIONS = 10_000
 
 
-def load(
-    program: str, server: peers.Server, numbers: dict[str, Any], seconds: float
-) -> dict[str, Any]:
-    """One run of the generator; its figures. `numbers` has `connections`, and `count` of objects."""
-    path = server.get.replace("{bucket}", BUCKET).replace("{name}", "o{}")
-    command = [program, "run", "--to", server.address, "--path", path, "--random"]
+def command(
+    program: str, server: peers.Server, bucket: str, numbers: dict[str, Any], seconds: float
+) -> list[str]:
+    """The command of the generator. `numbers` has `connections`, and `count` of objects."""
+    path = server.get.replace("{bucket}", bucket).replace("{name}", "o{}")
+    words = [program, "run", "--to", server.address, "--path", path, "--random"]
     for option, value in (numbers | {"seconds": seconds, "pid": server.pid}).items():
-        command += [f"--{option}", str(value)]
-    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+        words += [f"--{option}", str(value)]
+    return words
+
+
+def load(
+    program: str,
+    server: peers.Server,
+    numbers: dict[str, Any],
+    seconds: float,
+    bucket: str = BUCKET,
+) -> dict[str, Any]:
+    """One run of the generator; its figures."""
+    words = command(program, server, bucket, numbers, seconds)
+    done = subprocess.run(words, check=True, stdout=subprocess.PIPE, text=True)
     found: dict[str, Any] = json.loads(done.stdout)
     return found
 
@@ -54,12 +66,12 @@ def least_with_best(rates: dict[int, float]) -> tuple[int, float]:
     return min(number for number, rate in rates.items() if rate >= NEARLY_BEST * best), best
 
 
-def fill(server: peers.Forebay) -> None:
-    """Writes the objects, by names that the generator makes."""
-    server.make_bucket(BUCKET)
-    content = bytes(range(256)) * (OBJECT_BYTES // 256)
-    names = (f"o{number:08}" for number in range(OBJECTS))
-    forebay.Client(server.endpoint).bucket(BUCKET).put_many((name, content) for name in names)
+def fill(server: peers.Forebay, bucket: str, count: int, size: int) -> None:
+    """Writes objects of a bucket, by names that the generator makes."""
+    server.make_bucket(bucket)
+    content = bytes(range(256)) * (size // 256)
+    names = (f"o{number:08}" for number in range(count))
+    forebay.Client(server.endpoint).bucket(bucket).put_many((name, content) for name in names)
 
 
 def rows(options: argparse.Namespace, numbers: Sequence[int] = NUMBERS) -> list[Row]:
@@ -71,7 +83,7 @@ def rows(options: argparse.Namespace, numbers: Sequence[int] = NUMBERS) -> list[
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=options.out)))
         server = stack.enter_context(peers.forebay(options.bin, folder.absolute()))
-        fill(server)
+        fill(server, BUCKET, OBJECTS, OBJECT_BYTES)
         load(options.load, server, {"connections": 16, "count": OBJECTS}, 0.5)
         rates: dict[int, float] = {}
         for number in numbers:
