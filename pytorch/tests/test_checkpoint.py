@@ -8,6 +8,7 @@ import pickle
 import subprocess
 import sys
 import threading
+import urllib.request
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +76,45 @@ def test_paths_are_names_uris_and_pathlib_paths(bucket: forebay.Bucket) -> None:
     assert inside.save(1, "x.pt") == f"{bucket.uri}/run/x.pt"
     again = pickle.loads(pickle.dumps(inside))
     assert again.load("x.pt") == again.load(Path(f"{bucket.uri}/run/x.pt")) == 1
+
+
+LOADER = """
+import sys, forebay, torch
+from forebay_torch import Checkpoint
+endpoint, bucket, folder = sys.argv[1:]
+cache = forebay.NodeCache(folder)
+checkpoint = Checkpoint(bucket_name=bucket, storage_client=forebay.Client(endpoint), node_cache=cache)
+sys.stdin.readline()
+path, found = checkpoint.resume_latest()
+assert path == "e1.pt" and torch.equal(found["weight"], checkpoint.load("e1.pt")["weight"])
+print(int(found["weight"].view(torch.int32).sum()))
+"""
+
+
+def test_processes_with_a_node_cache_fetch_a_checkpoint_once(
+    checkpoint: Checkpoint, bucket: forebay.Bucket, cluster: Any, tmp_path: Path
+) -> None:
+    checkpoint.save(state(), "e1.pt")
+    command = [sys.executable, "-c", LOADER, bucket.client.endpoint, bucket.uri, str(tmp_path)]
+    started = [
+        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        for _ in range(3)
+    ]
+    before = served_bytes(cluster)
+    sums = [process.communicate("go\n", timeout=120)[0].strip() for process in started]
+    assert sums == [str(int(WEIGHT.view(torch.int32).sum()))] * 3
+    size = bucket.object("e1.pt").head().size
+    assert size <= served_bytes(cluster) - before <= 1.1 * size
+
+
+def served_bytes(cluster: Any) -> int:
+    """Bytes of objects that the targets sent to readers."""
+    lines = []
+    for target in cluster.targets:
+        with urllib.request.urlopen(f"{target['url']}/metrics", timeout=10) as answer:
+            lines += answer.read().decode().splitlines()
+    counts = (line for line in lines if line.startswith("forebay_get_bytes_total"))
+    return sum(int(float(line.rpartition(" ")[2])) for line in counts)
 
 
 def test_parts_go_out_while_torch_save_runs(

@@ -1,5 +1,5 @@
-"""Many connections, links of limited rate, a scanner beside a job: the rows of `bench/connections.py`,
-`bench/network.py` and `bench/fairness.py`. They have no peer, but goals."""
+"""Rows with goals instead of peers: `bench/connections.py`, `bench/fairness.py`, `bench/node_load.py` and
+`bench/network.py`."""
 
 from __future__ import annotations
 
@@ -30,6 +30,12 @@ FAIR = Row(
     "×",
     higher_is_better=False,
 )
+NODE = Row(
+    "limits/node-load",
+    "one checkpoint, loaded by 8 processes with a NodeCache: bytes over those of one process; goal 1.1",
+    "×",
+    higher_is_better=False,
+)
 LINKS = {
     (what, targets): Row(
         f"limits/network-{what}-{targets}", f"{what}s of 4 MiB across links, targets: {targets}", "GB/s"
@@ -37,7 +43,7 @@ LINKS = {
     for what in ("read", "write")
     for targets in (network.TARGETS[0], network.TARGETS[-1])
 }
-ROWS = (*LATENCIES.values(), OVERLOAD, FAIR, *LINKS.values())
+ROWS = (*LATENCIES.values(), OVERLOAD, FAIR, NODE, *LINKS.values())
 
 
 def ours(value: float) -> list[Contender]:
@@ -54,6 +60,10 @@ def measure(run: Run) -> Iterable[Measured]:
     fair = run.script("fairness.py", "fairness.json", *load, *quick)
     unlimited, limited = fair[1], fair[2]
     yield Measured(FAIR, ours(limited["ratio"]), notes=[f"{unlimited['ratio']:.3g} × without a limit"])
+    _, straight, cached = run.script("node_load.py", "node_load.json", *quick)
+    size = f"{cached['checkpoint_bytes'] / (1 << 20):,.0f} MiB"
+    times = f"slowest after {cached['slowest_s']:.3g} s, {straight['slowest_s']:.3g} s without the cache"
+    yield Measured(NODE, ours(cached["ratio"]), notes=[f"{size}; {times}"])
     if os.geteuid() != 0:
         yield from (skipped(row, "network namespaces need root") for row in LINKS.values())
         return
@@ -87,4 +97,4 @@ def of_network(found: list[dict[str, Any]]) -> Iterator[Measured]:
         yield Measured(row, ours(one["bytes_per_s"] / 1e9), notes=notes)
 
 
-SECTION = Section("limits", "Connections, networks, fairness", ROWS, measure, minutes=6)
+SECTION = Section("limits", "Connections, networks, fairness, one checkpoint for a machine", ROWS, measure, minutes=6)

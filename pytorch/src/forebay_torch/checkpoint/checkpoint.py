@@ -7,14 +7,15 @@ import os
 import warnings
 import zipfile
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, BinaryIO
 
 import torch
 
-from forebay import Client, Object, RangeReader, Writer
+from forebay import Client, NodeCache, Object, RangeReader, Writer
 from forebay_torch.checkpoint.catalog import catalog, remove_all
 from forebay_torch.checkpoint.in_flight import InFlight, SaveFuture
 from forebay_torch.checkpoint.location import Location, StrPath, locate, uri_of
+from forebay_torch.checkpoint.mapped_file import mapped_file
 from forebay_torch.checkpoint.snapshot import snapshot
 from forebay_torch.checkpoint.write_back import WriteBack, WrittenBackWriter, in_order
 
@@ -46,6 +47,8 @@ class Checkpoint:
         write_back: URI of a bucket of a cloud, or of a folder in one. A checkpoint in a native bucket
             is then written there by a job of the cluster, under its own name; if it is pruned or
             removed here, it is removed there too. A save does not wait for that: ``wait_written_back`` does.
+        node_cache: A folder that the processes of a machine share. ``load`` and ``resume_latest`` then
+            fetch a checkpoint once for all of them, as a whole, and read it from the page cache.
 
     Raises:
         ValueError: A number makes no sense, or the bucket's kind is unknown.
@@ -70,6 +73,7 @@ class Checkpoint:
         part_size: int = 16 << 20,
         concurrency: int = 8,
         write_back: str | None = None,
+        node_cache: NodeCache | None = None,
     ) -> None:
         if part_size < 1:
             raise ValueError(f"part_size must be at least 1, not {part_size}")
@@ -91,6 +95,7 @@ class Checkpoint:
                 self._base.bucket.head()
         self._in_flight = InFlight()
         self._write_back = None if write_back is None else WriteBack(write_back)
+        self._node_cache = node_cache
 
     def writer(self, path: StrPath) -> Writer:
         """A file whose content becomes the checkpoint when it is closed.
@@ -138,8 +143,8 @@ class Checkpoint:
             map_location: As for ``torch.load``.
             weights_only: As for ``torch.load``.
         """
-        with self.reader(path) as reader:
-            return torch.load(reader, map_location, weights_only=weights_only)
+        with self._open(path) as file:
+            return torch.load(file, map_location, weights_only=weights_only)
 
     def save_async(self, obj: Any, path: StrPath) -> SaveFuture:
         """As ``save``, in the background: training may go on, and change ``obj``.
@@ -261,11 +266,11 @@ class Checkpoint:
                     "torch.distributed.checkpoint.load(state, "
                     "storage_reader=forebay_torch.dcp.StorageReader(path))"
                 )
-            with self.reader(path) as reader:
-                if _is_cut(reader):
+            with self._open(path) as file:
+                if _is_cut(file):
                     warnings.warn(f"{path!r} ends in its middle; passed over", stacklevel=2)
                     continue
-                return path, torch.load(reader, map_location, weights_only=weights_only)
+                return path, torch.load(file, map_location, weights_only=weights_only)
         return None
 
     def remove(self, path: StrPath) -> None:
@@ -277,6 +282,12 @@ class Checkpoint:
         if not under:
             raise ValueError(f"{os.fspath(path)!r} is a whole bucket, not a checkpoint in it")
         self._remove_all(place, list(place.bucket.list_snapshot(under).names()))
+
+    def _open(self, path: StrPath) -> BinaryIO:
+        """The checkpoint as a seekable file: read by ranges, or from the cache of the node."""
+        if self._node_cache is None:
+            return self.reader(path)
+        return mapped_file(self._node_cache.get(self.object(path)))
 
     def _remove_all(self, place: Location, names: Sequence[str]) -> None:
         remove_all(place.bucket, names)
@@ -297,9 +308,10 @@ class Checkpoint:
         return f"Checkpoint({where})"
 
 
-def _is_cut(reader: RangeReader) -> bool:
+def _is_cut(file: BinaryIO) -> bool:
     """Whether a file begins as torch.save writes it and does not end so."""
-    begins = reader.read(2) == b"PK"
-    whole = not begins or zipfile.is_zipfile(reader)
-    reader.seek(0, io.SEEK_SET)
-    return not whole or reader.size == 0
+    begins = file.read(2) == b"PK"
+    whole = not begins or zipfile.is_zipfile(file)
+    size = file.seek(0, io.SEEK_END)
+    file.seek(0, io.SEEK_SET)
+    return not whole or size == 0
