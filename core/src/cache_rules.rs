@@ -77,8 +77,8 @@ impl CacheRules {
         for (key, value) in given {
             match key.as_str() {
                 "pin" => new.pin = yes_or_no(value)?,
-                "share" => new.share = percent("share", value)?,
-                "min_share" => new.min_share = percent("min_share", value)?,
+                "share" => new.share = percent("share", 1, value)?,
+                "min_share" => new.min_share = percent("min_share", 0, value)?,
                 "ttl" => new.ttl = ttl(value)?,
                 "admission" => new.admission = admission(value)?,
                 _ => {
@@ -134,13 +134,17 @@ fn yes_or_no(value: &Value) -> Result<bool> {
     }
 }
 
-fn percent(key: &str, value: &Value) -> Result<u8> {
+/// A percent from `least` to 100.
+fn percent(key: &str, least: u8, value: &Value) -> Result<u8> {
     let number = match value {
         Value::Number(n) => n.as_u64(),
         Value::String(text) => text.trim_end_matches('%').trim().parse().ok(),
         _ => None,
     };
-    number.and_then(|n| u8::try_from(n).ok()).ok_or_else(|| bad(key, value, "a percent up to 100"))
+    number
+        .and_then(|n| u8::try_from(n).ok())
+        .filter(|n| (least..=100).contains(n))
+        .ok_or_else(|| bad(key, value, &format!("a percent from {least} to 100")))
 }
 
 /// Refuses a bucket whose guaranteed part of the disks does not fit beside those of `others`.

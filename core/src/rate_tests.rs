@@ -170,8 +170,10 @@ proptest! {
         let flows: Vec<_> = weights.iter().map(|weight| (*weight, cost)).collect();
         let passed: f64 = compete(rate, &flows, 5.0).iter().sum();
         prop_assert!(passed <= per_second * 5.0 + burst + 1e-3, "{passed}");
-        // Nothing is lost: requests always wait here.
-        prop_assert!(passed >= (per_second * 4.98 - cost).min(8.0 * 100.0 * cost), "{passed}");
+        // Requests always wait here, and the clock is milliseconds coarse: one may pass 2 ms late, when
+        // a burst of its size has no room for what comes meanwhile.
+        let least = 4.98 / (cost / per_second + 2e-3) * cost - cost;
+        prop_assert!(passed >= least.min(8.0 * 100.0 * cost), "{passed}");
     }
 
     #[test]

@@ -344,9 +344,12 @@ def test_a_state_that_is_loaded_ends_the_loop_that_goes_on(threads: int) -> None
 
 
 INTERRUPTED = """
-import sys, time
+import signal, sys, time
 from forebay_torch import ThreadLoader
 from torch.utils.data import Dataset
+
+# A shell that starts the tests in the background has them ignore it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 class Slow(Dataset):
     def __len__(self):

@@ -1,6 +1,8 @@
 //! Gateways and stand-ins that form one cluster.
 
+use std::collections::BTreeSet;
 use std::os::unix::fs::PermissionsExt;
+use std::sync::Mutex;
 use std::time::Duration;
 
 use forebay_core::config::NodeConfig;
@@ -32,11 +34,13 @@ pub(crate) struct World {
     pub(crate) targets: Vec<StandIn>,
 }
 
-/// An unused port, below the range of ports for outgoing connections.
+/// An unused port, below the range of ports for outgoing connections; never the same twice.
 fn free_port() -> u16 {
+    static GIVEN: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
     loop {
         let port = rand::random_range(20_000..32_000);
-        if std::net::TcpListener::bind(("127.0.0.1", port)).is_ok() {
+        let is_free = std::net::TcpListener::bind(("127.0.0.1", port)).is_ok();
+        if is_free && GIVEN.lock().unwrap().insert(port) {
             return port;
         }
     }
