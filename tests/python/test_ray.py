@@ -53,7 +53,9 @@ def test_shards_and_files_are_read_as_they_were_written(
 ) -> None:
     sizes, said = sizes_and_said
     assert said["shards"] == sorted(f"sample {number}" for number in range(100))
-    assert said["files"] == {k: v for k, v in sizes.items() if k.startswith("ray-data/rows/")}
+    # pyarrow makes an empty object for the folder, and Ray reads the files in it.
+    files = {k: v for k, v in sizes.items() if k.startswith("ray-data/rows/") and k[-1] != "/"}
+    assert said["files"] == files
     assert sum(name.startswith("ray-data/shards/") for name in sizes) == 3
 
 
