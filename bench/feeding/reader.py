@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import multiprocessing
 import os
 import threading
@@ -74,17 +75,17 @@ class Pass:
     server_cpu_s: float = 0.0
 
 
-class Reader:
-    """A reader at work."""
+class Worker:
+    """A process that makes an epoch of a reader and, each time it is asked to, does a pass with it."""
 
     def __init__(
         self,
         spec: Spec,
         place: dict[str, Any],
-        compute_s: float = 0.0,
+        one_pass: Callable[..., Any],
         own_memory: bool = False,
     ) -> None:
-        """Makes it; `place` says where its data is, `compute_s` what the loop does per batch.
+        """Makes it; `place` says where its data is. `one_pass` gets the epoch and what `_ask` was given.
 
         With `own_memory` it loads all by itself, as a job does. Pages that it shared with the process
         it was forked off would count as grown when it first writes to them.
@@ -94,16 +95,51 @@ class Reader:
             context.set_forkserver_preload(LOADED)
         self.spec = spec
         self._pipe, theirs = context.Pipe()
-        arguments = (theirs, spec, place, compute_s)
-        self._process = context.Process(target=serve, args=arguments)
+        self._process = context.Process(target=serve, args=(theirs, spec, place, one_pass))
         self._process.start()
         theirs.close()
         self._answer()
-        self._before = memory(self.pid)
 
     @property
     def pid(self) -> int:
         return self._process.pid or 0
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):
+            self._pipe.send(None)
+        self._process.join(5)
+        # A reader in the middle of a pass has not read the request; its workers see that it exited.
+        self._process.kill()
+        self._process.join()
+
+    def _ask(self, *asked: float) -> Any:
+        self._pipe.send(asked)
+        return self._answer()
+
+    def _answer(self) -> Any:
+        try:
+            answer = self._pipe.recv()
+        except EOFError:
+            raise RuntimeError(f"{self.spec.name}: its process ended") from None
+        if isinstance(answer, str):
+            raise RuntimeError(f"{self.spec.name}: {answer}")
+        return answer
+
+
+class Reader(Worker):
+    """A reader at work."""
+
+    def __init__(
+        self,
+        spec: Spec,
+        place: dict[str, Any],
+        compute_s: float = 0.0,
+        own_memory: bool = False,
+    ) -> None:
+        """Makes it; `compute_s` is what the loop does per batch. The others as of `Worker`."""
+        one = functools.partial(one_pass, compute_s=compute_s)
+        super().__init__(spec, place, one, own_memory)
+        self._before = memory(self.pid)
 
     def run(self, seconds: float, servers: list[int]) -> Pass:
         """One pass of about so many seconds, or of one epoch if that is longer."""
@@ -131,30 +167,11 @@ class Reader:
             watcher.join()
         return max(0, most - self._before)
 
-    def close(self) -> None:
-        with contextlib.suppress(OSError):
-            self._pipe.send(None)
-        self._process.join(5)
-        # A reader in the middle of a pass has not read the request; its workers see that it exited.
-        self._process.kill()
-        self._process.join()
 
-    def _ask(self, seconds: float) -> Any:
-        self._pipe.send(seconds)
-        return self._answer()
-
-    def _answer(self) -> Any:
-        try:
-            answer = self._pipe.recv()
-        except EOFError:
-            raise RuntimeError(f"{self.spec.name}: its process ended") from None
-        if isinstance(answer, str):
-            raise RuntimeError(f"{self.spec.name}: {answer}")
-        return answer
-
-
-def serve(pipe: Connection, spec: Spec, place: dict[str, Any], compute_s: float) -> None:
-    """The process of a reader: a pass for every number of seconds that comes."""
+def serve(
+    pipe: Connection, spec: Spec, place: dict[str, Any], one_pass: Callable[..., Any]
+) -> None:
+    """The process of a worker: a pass for every request that comes."""
     try:
         import torch
 
@@ -164,8 +181,8 @@ def serve(pipe: Connection, spec: Spec, place: dict[str, Any], compute_s: float)
         warnings.filterwarnings("ignore", message="This DataLoader will create")
         epoch = spec.make(**place, **spec.options)
         pipe.send(True)
-        while (seconds := pipe.recv()) is not None:
-            pipe.send(one_pass(epoch, seconds, compute_s))
+        while (asked := pipe.recv()) is not None:
+            pipe.send(one_pass(epoch, *asked))
     except Exception:
         pipe.send(traceback.format_exc())
     finally:

@@ -15,17 +15,12 @@ samples per second. So here, with one accelerator, of an epoch of N steps:
 
 from __future__ import annotations
 
-import contextlib
-import multiprocessing
 import time
-import traceback
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from multiprocessing.connection import Connection
 from typing import Any
 
-from feeding.reader import LOADED, Epoch, Spec, cpu_s
+from feeding.reader import Epoch, Spec, Worker, cpu_s
 
 
 @dataclass
@@ -53,61 +48,18 @@ class Pass:
         return min(1.0, self.compute_s / self.running_s) if self.running_s else 0.0
 
 
-class Trainer:
+class Trainer(Worker):
     """A reader's process; it lives for all passes, as its workers do."""
 
     def __init__(self, spec: Spec, place: dict[str, Any]) -> None:
-        context: Any = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload(LOADED)
-        self.spec = spec
-        self._pipe, theirs = context.Pipe()
-        self._process = context.Process(target=serve, args=(theirs, spec, place))
-        self._process.start()
-        theirs.close()
-        self._answer()
+        super().__init__(spec, place, train)
 
     def run(self, step_s: float, seconds: float, servers: list[int]) -> Pass:
         """Trains whole epochs for at least so many seconds, at least one; a step computes `step_s`."""
         before = sum(map(cpu_s, servers))
-        self._pipe.send((step_s, seconds))
-        done: Pass = self._answer()
+        done: Pass = self._ask(step_s, seconds)
         done.server_cpu_s = sum(map(cpu_s, servers)) - before
         return done
-
-    def close(self) -> None:
-        """Ends the process, in the middle of a pass too."""
-        with contextlib.suppress(OSError):
-            self._pipe.send(None)
-        self._process.join(5)
-        self._process.kill()
-        self._process.join()
-
-    def _answer(self) -> Any:
-        try:
-            answer = self._pipe.recv()
-        except EOFError:
-            raise RuntimeError(f"{self.spec.name}: its process ended") from None
-        if isinstance(answer, str):
-            raise RuntimeError(f"{self.spec.name}: {answer}")
-        return answer
-
-
-def serve(pipe: Connection, spec: Spec, place: dict[str, Any]) -> None:
-    """The process of a trainer: a pass for every pair of seconds that comes."""
-    try:
-        import torch
-
-        torch.set_num_threads(1)
-        multiprocessing.set_start_method("fork", force=True)
-        warnings.filterwarnings("ignore", message="This DataLoader will create")
-        epoch = spec.make(**place, **spec.options)
-        pipe.send(True)
-        while (asked := pipe.recv()) is not None:
-            pipe.send(train(epoch, *asked))
-    except Exception:
-        pipe.send(traceback.format_exc())
-    finally:
-        pipe.close()
 
 
 def train(epoch: Epoch, step_s: float, seconds: float) -> Pass:

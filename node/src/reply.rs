@@ -12,9 +12,9 @@ const RETRY_AFTER_S: u32 = 1;
 /// The time for `Retry-After` of an answer: the one that its error names, or a second for every other
 /// 429 and 503.
 pub(crate) fn retry_after(status: StatusCode, named_s: Option<u32>) -> Option<u32> {
-    let is_passing =
+    let is_temporary =
         matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE);
-    named_s.or(is_passing.then_some(RETRY_AFTER_S))
+    named_s.or(is_temporary.then_some(RETRY_AFTER_S))
 }
 
 /// Adds `Retry-After` unless the answer has it or needs none.
@@ -87,8 +87,8 @@ mod tests {
     #[test]
     fn every_429_and_503_names_a_time_over_v1_and_s3() {
         use ErrorCode::{Timeout, TooManyRequests, Unavailable, WrongOwner};
-        let passing = [TooManyRequests, Unavailable, WrongOwner, Timeout];
-        for code in passing {
+        let temporary = [TooManyRequests, Unavailable, WrongOwner, Timeout];
+        for code in temporary {
             for seconds in [None, Some(7)] {
                 let error = Error { retry_after_s: seconds, ..Error::new(code, "x") };
                 let of_s3 = s3::failure(RequestId(1), &error.clone().into(), &Method::GET, "/s3/b");

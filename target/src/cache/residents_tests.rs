@@ -125,7 +125,7 @@ proptest! {
         loop {
             let before = r.tallies().to_vec();
             let victims = r.victims(None, bytes, 10);
-            let has_plenty = before.iter().any(|t| t.stored > 0 && t.above_min() >= LARGEST);
+            let has_much_above = before.iter().any(|t| t.stored > 0 && t.above_min() >= LARGEST);
             if victims.is_empty() {
                 prop_assert!(before.iter().all(|t| t.above_min() == 0), "{before:?}");
                 break;
@@ -134,7 +134,7 @@ proptest! {
                 prop_assert!(before.above_min() > 0 || after.stored == before.stored);
                 prop_assert!(after.stored + LARGEST > after.min || after.stored == before.stored);
                 let fell = after.stored < after.min && after.stored < before.stored;
-                prop_assert!(!fell || !has_plenty, "{before:?} {after:?}");
+                prop_assert!(!fell || !has_much_above, "{before:?} {after:?}");
             }
         }
         while !r.is_empty() {
