@@ -157,7 +157,9 @@ def test_ctrl_c_ends_a_call_that_waits(endpoint: str) -> None:
             silent.listen(8)
         url = f"http://127.0.0.1:{silent.getsockname()[1]}"
         code = (
-            "import sys, forebay\n"
+            "import signal, sys, forebay\n"
+            # A shell that started the tests in the background has it ignored.
+            "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
             f"o = forebay.Client({url!r}, timeout=60).bucket('b').object('o')\n"
             "print('go', flush=True)\n"
             "try: o.get().read_all()\n"
