@@ -6,20 +6,17 @@
 # the configured address if AIS_LAB_BIND_PUB is set; nothing else of the source is changed.
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/go_built.sh"
-# The 5.0 line.
-version=v1.5.0
 
 build() {
     local module
-    module=$(cd "$1" && GOFLAGS=-mod=mod go mod download -json \
-        "github.com/NVIDIA/aistore@$version" | sed -n 's/^\t"Dir": "\(.*\)",$/\1/p')
+    module=$(aistore_source "$1")
     # A copy: Go refuses to replace files of a module's folder.
     cp -R "$module" "$1/source"
     chmod -R u+w "$1/source"
     sed -i '/^func (h \*htrun) pubAddrAny(/,/^}/ s/^\tswitch {$/\tswitch {\n\tcase os.Getenv("AIS_LAB_BIND_PUB") != "":\n\t\treturn false/' \
         "$1/source/ais/htrun.go"
     if cmp -s "$1/source/ais/htrun.go" "$module/ais/htrun.go"; then
-        say "version $version has no pubAddrAny to change"
+        say "version $aistore_version has no pubAddrAny to change"
         exit 1
     fi
     # Few packages at a time: many link against the same large SDKs of clouds.
@@ -27,4 +24,4 @@ build() {
         -trimpath -ldflags='-s -w' -tags='mono aws dsort' -o "$2" ./cmd/aisnode)
 }
 
-provide aisnode AISNODE "$cache/bin/aisnode-$version"
+provide aisnode AISNODE "$cache/bin/aisnode-$aistore_version"

@@ -4,13 +4,10 @@
 # else a fresh build (minutes). Exit codes as in go_built.sh.
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/go_built.sh"
-# The 5.0 line.
-version=v1.5.0
 
 build() {
     local source
-    source=$(cd "$1" && GOFLAGS=-mod=mod go mod download -json \
-        "github.com/NVIDIA/aistore@$version" | sed -n 's/^\t"Dir": "\(.*\)",$/\1/p')
+    source=$(aistore_source "$1")
     mkdir "$2"
     # One package at a time: many link against the same large SDKs of clouds.
     (cd "$source" && CGO_ENABLED=0 GOFLAGS=-mod=readonly go test -c -p "${GO_PACKAGES_AT_ONCE:-1}" \
@@ -19,4 +16,4 @@ build() {
     chmod -R u+w "$2/data"
 }
 
-provide aistore-go FOREBAY_AISTORE_GO "$cache/aistore-go-$version" ais-tests
+provide aistore-go FOREBAY_AISTORE_GO "$cache/aistore-go-$aistore_version" ais-tests

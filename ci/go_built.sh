@@ -7,11 +7,20 @@
 #     is built and Go is missing.
 # installed MODULE@VERSION WORK OUT
 #     The body of a `build` for a module that is one program.
+# aistore_source WORK
+#     Prints the folder of AIStore's source, which is read-only.
 cache=${FOREBAY_CACHE:-$HOME/.cache/forebay}
 
 installed() {
     CGO_ENABLED=0 GOBIN=$2 go install -trimpath -ldflags='-s -w' "$1"
     mv "$2"/* "$3"
+}
+
+# The 5.0 line.
+aistore_version=v1.5.0
+aistore_source() {
+    (cd "$1" && GOFLAGS=-mod=mod go mod download -json "github.com/NVIDIA/aistore@$aistore_version") |
+        sed -n 's/^\t"Dir": "\(.*\)",$/\1/p'
 }
 
 provide() {

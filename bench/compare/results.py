@@ -12,7 +12,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from compare.row import ahead
+from compare.row import ahead, best, level, ratio
 
 SCHEMA = 1
 Json = dict[str, Any]
@@ -110,14 +110,25 @@ def rows(document: Json) -> list[Json]:
 
 
 def disagreements(first: Json, second: Json) -> list[str]:
-    """A line for each row in which two runs have another side ahead, or that only one of them has."""
-    sides = [{row["id"]: ahead(row) for row in rows(document)} for document in (first, second)]
+    """A line for each row in which two runs have another side ahead, or that only one of them has.
+
+    A row that is level in both runs is the same in both, whichever side is ahead by so little.
+    """
+    by_run = [{row["id"]: row for row in rows(document)} for document in (first, second)]
     lines = []
-    for row_id in dict.fromkeys([*sides[0], *sides[1]]):
-        if row_id not in sides[0] or row_id not in sides[1]:
-            run = "second" if row_id in sides[1] else "first"
+    for row_id in dict.fromkeys([*by_run[0], *by_run[1]]):
+        both = [of[row_id] for of in by_run if row_id in of]
+        if len(both) == 1:
+            run = "second" if row_id in by_run[1] else "first"
             lines.append(f"{row_id}: only the {run} run has it")
-        elif sides[0][row_id] != sides[1][row_id]:
-            one, other = (of[row_id] or "nobody" for of in sides)
-            lines.append(f"{row_id}: {one} ahead in the first run, {other} in the second")
+        elif ahead(both[0]) != ahead(both[1]) and not all(map(level, both)):
+            one, other = (f"{ahead(row) or 'nobody'} ahead{by(row)}" for row in both)
+            lines.append(f"{row_id}: {one} in the first run, {other} in the second")
     return lines
+
+
+def by(row: Json) -> str:
+    """By how much our side or the best peer is ahead."""
+    peer = best(row)
+    of = ratio(row, peer) if peer else None
+    return f" by {max(of, 1 / of):.2f} ×" if of else ""

@@ -118,11 +118,20 @@ class Section:
 
 
 Json = dict[str, Any]
+LEVEL = 1.05
+"""Contenders whose ratio is below this, either way, are level: runs differ by as much."""
 
 
 def lead(row: Json) -> Json | None:
     """Our contender that is compared: the first of our side."""
     return next((c for c in row["contenders"] if c["side"] == "ours"), None)
+
+
+def of_name(row: Json, name: str) -> Json | None:
+    """The contender with a name, or the first one whose name begins with what is before `…`."""
+    begin = name.removesuffix("…")
+    found = (c for c in row["contenders"] if c["name"] == name or name != begin and c["name"].startswith(begin))
+    return next(found, None)
 
 
 def best(row: Json, side: Side = "peer") -> Json | None:
@@ -146,3 +155,10 @@ def ahead(row: Json) -> str | None:
     peer = best(row)
     of = ratio(row, peer) if peer else None
     return None if of is None else "ours" if of >= 1 else "peer"
+
+
+def level(row: Json) -> bool:
+    """Whether ours and the best peer are as fast as each other, as far as runs can show."""
+    peer = best(row)
+    of = ratio(row, peer) if peer else None
+    return of is not None and 1 / LEVEL < of < LEVEL

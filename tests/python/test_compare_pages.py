@@ -9,6 +9,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +19,11 @@ from conftest import REPOSITORY
 BENCH = REPOSITORY / "bench"
 sys.path.append(str(BENCH))
 
-from compare import pages, results  # noqa: E402
+from compare import no_gain, pages, results  # noqa: E402
 from compare.row import Contender, Measured, Row, ahead, best, lead, ratio  # noqa: E402
 from compare.runner import Failed, Way, in_turns  # noqa: E402
 from compare.sections import all_sections  # noqa: E402
+from mlperf import workloads  # noqa: E402
 
 Json = dict[str, Any]
 
@@ -72,7 +74,8 @@ def test_committed_pages_are_those_of_the_committed_run() -> None:
 def test_the_committed_run_explains_each_row_in_which_a_peer_is_ahead() -> None:
     data = REPOSITORY / pages.DATA
     document = results.load(data) if data.exists() else {"sections": {}}
-    unexplained = [r["id"] for r in results.rows(document) if ahead(r) == "peer" and not r["reason"]]
+    behind = [row for row in results.rows(document) if ahead(row) == "peer"]
+    unexplained = [row["id"] for row in behind if pages.reason(row) == pages.NO_REASON]
     assert unexplained == []
 
 
@@ -80,9 +83,12 @@ def test_a_figure_typed_by_hand_makes_a_page_stale(run: Json, tmp_path: Path) ->
     (tmp_path / "docs").mkdir()
     pages.write(tmp_path, run)
     assert pages.stale(tmp_path) == []
-    page = tmp_path / pages.PAGE
-    page.write_text(page.read_text().replace("2 ×", "3 ×", 1))
-    assert pages.stale(tmp_path) == [str(pages.PAGE)]
+    for path in (pages.PAGE, no_gain.PAGE):
+        page = tmp_path / path
+        before = page.read_text()
+        page.write_text(before.replace(f"{run['machine']['cores']} cores", "99 cores", 1))
+        assert pages.stale(tmp_path) == [str(path)]
+        page.write_text(before)
 
 
 def test_data_and_page_of_a_whole_run_stay_small(run: Json, tmp_path: Path) -> None:
@@ -122,6 +128,10 @@ def test_every_document_figure_has_a_row_with_its_source(run: Json) -> None:
         assert figure in part, figure
 
 
+def test_the_notes_have_the_parameters_of_the_workloads() -> None:
+    assert workloads.parameters() in (BENCH / "notes/mlperf.md").read_text()
+
+
 def test_a_missing_peer_is_named_with_its_reason(run: Json) -> None:
     part = pages.page(run).partition("## Not measured")[2]
     assert "- nginx: it is not installed" in part
@@ -155,7 +165,44 @@ def test_runs_that_disagree_are_listed_by_row(run: Json, tmp_path: Path) -> None
     paths = saved(run, tmp_path / "1.json"), saved(other, tmp_path / "2.json")
     done = compare("agree", *paths)
     assert done.returncode == 1
-    assert done.stdout == f"{changed['id']}: ours ahead in the first run, peer in the second\n"
+    row_id = changed["id"]
+    assert done.stdout == f"{row_id}: ours ahead by 2.00 × in the first run, peer ahead by 500.00 × in the second\n"
+
+
+def of_ratio(ratio: float) -> Json:
+    """A run of one row in which ours has so many times the peer's rate."""
+    made = [Contender("Forebay", "ours", ratio), Contender("AIStore", "peer", 1.0)]
+    return {"sections": {"x": {"rows": [Measured(Row("x/y", "title"), made).as_json()]}}}
+
+
+@pytest.mark.parametrize(("first", "second", "agree"), [
+    (1.02, 0.97, True), (1.02, 1.5, True), (0.97, 0.5, True), (1.02, 0.94, False), (1.06, 0.99, False),
+])  # fmt: skip
+def test_runs_agree_about_a_row_that_is_level_in_both_or_has_one_side_ahead(
+    first: float, second: float, agree: bool
+) -> None:
+    assert (results.disagreements(of_ratio(first), of_ratio(second)) == []) == agree
+
+
+def test_a_level_row_in_which_a_peer_is_ahead_needs_no_other_reason(run: Json) -> None:
+    assert pages.reason(of_ratio(0.97)["sections"]["x"]["rows"][0]) == "level: less than 5% apart"
+    assert pages.reason(of_ratio(0.94)["sections"]["x"]["rows"][0]) == pages.NO_REASON
+
+
+def test_loads_without_a_gain_have_the_figures_of_the_run(run: Json) -> None:
+    row = next(row for row in results.rows(run) if row["id"] == "clouds/composed")
+    row["contenders"] = [
+        asdict(Contender("Forebay, one by one", "ours", 1_000.0)),
+        asdict(Contender("Forebay, composed", "ours", 440.0)),
+    ]
+    text = pages.no_gain_page(run)
+    assert "| 440/s | Forebay, one by one: 1,000/s | 0.44 × |" in text.replace("objects/s", "/s")
+    assert "not measured: no such package" in text, "s3torchconnector on MinIO is not in this run"
+
+
+def test_each_load_without_a_gain_is_of_a_row_that_exists() -> None:
+    known = {row.id for section in all_sections() for row in section.rows}
+    assert {figure.row for case in no_gain.CASES for figure in case.figures} <= known
 
 
 def test_agree_refuses_what_is_no_run(tmp_path: Path) -> None:
