@@ -10,7 +10,7 @@ from compare import results
 from compare.row import Json, lead, of_name
 from compare.table import amount, number
 
-PAGE = Path("docs/where-it-does-not-help.md")
+PAGE = Path("docs", "where-it-does-not-help.md")
 LEAD = ""
 """In place of a contender's name: the one that the row compares."""
 
