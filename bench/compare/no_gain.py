@@ -7,21 +7,22 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from compare import results
-from compare.row import Json, lead, of_name
-from compare.table import amount, number
+from compare.row import Json, lead, of_name, ratio
+from compare.table import amount, markdown, times
 
 PAGE = Path("docs", "where-it-does-not-help.md")
-LEAD = ""
-"""In place of a contender's name: the one that the row compares."""
 
 
 @dataclass(frozen=True)
 class Figure:
-    """Two contenders of a row. A name that ends in `…` is the beginning of the contender's name."""
+    """Two contenders of a row; without `ours`, the one that the row compares is the first.
+
+    A name that ends in `…` is the beginning of the contender's name.
+    """
 
     row: str
-    ours: str
     other: str
+    ours: str = ""
 
 
 @dataclass(frozen=True)
@@ -40,27 +41,27 @@ CASES = (
         "Any loader that reads ahead hides its reads behind such steps, so that the rate is that of the"
         " model. `forebay why` shows whether steps wait at all: measure before you install a cache.",
         (
-            Figure("feeding/train-resnet", LEAD, "boto3"),
-            Figure("feeding/train-resnet", LEAD, "batches in memory"),
-            Figure("feeding/train-bert", LEAD, "boto3"),
-            Figure("feeding/train-bert", LEAD, "batches in memory"),
+            Figure("feeding/train-resnet", "boto3"),
+            Figure("feeding/train-resnet", "batches in memory"),
+            Figure("feeding/train-bert", "boto3"),
+            Figure("feeding/train-bert", "batches in memory"),
         ),
     ),
     Case(
         "Python that decodes or transforms on all cores",
         "The cluster delivers more than the decoder takes. Faster decoders, fewer transforms or more cores"
         " help; another store does not.",
-        (Figure("feeding/jpeg", LEAD, "decoding alone, 2 workers"),),
+        (Figure("feeding/jpeg", "decoding alone, 2 workers"),),
     ),
     Case(
         "Data that fits on a disk of each machine",
         "A copy of the data on the local disk, or in memory, needs no network and no second process. A"
         " cluster pays off when the data is larger than that, changes, or is shared by many machines.",
         (
-            Figure("batches/1k", LEAD, "a pread each, to bytes"),
-            Figure("batches/members", LEAD, "a pread each, to bytes"),
-            Figure("feeding/100k-map", LEAD, "loopback copies"),
-            Figure("feeding/1k-iterable", LEAD, "DataLoader, ready bytes"),
+            Figure("batches/1k", "a pread each, to bytes"),
+            Figure("batches/members", "a pread each, to bytes"),
+            Figure("feeding/100k-map", "loopback copies"),
+            Figure("feeding/1k-iterable", "DataLoader, ready bytes"),
         ),
     ),
     Case(
@@ -69,11 +70,11 @@ CASES = (
         " That costs CPU time beside a direct read, and no later read earns it back. Where the store is"
         " as near as the cluster, a direct read is also faster.",
         (
-            Figure("mlperf/unet3d-cold-cpu", LEAD, MINIO),
-            Figure("mlperf/retinanet-cold-cpu", LEAD, MINIO),
-            Figure("mlperf/unet3d-cold", LEAD, MINIO),
-            Figure("mlperf/retinanet-cold", LEAD, MINIO),
-            Figure("clouds/first-byte", LEAD, "the cloud"),
+            Figure("mlperf/unet3d-cold-cpu", MINIO),
+            Figure("mlperf/retinanet-cold-cpu", MINIO),
+            Figure("mlperf/unet3d-cold", MINIO),
+            Figure("mlperf/retinanet-cold", MINIO),
+            Figure("clouds/first-byte", "the cloud"),
         ),
     ),
     Case(
@@ -81,8 +82,8 @@ CASES = (
         "A write that goes through to the cloud is as slow as the cloud, and passes a target on its way."
         " Save to a native bucket and copy from there, or write to the cloud directly.",
         (
-            Figure("checkpoints/save-76", "Forebay, through to MinIO", "s3torchconnector…"),
-            Figure("checkpoints/save-298", "Forebay, through to MinIO", "s3torchconnector…"),
+            Figure("checkpoints/save-76", "s3torchconnector…", "Forebay, through to MinIO"),
+            Figure("checkpoints/save-298", "s3torchconnector…", "Forebay, through to MinIO"),
         ),
     ),
     Case(
@@ -90,19 +91,18 @@ CASES = (
         "S3 clients that send all requests to a gateway have every byte copied once more. Large objects"
         " cross a plain file server with as little work. Our own clients read from the owner directly.",
         (
-            Figure("store/s3-8m-gateway", LEAD, "MinIO"),
-            Figure("store/get-64m", LEAD, "nginx"),
-            Figure("store/get-1k", LEAD, "bare axum"),
+            Figure("store/s3-8m-gateway", "MinIO"),
+            Figure("store/get-64m", "nginx"),
+            Figure("store/get-1k", "bare axum"),
         ),
     ),
     Case(
         "Small objects composed at Google",
         "Composing saves requests that cost money, not time: it is off by default."
         " `bench/compare/composed.py gs://BUCKET` measures your bucket.",
-        (Figure("clouds/composed", "Forebay, composed", "Forebay, one by one"),),
+        (Figure("clouds/composed", "Forebay, one by one", "Forebay, composed"),),
     ),
 )
-"""The last sentence of each text is what to do instead."""
 WITHOUT_FIGURES = """
 ## Other uses that it was not made for
 
@@ -123,9 +123,8 @@ def lines(document: Json, generated: str, conditions: str) -> Iterator[str]:
     rows = {row["id"]: row for row in results.rows(document)}
     for case in CASES:
         yield from ("", f"## {case.title}", "", case.text, "")
-        yield from ("| measured | Forebay | beside it | ratio |", "|---|--:|--:|--:|")
-        for figure in case.figures:
-            yield "| " + " | ".join(cells(rows.get(figure.row), figure)) + " |"
+        made = (cells(rows.get(figure.row), figure) for figure in case.figures)
+        yield from markdown(["measured", "Forebay", "beside it", "ratio"], made)
     yield WITHOUT_FIGURES
 
 
@@ -139,6 +138,5 @@ def cells(row: Json | None, figure: Figure) -> tuple[str, str, str, str]:
         reasons = "; ".join(dict.fromkeys(row["skipped"].values()))
         missing = figure.other.removesuffix("…") if ours else "Forebay"
         return row["title"], f"not measured: {reasons or missing}", "", ""
-    of = ours["value"] / other["value"]
-    faster = of if row["higher_is_better"] else 1 / of
-    return row["title"], amount(row, ours), f"{other['name']}: {amount(row, other)}", f"{number(faster)} ×"
+    of = ratio(row, other, ours)
+    return row["title"], amount(row, ours), f"{other['name']}: {amount(row, other)}", times(of)

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from compare import results
-from compare.row import Json, best, lead, ratio
+from compare.row import Json, best, lead, over_best
 
 FOLDER = "docs/images"
 RATIOS, CPU = "performance-ratios.png", "performance-cpu.png"
@@ -35,9 +35,7 @@ def ratios(document: Json) -> tuple[str, list[tuple[str, list[float]]], list[str
     """Forebay over the best peer of each row."""
     bars = []
     for row in results.rows(document):
-        peer = best(row)
-        of = ratio(row, peer) if peer else None
-        if of:
+        if of := over_best(row):
             bars.append((row["title"], [of]))
     return ("Forebay over the best peer (1 = equal)", bars, ["Forebay"]) if bars else None
 

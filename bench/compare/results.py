@@ -12,7 +12,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from compare.row import ahead, best, level, ratio
+from compare.row import ahead, level, over_best
 
 SCHEMA = 1
 Json = dict[str, Any]
@@ -129,6 +129,5 @@ def disagreements(first: Json, second: Json) -> list[str]:
 
 def by(row: Json) -> str:
     """By how much our side or the best peer is ahead."""
-    peer = best(row)
-    of = ratio(row, peer) if peer else None
+    of = over_best(row)
     return f" by {max(of, 1 / of):.2f} ×" if of else ""

@@ -141,24 +141,28 @@ def best(row: Json, side: Side = "peer") -> Json | None:
     return choose(found, key=lambda c: c["value"]) if found else None
 
 
-def ratio(row: Json, other: Json) -> float | None:
-    """How many times as fast as another contender ours is."""
-    ours = lead(row)
+def ratio(row: Json, other: Json, ours: Json | None = None) -> float | None:
+    """How many times as fast as another contender ours is; without `ours`, the one that is compared."""
+    ours = ours or lead(row)
     if ours is None or not ours["value"] or not other["value"]:
         return None
     of = ours["value"] / other["value"]
     return of if row["higher_is_better"] else 1 / of
 
 
+def over_best(row: Json) -> float | None:
+    """How many times as fast as the best peer ours is; None for a row that has only one side."""
+    peer = best(row)
+    return ratio(row, peer) if peer else None
+
+
 def ahead(row: Json) -> str | None:
     """`ours`, `peer`, or None for a row that has only one side."""
-    peer = best(row)
-    of = ratio(row, peer) if peer else None
+    of = over_best(row)
     return None if of is None else "ours" if of >= 1 else "peer"
 
 
 def level(row: Json) -> bool:
     """Whether ours and the best peer are as fast as each other, as far as runs can show."""
-    peer = best(row)
-    of = ratio(row, peer) if peer else None
+    of = over_best(row)
     return of is not None and 1 / LEVEL < of < LEVEL

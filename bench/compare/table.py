@@ -1,10 +1,10 @@
-"""Figures as text, and the table that a run prints."""
+"""Figures as text, tables of pages, and the table that a run prints."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
-from compare.row import Json, ahead, best, lead, ratio
+from compare.row import Json, ahead, best, lead, over_best, ratio
 
 
 def number(value: float) -> str:
@@ -35,9 +35,15 @@ def cells(row: Json) -> tuple[str, str, str, str]:
     return (
         amount(row, ours) if ours else "not measured",
         f"{peer['name']} {amount(row, peer)}" if peer else "",
-        times(ratio(row, peer)) if peer else "",
+        times(over_best(row)),
         "" if share is None else f"{share:.0%}",
     )
+
+
+def markdown(heads: list[str], lines: Iterable[Iterable[str]], of_text: bool = False) -> list[str]:
+    """A table in Markdown; the first column is text, the others figures if not `of_text`."""
+    made = ["| " + " | ".join(heads) + " |", "|---|" + ("---|" if of_text else "--:|") * (len(heads) - 1)]
+    return made + ["| " + " | ".join(one) + " |" for one in lines]
 
 
 def text_table(document: Json) -> str:

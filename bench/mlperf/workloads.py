@@ -165,21 +165,18 @@ LLAMA3_8B = Checkpointing(
     source="llama3_8b.yaml",
 )
 
+PARAMETERS = ["workload", "samples or state", "readers", "step, or shape of the model", "file"]
+"""Heads of `parameters`."""
 
-def parameters() -> str:
-    """The workloads as published, as a table of the notes."""
-    rows = [PARAMETERS]
+
+def parameters() -> Iterator[tuple[str, ...]]:
+    """The workloads as published, a line of the table in the notes for each."""
     for one in (UNET3D, RETINANET):
         steps = ", ".join(f"{name} {step:g} s" for name, step in one.accelerators.items())
         size = f"{one.record_bytes:,}" + (f" ± {one.record_stdev:,}" if one.record_stdev else "")
         counted = f"{one.files:,} of {size} bytes", f"batch {one.batch_size}, {one.read_threads} readers"
-        rows.append((one.name, *counted, f"{steps}; used for {one.utilization:.0%}", ", ".join(one.sources)))
+        yield one.name, *counted, f"{steps}; used for {one.utilization:.0%}", ", ".join(one.sources)
     model = LLAMA3_8B
     state = f"{model.parameters:,} parameters, {model.state_bytes / 1e9:.0f} GB"
     shape = f"{model.layers} layers of {model.hidden:,}, vocabulary {model.vocabulary:,}"
-    rows.append((model.name, state, f"{model.ranks} ranks", shape, model.source))
-    rows.insert(1, ("---",) * len(PARAMETERS))
-    return "\n".join("| " + " | ".join(row) + " |" for row in rows)
-
-
-PARAMETERS = ("workload", "samples or state", "readers", "step, or shape of the model", "file")
+    yield model.name, state, f"{model.ranks} ranks", shape, model.source
