@@ -141,6 +141,21 @@ impl Unfilled {
         has_room
     }
 
+    /// All of its memory, for writing in any order; [`Self::written`] follows.
+    #[allow(unsafe_code)]
+    pub(crate) fn bytes(&mut self) -> &mut [u8] {
+        // SAFETY: Python allocated `len` bytes at `start` in a call that the compiler does not see into,
+        // so that they are bytes with any values. They belong to this value alone, and the borrow of
+        // `self` keeps them from being taken twice.
+        unsafe { std::slice::from_raw_parts_mut(self.start, self.len) }
+    }
+
+    /// The same object, of which the first `count` bytes were written through [`Self::bytes`].
+    pub(crate) fn written(mut self, count: usize) -> Self {
+        self.filled = count;
+        self
+    }
+
     /// The object, if it is complete.
     pub(crate) fn finish(self) -> Option<Py<PyBytes>> {
         (self.filled == self.len).then_some(self.bytes)

@@ -66,7 +66,8 @@ fn room_for(py: Python<'_>, bucket: &Bucket, name: &str, len: u64) -> PyResult<U
     Unfilled::new(py, len).map_err(|_| raise(py, no_memory(bucket, name, len)))
 }
 
-fn finished(py: Python<'_>, bytes: Unfilled) -> PyResult<Bound<'_, PyBytes>> {
+/// The complete `bytes` object.
+pub(crate) fn finished(py: Python<'_>, bytes: Unfilled) -> PyResult<Bound<'_, PyBytes>> {
     let odd = || raise(py, Error::internal("an object has another length than was said"));
     let bytes = bytes.finish().ok_or_else(odd)?.into_bound(py);
     waits::worked(waits::work(), bytes.as_bytes().len());

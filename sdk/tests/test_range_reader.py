@@ -6,6 +6,7 @@ import io
 import os
 import pickle
 import random
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -162,6 +163,34 @@ def test_a_large_read_continues_where_the_prefetched_bytes_end(
     behind = 30 + (10 << 20)
     assert asked.windows == [(0, 64 << 10), (64 << 10, 320 << 10), (behind, behind + (64 << 10))]
     assert asked.received == [(320 << 10, 30 + (10 << 20))]
+
+
+@pytest.mark.parametrize("start", [0, 1000])
+def test_the_rest_of_a_file_takes_its_own_memory_alone(item: forebay.Object, start: int) -> None:
+    with item.get_range_reader() as file:
+        assert file.read(start) == CONTENT[:start]
+        # The buffer and the first windows are here.
+        file.peek(1)
+        tracemalloc.start()
+        try:
+            rest = file.read()
+            _, peak = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        assert type(rest) is bytes and rest == CONTENT[start:]
+        assert peak < len(rest) + (1 << 20)
+        assert (file.tell(), file.read()) == (len(CONTENT), b"")
+        assert file.seek(5) == 5 and file.read(10) == CONTENT[5:15]
+
+
+def test_a_short_rest_is_what_was_fetched_already(
+    item: forebay.Object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = Asked(monkeypatch)
+    with item.get_range_reader(window=1 << 20) as file:
+        assert file.seek(-2_000_000, io.SEEK_END) and file.read(900_000) and file.read(70_000)
+        assert file.read() == CONTENT[-1_030_000:]
+    assert asked.follow_each_other()
 
 
 @pytest.mark.parametrize(

@@ -359,3 +359,18 @@ def test_the_packed_chart_is_the_chart(dist: Path) -> None:
     with tarfile.open(dist / CHART) as tar:
         names = set(tar.getnames())
     assert {"forebay/Chart.yaml", "forebay/values.yaml", "forebay/values.schema.json"} <= names
+
+
+@pytest.mark.parametrize("target", ["shipped", "release"])
+def test_what_ships_is_optimized_as_its_profile_says(target: str, tmp_path: Path) -> None:
+    """CI sets these variables so that its builds take less time."""
+    seen = tmp_path / "seen"
+    cargo = tmp_path / "cargo"
+    cargo.write_text(f'#!/bin/sh\nenv >"{seen}"\nexit 1\n')
+    cargo.chmod(0o755)
+    env = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    env |= {"CARGO_PROFILE_RELEASE_OPT_LEVEL": "1", "CARGO_PROFILE_DIST_LTO": "off"}
+    command = ["make", "-C", str(REPOSITORY), target]
+    assert subprocess.run(command, capture_output=True, env=env).returncode != 0
+    assert "CARGO_PROFILE_" not in seen.read_text()
+    assert "remap-path-prefix" in seen.read_text()

@@ -59,7 +59,9 @@ def measure(run: Run) -> Iterable[Measured]:
     yield from of_connections(found)
     fair = run.script("fairness.py", "fairness.json", *load, *quick)
     unlimited, limited = fair[1], fair[2]
-    yield Measured(FAIR, ours(limited["ratio"]), notes=[f"{unlimited['ratio']:.3g} × without a limit"])
+    shared = "job, scanner and server share the cores of the machine"
+    notes = [f"{unlimited['ratio']:.3g} × without a limit; {shared}"]
+    yield Measured(FAIR, ours(limited["ratio"]), notes=notes)
     _, straight, cached = run.script("node_load.py", "node_load.json", *quick)
     size = f"{cached['checkpoint_bytes'] / (1 << 20):,.0f} MiB"
     times = f"slowest after {cached['slowest_s']:.3g} s, {straight['slowest_s']:.3g} s without the cache"

@@ -127,6 +127,16 @@ class Client:
         parallel: int,
         pin: tuple[int, str, str] | None = None,
     ) -> Buffer: ...
+    def read_in_ranges(
+        self,
+        bucket: str,
+        name: str,
+        start: int,
+        length: int,
+        part_size: int,
+        parallel: int,
+        pin: tuple[int, str, str],
+    ) -> bytes: ...
     def get_into(
         self,
         bucket: str,

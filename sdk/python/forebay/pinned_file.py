@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from forebay import _core
 
-__all__ = ["Pin", "PinnedFile", "get_pinned", "range_bytes"]
+__all__ = ["Pin", "PinnedFile", "get_pinned", "range_bytes", "read_pinned"]
 
 Pin = tuple[int, str, str]
 
@@ -100,6 +100,10 @@ class PinnedFile(Positioned, io.RawIOBase, ABC):
             span.count(bytes=received)
         return received
 
+    def read_rest(self, position: int) -> bytes | None:
+        """What is behind a position, if reading it at once is the quickest way; moves nothing."""
+        return None
+
     def _pin(self) -> Pin:
         return self.props.size, self.props.version, self.props.checksum
 
@@ -135,6 +139,16 @@ def get_pinned(
         return memoryview(
             native.get_in_ranges(item.bucket.uri, item.name, wanted, part, num_workers, pin)
         )
+
+
+def read_pinned(item: Object, pin: Pin, start: int, length: int, num_workers: int) -> bytes:
+    """As ``get_pinned``, as ``bytes`` that the ranges are received into."""
+    native, uri = item.bucket.client._native, item.bucket.uri
+    part = range_bytes(length, num_workers)
+    with _still_so_long(item), call_span("forebay.get", uri, item.name) as span:
+        content = native.read_in_ranges(uri, item.name, start, length, part, num_workers, pin)
+        span.count(bytes=len(content))
+        return content
 
 
 def range_bytes(length: int, num_workers: int) -> int:

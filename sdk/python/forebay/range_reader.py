@@ -9,7 +9,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from forebay.object import WINDOW_BYTES, Object
-from forebay.pinned_file import Pin, PinnedFile, get_pinned
+from forebay.pinned_file import Pin, PinnedFile, get_pinned, read_pinned
 from forebay.planned_file import PlannedFile
 from forebay.spans import carried
 from forebay.types import ObjectProps
@@ -21,6 +21,8 @@ __all__ = ["RangeReader"]
 
 # A read from here on goes straight into the reader's memory.
 _DIRECT_READ_MIN_BYTES = 512 << 10
+# The rest of a file is read at once if it is that many times what is here of it.
+_REST_OVER_HELD = 8
 # Bytes of a request when Python reads a line or a few bytes.
 _BUFFER_BYTES = 64 << 10
 # A window that is that many times the one before it, as long as the file is read in order.
@@ -33,7 +35,8 @@ class RangeReader(io.BufferedReader):
     Nothing is sent before the first read. Sequential reads are fetched ahead, by concurrent ranges,
     in windows that grow up to ``window`` bytes; random reads are fetched as they are requested.
     There are at most two windows in memory. A read of 512 KiB or more, or of a
-    window where that is less, goes straight into the reader's memory, by ranges side by side.
+    window where that is less, goes straight into the reader's memory, by ranges side by side; so does
+    ``read()``, which gives the rest of the object.
 
     If the ranges that will be read are known beforehand, pass them as ``ranges``: each of them is
     then one request, sent while those before it are read, up to four windows ahead. Beside them,
@@ -97,6 +100,15 @@ class RangeReader(io.BufferedReader):
         """Bytes of the object."""
         return self._file.props.size
 
+    def read(self, size: int | None = -1, /) -> bytes:
+        if size is None or size < 0:
+            position = self.tell()
+            rest = self._file.read_rest(position)
+            if rest is not None:
+                self.seek(position + len(rest))
+                return rest
+        return super().read(size)
+
     def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
         if self.closed:
             raise ValueError("a closed file does not pickle")
@@ -154,6 +166,14 @@ class _Windows(PinnedFile):
         length = min(length, len(held))
         target[:length] = held[:length]
         return length
+
+    def read_rest(self, position: int) -> bytes | None:
+        # What is here already is fetched once more: joining it with the rest would copy all of it.
+        length = self.props.size - position
+        here = len(self._held) + self._ahead.length
+        if length < max(_DIRECT_READ_MIN_BYTES, _REST_OVER_HELD * here):
+            return None
+        return read_pinned(self.item, self._pin(), position, length, self.num_workers)
 
     def close(self) -> None:
         if not self.closed:
@@ -247,6 +267,12 @@ class _Ahead:
         self._coming = self._thread.submit(
             carried(get_pinned), item, pin, start, length, num_workers, memory
         )
+
+    @property
+    def length(self) -> int:
+        """Bytes that are on their way."""
+        is_mine = self._coming is not None and self._pid == os.getpid()
+        return self._end - self._start if is_mine else 0
 
     def covers(self, position: int) -> bool:
         """Whether the byte at ``position`` is on its way."""

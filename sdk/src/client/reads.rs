@@ -1,12 +1,13 @@
 //! Calls that read one object: whole, a range, in concurrent ranges, in chunks, or its properties.
 
 use forebay_client::Ranges;
+use forebay_core::size::RangeSpec;
 use pyo3::buffer::PyBuffer;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
 use super::{Client, json, parse_bucket, parse_ranged};
-use crate::buffer::{Buffer, Destination};
+use crate::buffer::{Buffer, Destination, Unfilled};
 use crate::each::{Pinned, pinned};
 use crate::error::raise;
 use crate::object::{self, ObjectStream, PendingObject};
@@ -80,7 +81,37 @@ impl Client {
         Ok(bytes.into())
     }
 
-    /// The same, into the memory of a Python object; returns the number of bytes.
+    /// Reads a range of a pinned object (size, version, checksum) by several concurrent ranges, as a
+    /// `bytes` object of `length` bytes, which they are received into.
+    #[allow(clippy::too_many_arguments)]
+    fn read_in_ranges<'py>(
+        &self,
+        py: Python<'py>,
+        bucket: &str,
+        name: String,
+        start: u64,
+        length: u64,
+        part_size: u64,
+        parallel: usize,
+        pin: Pinned,
+    ) -> PyResult<Bound<'py, PyBytes>> {
+        let bucket = parse_bucket(py, bucket)?;
+        let mut dest = Unfilled::new(py, length)?;
+        let Some(more) = length.checked_sub(1) else {
+            return object::finished(py, dest);
+        };
+        let range = RangeSpec::From(start, Some(start.saturating_add(more)));
+        let how = Ranges { size: part_size, parallel };
+        let pin = pinned(pin);
+        let bytes = dest.bytes();
+        let count = self.call(py, |c| async move {
+            c.get_into((&bucket, &name), Some(range), how, Some(&pin), bytes).await
+        })?;
+        object::finished(py, dest.written(count))
+    }
+
+    /// Reads a range as [`Self::get_in_ranges`] does, into the memory of a Python object; returns the
+    /// number of bytes.
     #[allow(clippy::too_many_arguments)]
     #[pyo3(signature = (bucket, name, byte_range, dest, offset, part_size, parallel, pin=None))]
     fn get_into(

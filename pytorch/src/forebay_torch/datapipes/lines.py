@@ -150,28 +150,37 @@ class LineReader(IterDataPipe[Any]):
             text = io.TextIOWrapper(raw, self._encoding, self._errors, newline="\n")
             yield from ([self._line(line)] for line in text)
         else:
-            rest: list[bytes] = []
-            while chunk := file.read(_CHUNK_BYTES):
-                whole, newline, after = chunk.rpartition(b"\n")
-                if not newline:
-                    rest.append(chunk)
-                    continue
-                yield self._split(b"".join([*rest, whole]), ends=True)
-                rest = [after]
-            if last := b"".join(rest):
-                yield self._split(last, ends=False)
+            yield from self._split(file)
 
-    def _split(self, block: bytes, ends: bool) -> list[Any]:
-        """The lines of a block without its last line break; ``ends`` says whether it had one."""
-        lines: list[Any]
-        if self._decode:
-            lines = block.decode(self._encoding, self._errors).split("\n")
-        else:
-            lines = block.split(b"\n")
+    def _split(self, file: Any) -> Iterator[list[Any]]:
+        """The lines of a file of bytes, chunk by chunk."""
+        # What is behind the last line break so far.
+        rest: list[bytes] = []
+        while chunk := file.read(_CHUNK_BYTES):
+            begin, end = chunk.find(b"\n"), chunk.rfind(b"\n")
+            if end < 0:
+                rest.append(chunk)
+                continue
+            first = b"".join([*rest, chunk[:begin]])
+            rest = [chunk[end + 1 :]]
+            yield self._finished(self._lines(first, chunk, begin, end), b"\r" in chunk or b"\r" in first)
+        if last := b"".join(rest):
+            yield self._finished(self._lines(last, b"", 0, 0), b"\r" in last, ends=False)
+
+    def _lines(self, first: bytes, chunk: bytes, begin: int, end: int) -> list[Any]:
+        """The line ``first``, and those between two line breaks of a chunk, without copying it."""
+        if not self._decode:
+            return [first, *chunk.split(b"\n")[1:-1]]
+        lines = [first.decode(self._encoding, self._errors)]
+        if begin < end:
+            between = memoryview(chunk)[begin + 1 : end]
+            lines += str(between, self._encoding, self._errors).split("\n")
+        return lines
+
+    def _finished(self, lines: list[Any], has_returns: bool, ends: bool = True) -> list[Any]:
+        """The lines as they are to be delivered; ``ends`` says whether a line break follows the last."""
         if self._strip_newline:
-            if b"\r" in block:
-                lines = [self._line(line) for line in lines]
-            return lines
+            return [self._line(line) for line in lines] if has_returns else lines
         newline: Any = "\n" if self._decode else b"\n"
         last = lines.pop()
         lines = [line + newline for line in lines]
