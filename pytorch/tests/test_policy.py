@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -149,3 +152,25 @@ def test_retry_makes_a_sample_anew_and_raises_when_that_does_not_help(
         assert "after 2 tries more" in str(caught.value.__notes__)
     with pytest.raises(ValueError, match="needs N"):
         MapDataset(bucket, on_error="retry:often")
+
+
+def test_threads_that_count_together_lose_no_number() -> None:
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(4) as pool:
+            for _ in range(200):
+                counters, begin = Counters(), threading.Barrier(4)
+
+                def count(
+                    _: int, counters: Counters = counters, begin: threading.Barrier = begin
+                ) -> None:
+                    begin.wait(10)
+                    for _ in range(20):
+                        counters.add(objects=2, requests=1)
+
+                list(pool.map(count, range(4)))
+                total = counters.total()
+                assert (total.requests, total.objects) == (80, 160)
+    finally:
+        sys.setswitchinterval(interval)

@@ -10,7 +10,7 @@ from typing import Any
 
 from forebay import AccessDenied, ClusterUnavailable, CorruptAnswer, Timeout, TooManyRequests
 from forebay_torch import dist
-from forebay_torch.shared_cells import SharedCells
+from forebay_torch.shared_cells import SharedCells, changing
 
 __all__ = ["Counters", "DatasetStats", "LEFT_OUT", "NEVER_SKIPPED", "OnError", "Policy", "stopped"]
 
@@ -88,9 +88,11 @@ class Counters(SharedCells):
         """Counts what this worker did."""
         start = dist.worker().id % _SLOTS * _COLUMNS
         cells = self.shared_cells()
-        for cell, more in enumerate((objects, bytes, requests, failed, fetch_s), start):
-            if more:
-                cells[cell] += more
+        # Threads of a loader count in the same row.
+        with changing:
+            for cell, more in enumerate((objects, bytes, requests, failed, fetch_s), start):
+                if more:
+                    cells[cell] += more
 
     def total(self) -> DatasetStats:
         """The sums."""

@@ -19,12 +19,14 @@ import torch
 
 from forebay_torch import dist
 
-__all__ = ["SharedCells"]
+__all__ = ["SharedCells", "changing"]
 
 _CELL_BYTES = 8
 # 512 KiB of addresses; only cells that are used take memory.
 _ARENA_CELLS = 1 << 16
-_lock = threading.Lock()
+# Held while cells are made or changed, and over a fork: a child never finds it locked. Of a thread that
+# has it, a finalizer may run and count too.
+changing = threading.RLock()
 
 
 class _Arena:
@@ -53,7 +55,7 @@ _arena: _Arena | None = None
 def _allocate(count: int) -> tuple[_Arena, int]:
     """A block of zeros: its arena, and its first cell."""
     global _arena
-    with _lock:
+    with changing:
         # A forked process must not cut the arena that its parent cuts.
         if _arena is None or _arena.pid != os.getpid() or _arena.used + count > _ARENA_CELLS:
             _arena = _Arena()
@@ -100,22 +102,31 @@ class SharedCells:
     def shared_cells(self) -> Any:
         """The cells as a ctypes array; the owner makes them on first use."""
         is_follower = self.is_follower
-        if self._view is None and self._block is None and sys.is_finalizing():
+        if self._view is None:
+            with changing:
+                self._make(is_follower)
+        return self._view
+
+    def _make(self, is_follower: bool) -> None:
+        """The view of the cells, and the cells, unless another thread has made them."""
+        if self._view is not None:
+            return
+        if self._block is None and sys.is_finalizing():
             # A pass that was left counts samples at the end of the program. No process will share them, and
             # torch aborts when it is asked for memory by then.
-            self._view = (self._kind * self._count)()
-            self._fill(self._view)
-        if self._view is None:
+            view = (self._kind * self._count)()
+            self._fill(view)
+        else:
             is_new = self._block is None
             if self._block is None:
                 assert not is_follower
                 self._block = _allocate(self._count)
             arena, start = self._block
             address = arena.memory.data_ptr() + start * _CELL_BYTES
-            self._view = (self._kind * self._count).from_address(address)
+            view = (self._kind * self._count).from_address(address)
             if is_new:
-                self._fill(self._view)
-        return self._view
+                self._fill(view)
+        self._view = view
 
     def existing_cells(self) -> Any:
         """As ``shared_cells``, or None if no process needed them yet."""
@@ -160,9 +171,12 @@ _live: weakref.WeakSet[SharedCells] = weakref.WeakSet()
 
 def _before_fork() -> None:
     """Creates the cells that a worker shares with this process before the worker is forked."""
+    changing.acquire()
     for shared in list(_live):
         shared._prepare()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_before_fork)
+    os.register_at_fork(
+        before=_before_fork, after_in_parent=changing.release, after_in_child=changing.release
+    )

@@ -101,7 +101,7 @@ class PinnedFile(Positioned, io.RawIOBase, ABC):
         return received
 
     def read_rest(self, position: int) -> bytes | None:
-        """What is behind a position, if reading it at once is the quickest way; moves nothing."""
+        """The bytes behind a position, if reading them at once is the quickest way; moves nothing."""
         return None
 
     def _pin(self) -> Pin:

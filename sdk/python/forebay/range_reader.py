@@ -168,7 +168,7 @@ class _Windows(PinnedFile):
         return length
 
     def read_rest(self, position: int) -> bytes | None:
-        # What is here already is fetched once more: joining it with the rest would copy all of it.
+        # Bytes that are here are fetched once more: joining them with the rest would copy all of it.
         length = self.props.size - position
         here = len(self._held) + self._ahead.length
         if length < max(_DIRECT_READ_MIN_BYTES, _REST_OVER_HELD * here):

@@ -154,7 +154,7 @@ class LineReader(IterDataPipe[Any]):
 
     def _split(self, file: Any) -> Iterator[list[Any]]:
         """The lines of a file of bytes, chunk by chunk."""
-        # What is behind the last line break so far.
+        # The bytes behind the last line break so far.
         rest: list[bytes] = []
         while chunk := file.read(_CHUNK_BYTES):
             begin, end = chunk.find(b"\n"), chunk.rfind(b"\n")
