@@ -52,12 +52,12 @@ help: ## List these commands
 binary: ## Build build/release/forebay
 	cargo build --release $(CARGO_FLAGS) -p forebay-cli
 
-# What is shipped and measured is optimized as its profile says, whatever this shell sets for other builds.
-as_shipped = unset $${!CARGO_PROFILE_@}; . ci/dist/build_env.sh
+# Before builds with the profile `dist`, so that variables for other builds of this shell do not change it.
+own_profile = unset $${!CARGO_PROFILE_@}
 
 .PHONY: shipped
 shipped: ## Build build/dist/forebay, the program that is shipped and measured (takes minutes)
-	@$(as_shipped); ci/dist/program.sh
+	@$(own_profile); ci/dist/program.sh
 
 .PHONY: python
 python: ## Build both Python packages into build/venv
@@ -158,8 +158,8 @@ docs: ## Generate docs/cli.md, docs/configuration.md, docs/metrics.md and the da
 
 .PHONY: bench
 bench: shipped ## Measure beside the peers that are installed; JSON in build/bench
-	$(as_shipped) && cargo build --profile dist $(CARGO_FLAGS) -p forebay-load
-	@$(as_shipped) && PROFILE=dist ci/install_python.sh
+	$(own_profile); . ci/dist/build_env.sh && cargo build --profile dist $(CARGO_FLAGS) -p forebay-load
+	@$(own_profile); . ci/dist/build_env.sh && PROFILE=dist ci/install_python.sh
 	@minio="$$(ci/minio.sh)" || minio=; \
 	build/venv/bin/python bench/store.py --bin build/dist/forebay --out build/bench \
 	  --load build/dist/forebay-load $${minio:+--minio "$$minio"} $(BENCH_ARGS); \
@@ -177,8 +177,8 @@ bench: shipped ## Measure beside the peers that are installed; JSON in build/ben
 
 .PHONY: compare
 compare: shipped ## Measure beside all peers: one table, one JSON in build/compare (up to an hour)
-	$(as_shipped) && cargo build --profile dist $(CARGO_FLAGS) -p forebay-load
-	@$(as_shipped) && PROFILE=dist ci/install_python.sh
+	$(own_profile); . ci/dist/build_env.sh && cargo build --profile dist $(CARGO_FLAGS) -p forebay-load
+	@$(own_profile); . ci/dist/build_env.sh && PROFILE=dist ci/install_python.sh
 	@PYTHONPATH=bench build/venv/bin/python -m compare --bin build/dist/forebay $(COMPARE_ARGS)
 
 .PHONY: compare-pages
@@ -188,7 +188,7 @@ compare-pages: python ## Write docs/performance.md and the README's results from
 .PHONY: release
 release: shipped ## One binary in build/release, Python wheels in build/wheels
 	@mkdir -p build/release && install -m 755 build/dist/forebay build/release/forebay
-	@$(as_shipped); ci/wheels.sh
+	@$(own_profile); ci/wheels.sh
 	@ls -l build/release/forebay
 
 .PHONY: dist

@@ -61,12 +61,17 @@ pub(crate) fn received<'py>(
     finished(py, read.map_err(|e| raise(py, e))?)
 }
 
-/// A `bytes` object for the reported size of an object.
-fn room_for(py: Python<'_>, bucket: &Bucket, name: &str, len: u64) -> PyResult<Unfilled> {
+/// A `bytes` object for the reported size of an object, or for a part of it.
+pub(crate) fn room_for(
+    py: Python<'_>,
+    bucket: &Bucket,
+    name: &str,
+    len: u64,
+) -> PyResult<Unfilled> {
     Unfilled::new(py, len).map_err(|_| raise(py, no_memory(bucket, name, len)))
 }
 
-/// The complete `bytes` object.
+/// The filled `bytes` object; an internal error if it is not full.
 pub(crate) fn finished(py: Python<'_>, bytes: Unfilled) -> PyResult<Bound<'_, PyBytes>> {
     let odd = || raise(py, Error::internal("an object has another length than was said"));
     let bytes = bytes.finish().ok_or_else(odd)?.into_bound(py);

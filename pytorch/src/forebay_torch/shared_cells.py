@@ -24,8 +24,8 @@ __all__ = ["SharedCells", "changing"]
 _CELL_BYTES = 8
 # 512 KiB of addresses; only cells that are used take memory.
 _ARENA_CELLS = 1 << 16
-# Held while cells are made or changed, and over a fork: a child never finds it locked. Of a thread that
-# has it, a finalizer may run and count too.
+# Held while cells are made or changed, and over a fork, so that a child never finds it locked. Reentrant:
+# a finalizer that counts can run in the thread that holds it.
 changing = threading.RLock()
 
 
@@ -53,15 +53,14 @@ _arena: _Arena | None = None
 
 
 def _allocate(count: int) -> tuple[_Arena, int]:
-    """A block of zeros: its arena, and its first cell."""
+    """A block of zeros: its arena, and its first cell. The caller holds ``changing``."""
     global _arena
-    with changing:
-        # A forked process must not cut the arena that its parent cuts.
-        if _arena is None or _arena.pid != os.getpid() or _arena.used + count > _ARENA_CELLS:
-            _arena = _Arena()
-        start = _arena.used
-        _arena.used += count
-        return _arena, start
+    # A forked process must not cut the arena that its parent cuts.
+    if _arena is None or _arena.pid != os.getpid() or _arena.used + count > _ARENA_CELLS:
+        _arena = _Arena()
+    start = _arena.used
+    _arena.used += count
+    return _arena, start
 
 
 class SharedCells:

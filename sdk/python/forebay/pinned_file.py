@@ -101,7 +101,7 @@ class PinnedFile(Positioned, io.RawIOBase, ABC):
         return received
 
     def read_rest(self, position: int) -> bytes | None:
-        """The bytes behind a position, if reading them at once is the quickest way; moves nothing."""
+        """The bytes behind a position, if reading them at once is quickest; the position stays."""
         return None
 
     def _pin(self) -> Pin:
@@ -142,7 +142,7 @@ def get_pinned(
 
 
 def read_pinned(item: Object, pin: Pin, start: int, length: int, num_workers: int) -> bytes:
-    """As ``get_pinned``, as ``bytes`` that the ranges are received into."""
+    """The bytes of a range as ``bytes``, which they are received into; raises as ``get_pinned`` does."""
     native, uri = item.bucket.client._native, item.bucket.uri
     part = range_bytes(length, num_workers)
     with _still_so_long(item), call_span("forebay.get", uri, item.name) as span:

@@ -101,6 +101,7 @@ class RangeReader(io.BufferedReader):
         return self._file.props.size
 
     def read(self, size: int | None = -1, /) -> bytes:
+        """The next bytes, at most ``size``; the rest of the object without it."""
         if size is None or size < 0:
             position = self.tell()
             rest = self._file.read_rest(position)
@@ -271,13 +272,15 @@ class _Ahead:
     @property
     def length(self) -> int:
         """Bytes that are on their way."""
-        is_mine = self._coming is not None and self._pid == os.getpid()
-        return self._end - self._start if is_mine else 0
+        return self._end - self._start if self._is_coming() else 0
 
     def covers(self, position: int) -> bool:
         """Whether the byte at ``position`` is on its way."""
-        mine = self._coming is not None and self._pid == os.getpid()
-        return mine and self._start <= position < self._end
+        return self._is_coming() and self._start <= position < self._end
+
+    def _is_coming(self) -> bool:
+        """Whether this process waits for a range."""
+        return self._coming is not None and self._pid == os.getpid()
 
     def take(self, position: int) -> tuple[int, memoryview] | None:
         """Returns start and content of the fetched range that covers ``position``; else None."""

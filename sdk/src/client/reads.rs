@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
 use super::{Client, json, parse_bucket, parse_ranged};
-use crate::buffer::{Buffer, Destination, Unfilled};
+use crate::buffer::{Buffer, Destination};
 use crate::each::{Pinned, pinned};
 use crate::error::raise;
 use crate::object::{self, ObjectStream, PendingObject};
@@ -96,7 +96,7 @@ impl Client {
         pin: Pinned,
     ) -> PyResult<Bound<'py, PyBytes>> {
         let bucket = parse_bucket(py, bucket)?;
-        let mut dest = Unfilled::new(py, length)?;
+        let mut dest = object::room_for(py, &bucket, &name, length)?;
         let Some(more) = length.checked_sub(1) else {
             return object::finished(py, dest);
         };
