@@ -111,13 +111,20 @@ def cpu_s() -> float:
 
 
 def agree(first: str, second: str) -> int:
-    """Prints the rows in which two runs disagree about who is ahead; exit code 1 if there are any."""
+    """Prints the rows in which two runs contradict each other about who is ahead, and those that are level.
+
+    The exit code is 1 if rows contradict each other.
+    """
     try:
-        lines = results.disagreements(results.load(Path(first)), results.load(Path(second)))
+        runs = results.load(Path(first)), results.load(Path(second))
     except ValueError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    print("\n".join(lines) if lines else "the runs agree about who is ahead in every row")
+    if level := results.undecided(*runs):
+        print("level in one run or both, which shows nobody ahead:", *level, sep="\n  ")
+    lines = results.disagreements(*runs)
+    agreed = f"the runs agree about who is ahead in every {'other ' if level else ''}row"
+    print("\n".join(lines) or agreed)
     return 1 if lines else 0
 
 

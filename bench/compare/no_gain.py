@@ -10,7 +10,7 @@ from compare import results
 from compare.row import Json, lead, of_name, ratio
 from compare.table import amount, markdown, times
 
-PAGE = Path("docs", "where-it-does-not-help.md")
+PAGE = Path("docs/where-it-does-not-help.md")
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,12 @@ import os
 import platform
 import re
 import subprocess
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from compare.row import ahead, level, over_best
+from compare.row import Row, ahead, level, over_best
 
 SCHEMA = 1
 Json = dict[str, Any]
@@ -109,22 +111,53 @@ def rows(document: Json) -> list[Json]:
     return [row for section in document["sections"].values() for row in section["rows"]]
 
 
+EXPLAINED = ("title", "seed", "scale", "reason", "headline")
+"""Texts of a row beside its figures. A reason is often found after the run that needs it."""
+
+
+def explained(document: Json, defined: Iterable[Row]) -> Json:
+    """The document with the texts of today; rows that are no longer defined keep theirs."""
+    today = {row.id: {key: value for key, value in asdict(row).items() if key in EXPLAINED} for row in defined}
+    sections = {
+        name: section | {"rows": [row | today.get(row["id"], {}) for row in section["rows"]]}
+        for name, section in document["sections"].items()
+    }
+    return document | {"sections": sections}
+
+
 def disagreements(first: Json, second: Json) -> list[str]:
     """A line for each row in which two runs have another side ahead, or that only one of them has.
 
-    A row that is level in both runs is the same in both, whichever side is ahead by so little.
+    A run in which a row is level does not show who is ahead there, so that it contradicts no other run:
+    see `undecided`.
     """
-    by_run = [{row["id"]: row for row in rows(document)} for document in (first, second)]
     lines = []
-    for row_id in dict.fromkeys([*by_run[0], *by_run[1]]):
-        both = [of[row_id] for of in by_run if row_id in of]
+    for row_id, both in pairs(first, second):
         if len(both) == 1:
-            run = "second" if row_id in by_run[1] else "first"
+            run = "second" if both[0] in rows(second) else "first"
             lines.append(f"{row_id}: only the {run} run has it")
-        elif ahead(both[0]) != ahead(both[1]) and not all(map(level, both)):
-            one, other = (f"{ahead(row) or 'nobody'} ahead{by(row)}" for row in both)
-            lines.append(f"{row_id}: {one} in the first run, {other} in the second")
+        elif ahead(both[0]) != ahead(both[1]) and not any(map(level, both)):
+            lines.append(f"{row_id}: {in_words(*both)}")
     return lines
+
+
+def undecided(first: Json, second: Json) -> list[str]:
+    """A line for each row that is level in one of two runs, or in both: rounds differ as much as the sides do."""
+    return [f"{row_id}: {in_words(*both)}" for row_id, both in pairs(first, second)
+            if len(both) == 2 and any(map(level, both))]  # fmt: skip
+
+
+def pairs(first: Json, second: Json) -> Iterator[tuple[str, list[Json]]]:
+    """Each row of both runs: those of the first come first."""
+    by_run = [{row["id"]: row for row in rows(document)} for document in (first, second)]
+    for row_id in dict.fromkeys([*by_run[0], *by_run[1]]):
+        yield row_id, [of[row_id] for of in by_run if row_id in of]
+
+
+def in_words(one: Json, other: Json) -> str:
+    """The side that is ahead in each of two runs of a row."""
+    said = (f"{ahead(row) or 'nobody'} ahead{by(row)}{', level' if level(row) else ''}" for row in (one, other))
+    return "{} in the first run, {} in the second".format(*said)
 
 
 def by(row: Json) -> str:

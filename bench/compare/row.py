@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
@@ -157,12 +158,22 @@ def over_best(row: Json) -> float | None:
 
 
 def ahead(row: Json) -> str | None:
-    """`ours`, `peer`, or None for a row that has only one side."""
+    """`ours`, `peer`, or None for a row that has only one side. It may be so by less than rounds differ."""
     of = over_best(row)
     return None if of is None else "ours" if of >= 1 else "peer"
 
 
+def level_within(row: Json) -> float:
+    """The ratio below which a row is level: `LEVEL`, or more where the rounds of both sides overlap.
+
+    A spread is the best round over the worst, so a round differs from its median by about the root of
+    it. Two medians whose ratio is below the product of both roots have rounds in common.
+    """
+    spreads = [contender["spread"] for contender in (lead(row), best(row)) if contender]
+    return max(math.sqrt(math.prod(spreads)), LEVEL)
+
+
 def level(row: Json) -> bool:
-    """Whether ours and the best peer are as fast as each other, as far as runs can show."""
+    """Whether ours and the best peer are as fast as each other, as far as this run can show."""
     of = over_best(row)
-    return of is not None and 1 / LEVEL < of < LEVEL
+    return of is not None and max(of, 1 / of) < level_within(row)

@@ -112,7 +112,13 @@ CHECKPOINTS: dict[tuple[int, str], Said] = {
 }
 
 BATCHES: dict[str, Said] = {"batches/1k": {"headline": True}, "batches/members": {"headline": True}}
+UNCHECKED = "Forebay compares {} with checksums, which nginx does not have"
 STORE: dict[str, Said] = {
+    "store/get-1k": {
+        "reason": f"{UNCHECKED.format('all bytes')}, and looks at the grant of each request.",
+    },
+    "store/get-1m": {"reason": f"{UNCHECKED.format('each MiB, at least every ten seconds,')}."},
+    "store/get-64m": {"reason": f"{UNCHECKED.format('each MiB, at least every ten seconds,')}."},
     "store/s3-8m-gateway": {"reason": "A gateway copies through user space; the owner sends files."},
 }
 CLOUDS: dict[str, Said] = {

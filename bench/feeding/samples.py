@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Iterator
+import warnings
+from collections.abc import Callable, Iterable, Iterator
 from operator import itemgetter
 from typing import Any
 
 from feeding.reader import Counts, marked
 
 
-def data_loader(dataset: Any, batch: int, workers: int = 0, shuffle: bool = False) -> Any:
+def data_loader(
+    dataset: Any,
+    batch: int,
+    workers: int = 0,
+    shuffle: bool = False,
+    collate: Callable[[list[Any]], Any] | None = None,
+) -> Any:
     """torch's own loader; its workers live on from one epoch to the next."""
     from torch.utils.data import DataLoader
 
@@ -19,8 +26,22 @@ def data_loader(dataset: Any, batch: int, workers: int = 0, shuffle: bool = Fals
         batch_size=batch,
         shuffle=shuffle,
         num_workers=workers,
+        collate_fn=collate,
         persistent_workers=workers > 0,
     )
+
+
+def shared(pairs: list[tuple[str, bytes]]) -> tuple[list[str], list[Any]]:
+    """Names, and contents as tensors of bytes, which workers hand over in shared memory.
+
+    Workers send `bytes` through a pipe, which the training process has to read between two steps.
+    """
+    import torch
+
+    # The tensors are read alone, so that they may lie on memory of `bytes`.
+    warnings.filterwarnings("ignore", message="The given buffer is not writable")
+    names, contents = zip(*pairs, strict=True)
+    return list(names), [torch.frombuffer(content, dtype=torch.uint8) for content in contents]
 
 
 @marked

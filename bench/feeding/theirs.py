@@ -6,7 +6,7 @@ import io
 import logging
 import os
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from feeding import samples
@@ -154,13 +154,18 @@ def s3torch_options(endpoint: str, bucket: str) -> dict[str, Any]:
 
 
 def s3torch_map(
-    endpoint: str, bucket: str, batch: int, workers: int = 0, decode: bool = False
+    endpoint: str,
+    bucket: str,
+    batch: int,
+    workers: int = 0,
+    decode: bool = False,
+    collate: Callable[[list[Any]], Any] | None = None,
 ) -> Epoch:
     from s3torchconnector import S3MapDataset
 
     transform = as_tensor if decode else with_name
     dataset = S3MapDataset.from_prefix(transform=transform, **s3torch_options(endpoint, bucket))
-    loader = samples.data_loader(dataset, batch, workers, shuffle=True)
+    loader = samples.data_loader(dataset, batch, workers, shuffle=True, collate=collate)
     count = samples.of_tensors if decode else samples.of_pairs
     return lambda: count(loader)
 

@@ -21,7 +21,7 @@ def forebay(endpoint: str, bucket: str, batch: int, threads: int) -> Epoch:
 
 def s3torchconnector(endpoint: str, bucket: str, batch: int, threads: int) -> Epoch:
     """S3MapDataset, shuffled, in torch's DataLoader; `threads` are its workers."""
-    return theirs.s3torch_map(endpoint, bucket, batch, workers=threads)
+    return theirs.s3torch_map(endpoint, bucket, batch, workers=threads, collate=samples.shared)
 
 
 def aistore(endpoint: str, bucket: str, batch: int, threads: int) -> Epoch:
@@ -30,7 +30,7 @@ def aistore(endpoint: str, bucket: str, batch: int, threads: int) -> Epoch:
     from aistore.sdk import Client
 
     dataset = AISMapDataset(Client(endpoint).bucket(bucket, "aws"))
-    loader = samples.data_loader(dataset, batch, threads, shuffle=True)
+    loader = samples.data_loader(dataset, batch, threads, shuffle=True, collate=samples.shared)
     return lambda: samples.of_pairs(loader)
 
 

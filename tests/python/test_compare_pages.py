@@ -111,6 +111,16 @@ def test_rows_in_which_a_peer_is_ahead_come_first_with_their_reason(run: Json) -
     assert pages.NO_REASON in part
 
 
+def test_a_reason_that_was_found_after_the_run_is_in_its_pages(run: Json, tmp_path: Path) -> None:
+    (tmp_path / "docs").mkdir()
+    defined = next(row for section in all_sections() for row in section.rows if row.reason)
+    of_run = next(row for row in results.rows(run) if row["id"] == defined.id)
+    of_run["reason"] = ""
+    pages.write(tmp_path, run)
+    written = results.rows(results.load(tmp_path / pages.DATA))
+    assert next(row["reason"] for row in written if row["id"] == defined.id) == defined.reason
+
+
 def test_the_readme_has_ten_rows_and_names_where_a_peer_is_ahead(run: Json) -> None:
     block = pages.block(run)
     rows = [line for line in block.splitlines() if line.startswith("| ")][1:]
@@ -149,7 +159,7 @@ def test_plots_are_small_pictures_where_matplotlib_is_installed(
         assert pictures == []
         assert capsys.readouterr().err == "no plots: matplotlib is not installed\n"
     else:
-        assert [0 < picture.stat().st_size < 200_000 for picture in pictures] == [True, True]
+        assert [0 < picture.stat().st_size < 200_000 for picture in pictures] == [True, True, True]
 
 
 def test_the_same_run_agrees_with_itself(run: Json, tmp_path: Path) -> None:
@@ -171,23 +181,38 @@ def test_runs_that_disagree_are_listed_by_row(run: Json, tmp_path: Path) -> None
     assert done.stdout == f"{row_id}: ours ahead by 2.00 × in the first run, peer ahead by 500.00 × in the second\n"
 
 
-def of_ratio(ratio: float) -> Json:
+def of_ratio(ratio: float, spread: float = 1.0) -> Json:
     """A run of one row in which ours has so many times the peer's rate."""
-    made = [Contender("Forebay", "ours", ratio), Contender("AIStore", "peer", 1.0)]
+    made = [Contender("Forebay", "ours", ratio, spread), Contender("AIStore", "peer", 1.0, spread)]
     return {"sections": {"x": {"rows": [Measured(Row("x/y", "title"), made).as_json()]}}}
 
 
 @pytest.mark.parametrize(("first", "second", "agree"), [
-    (1.02, 0.97, True), (1.02, 1.5, True), (0.97, 0.5, True), (1.02, 0.94, False), (1.06, 0.99, False),
+    (1.02, 0.97, True), (1.02, 1.5, True), (0.97, 0.5, True), (1.02, 0.94, True), (1.06, 0.94, False),
 ])  # fmt: skip
-def test_runs_agree_about_a_row_that_is_level_in_both_or_has_one_side_ahead(
+def test_runs_contradict_each_other_where_another_side_is_clearly_ahead(
     first: float, second: float, agree: bool
 ) -> None:
     assert (results.disagreements(of_ratio(first), of_ratio(second)) == []) == agree
 
 
+def test_a_row_is_level_where_rounds_of_both_sides_overlap() -> None:
+    runs = of_ratio(1.15, spread=1.2), of_ratio(0.8, spread=1.2)
+    assert results.disagreements(*runs) == []
+    assert results.undecided(*runs) == [
+        "x/y: ours ahead by 1.15 ×, level in the first run, peer ahead by 1.25 × in the second"
+    ]
+
+
+def test_rows_that_are_level_are_named_when_runs_are_compared(tmp_path: Path) -> None:
+    paths = [saved(of_ratio(ratio) | {"schema": 1}, tmp_path / f"{ratio}.json") for ratio in (1.02, 0.5)]
+    done = compare("agree", *paths)
+    assert done.returncode == 0
+    assert "x/y: ours ahead by 1.02 ×, level in the first run" in done.stdout
+
+
 def test_a_level_row_in_which_a_peer_is_ahead_needs_no_other_reason(run: Json) -> None:
-    assert pages.reason(of_ratio(0.97)["sections"]["x"]["rows"][0]) == "level: less than 5% apart"
+    assert pages.reason(of_ratio(0.97)["sections"]["x"]["rows"][0]) == "level: rounds differ by 5%"
     assert pages.reason(of_ratio(0.94)["sections"]["x"]["rows"][0]) == pages.NO_REASON
 
 
