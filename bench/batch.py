@@ -26,13 +26,13 @@ import tarfile
 import tempfile
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import peers
 import roofs
+from feeding.data import put_all
 from peers import Server
 
 KIB, MIB = 1 << 10, 1 << 20
@@ -62,8 +62,6 @@ LOADS = [
 ]
 AS_BYTES_MAX_BYTES = 4 * KIB
 """Items up to this size are asked for as `bytes` objects."""
-WRITERS = 16
-"""Connections that fill a bucket."""
 CONCURRENT_BATCHES, LONG_BATCH_OBJECTS = 32, 10_000
 """Batches at a time, and entries of each, under which the target's memory is looked at."""
 
@@ -99,33 +97,9 @@ def fill(server: Server, load: Load) -> None:
                 member = tarfile.TarInfo(name)
                 member.size = load.size
                 archive.addfile(member, io.BytesIO(content))
-        put_all(server, bucket_of(load), {"s.tar": out.getvalue()})
+        put_all(server, bucket_of(load), [("s.tar", out.getvalue())])
     else:
-        put_all(server, bucket_of(load), dict.fromkeys(names_of(load), content))
-
-
-def put_all(server: Server, bucket: str, objects: dict[str, bytes]) -> None:
-    """Writes over several connections, because synced writes that wait together share a sync."""
-    assert server.put is not None
-    path = server.put.replace("{bucket}", bucket)
-    headers = dict(line.split(": ", 1) for line in server.headers)
-
-    def put(names: list[str]) -> None:
-        to = http.client.HTTPConnection(server.address)
-        for name in names:
-            to.request("PUT", path.replace("{name}", name), objects[name], headers)
-            answer = to.getresponse()
-            answer.read()
-            if answer.status >= 300:
-                raise RuntimeError(f"{server.name}: PUT {name}: {answer.status}")
-        to.close()
-
-    names = list(objects)
-    with ThreadPoolExecutor(WRITERS) as pool:
-        try:
-            list(pool.map(put, (names[first::WRITERS] for first in range(WRITERS))))
-        except RuntimeError as error:
-            sys.exit(f"error: {error}")
+        put_all(server, bucket_of(load), ((name, content) for name in names_of(load)))
 
 
 def shuffled(load: Load) -> list[str]:
@@ -368,12 +342,11 @@ def main() -> None:
             "Forebay": stack.enter_context(peers.forebay(options.bin, folder / "forebay"))
         }
         loads = [load for load in LOADS if options.only in load.name]
-        if not loads:
-            pass  # long batches are Forebay's own
-        elif options.aisnode:
+        # Long batches are a stream that only Forebay has.
+        if loads and options.aisnode:
             ais = peers.aistore(options.aisnode, folder / "aistore")
             servers["AIStore"] = stack.enter_context(ais)
-        else:
+        elif loads:
             print("not measured: AIStore (set AISNODE to an aisnode binary)", file=sys.stderr)
         for load in loads:
             rows = measure(load, servers, options.rounds, not options.quick, folder)

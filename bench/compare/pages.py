@@ -19,12 +19,12 @@ HEADLINES = 10
 """Rows in the README."""
 NO_REASON = "not explained yet"
 NOTES = """
-[Where Forebay does not help](where-it-does-not-help.md) has loads that gain nothing. Notes have older runs,
-the reasons behind ratios, and what needs another machine or a run of its own: see their
-[contents](../bench/notes/README.md), among them the [parameters](../bench/notes/mlperf.md) of MLPerf Storage,
-[a GPU](../bench/notes/gpu.md), [faults](../bench/notes/faults.md) (`make faults`),
-[users and TLS](../bench/notes/users-and-tls.md) (`bench/cost.py`)
-and [two versions](../bench/notes/versions.md) of Forebay (`bench/versions.py`)."""
+## Other measurements
+
+[Where Forebay does not help](where-it-does-not-help.md) has loads that gain nothing.
+[Notes](../bench/notes/README.md) have older runs, the reasons behind ratios, and what needs another machine or is a
+run of its own: [parameters of MLPerf Storage](../bench/notes/mlperf.md), [a GPU](../bench/notes/gpu.md), [faults](../bench/notes/faults.md) (`make faults`),
+[users and TLS](../bench/notes/users-and-tls.md) (`bench/cost.py`), [versions](../bench/notes/versions.md)."""
 
 
 def write(root: Path, document: Json) -> list[Path]:
@@ -50,7 +50,7 @@ def with_block(text: str, document: Json) -> str:
 
 def block(document: Json) -> str:
     """Ten rows for the README, those in which a peer is ahead first."""
-    chosen = plots.headlines(document)
+    chosen = results.headlines(document)
     chosen.sort(key=lambda row: ahead(row) != "peer")
     lines = [conditions(document), "", peers_ahead(document), ""]
     made = ((row["title"], *cells(row)[:3]) for row in chosen[:HEADLINES])
@@ -64,15 +64,15 @@ def peers_ahead(document: Json) -> str:
     behind = [row for row in results.rows(document) if ahead(row) == "peer"]
     if not behind:
         return f"No peer is ahead in any row. [Performance]({PAGE}) has all rows with their costs."
-    marks = {True: ", rounds overlap", False: ""}
-    named = "; ".join(f"{row['title']} ({best_name(row)}, {over(row)}{marks[level(row)]})" for row in behind)
+    named = "; ".join(f"{row['title']} ({by_whom(row)})" for row in behind)
     return f"A peer is ahead in: {named}. [Performance]({PAGE}) has all rows and the reasons."
 
 
-def best_name(row: Json) -> str:
+def by_whom(row: Json) -> str:
+    """The best peer of a row in which it is ahead, and by how much."""
     peer = best(row)
     assert peer is not None  # the caller has a row in which a peer is ahead
-    return str(peer["name"])
+    return f"{peer['name']}, {over(row)}" + (", rounds overlap" if level(row) else "")
 
 
 def over(row: Json) -> str:

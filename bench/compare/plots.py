@@ -15,8 +15,6 @@ from compare.table import duration, number
 FOLDER = "docs/images"
 RATIOS, CPU, README = "performance-ratios.png", "performance-cpu.png", "performance.png"
 MAX_BYTES = 200_000
-
-
 OURS, PEER = "tab:blue", "tab:orange"
 Bars = list[tuple[str, list[float]]]
 """Labels with one value for each series."""
@@ -32,7 +30,7 @@ def write(folder: Path, document: Json) -> list[Path]:
     matplotlib.use("Agg")
     folder.mkdir(parents=True, exist_ok=True)
     made = [
-        (README, ratios(headlines(document)), draw_ratios),
+        (README, ratios(results.headlines(document)), draw_ratios),
         (RATIOS, ratios(results.rows(document)), draw_ratios),
         (CPU, cpu(document), draw_cpu),
     ]
@@ -42,11 +40,6 @@ def write(folder: Path, document: Json) -> list[Path]:
             draw(folder / name, bars)
             written.append(folder / name)
     return written
-
-
-def headlines(document: Json) -> list[Json]:
-    """The rows of the README."""
-    return [row for row in results.rows(document) if row["headline"] and row["contenders"]]
 
 
 def ratios(rows: Iterable[Json]) -> Bars:

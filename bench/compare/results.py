@@ -111,6 +111,11 @@ def rows(document: Json) -> list[Json]:
     return [row for section in document["sections"].values() for row in section["rows"]]
 
 
+def headlines(document: Json) -> list[Json]:
+    """The rows of the README."""
+    return [row for row in rows(document) if row["headline"] and row["contenders"]]
+
+
 EXPLAINED = ("title", "seed", "scale", "reason", "headline")
 """Texts of a row beside its figures. A reason is often found after the run that needs it."""
 
@@ -132,26 +137,28 @@ def disagreements(first: Json, second: Json) -> list[str]:
     see `undecided`.
     """
     lines = []
-    for row_id, both in pairs(first, second):
-        if len(both) == 1:
-            run = "second" if both[0] in rows(second) else "first"
-            lines.append(f"{row_id}: only the {run} run has it")
-        elif ahead(both[0]) != ahead(both[1]) and not any(map(level, both)):
-            lines.append(f"{row_id}: {in_words(*both)}")
+    for row_id, one, other in pairs(first, second):
+        if one is None or other is None:
+            lines.append(f"{row_id}: only the {'second' if one is None else 'first'} run has it")
+        elif ahead(one) != ahead(other) and not level(one) and not level(other):
+            lines.append(f"{row_id}: {in_words(one, other)}")
     return lines
 
 
 def undecided(first: Json, second: Json) -> list[str]:
     """A line for each row that is level in one of two runs, or in both: rounds differ as much as the sides do."""
-    return [f"{row_id}: {in_words(*both)}" for row_id, both in pairs(first, second)
-            if len(both) == 2 and any(map(level, both))]  # fmt: skip
+    return [
+        f"{row_id}: {in_words(one, other)}"
+        for row_id, one, other in pairs(first, second)
+        if one and other and (level(one) or level(other))
+    ]
 
 
-def pairs(first: Json, second: Json) -> Iterator[tuple[str, list[Json]]]:
-    """Each row of both runs: those of the first come first."""
-    by_run = [{row["id"]: row for row in rows(document)} for document in (first, second)]
-    for row_id in dict.fromkeys([*by_run[0], *by_run[1]]):
-        yield row_id, [of[row_id] for of in by_run if row_id in of]
+def pairs(first: Json, second: Json) -> Iterator[tuple[str, Json | None, Json | None]]:
+    """Each row of two runs by its id, with None for a run that does not have it; rows of the first come first."""
+    ones, others = ({row["id"]: row for row in rows(document)} for document in (first, second))
+    for row_id in dict.fromkeys([*ones, *others]):
+        yield row_id, ones.get(row_id), others.get(row_id)
 
 
 def in_words(one: Json, other: Json) -> str:

@@ -11,7 +11,7 @@ import random
 import sys
 import tarfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -104,7 +104,12 @@ def write(server: Server, data: Data, count: int) -> None:
 
         forebay.Client(server.endpoint).bucket(data.bucket).put_many(data.objects(count))
         return
-    waiting, lock, failures = data.objects(count), threading.Lock(), list[str]()
+    put_all(server, data.bucket, data.objects(count))
+
+
+def put_all(server: Server, bucket: str, objects: Iterable[tuple[str, bytes]]) -> None:
+    """Puts objects by several connections, because synced writes that wait together share a sync."""
+    waiting, lock, failures = iter(objects), threading.Lock(), list[str]()
 
     def put() -> None:
         to = http.client.HTTPConnection(server.address, timeout=120)
@@ -115,7 +120,7 @@ def write(server: Server, data: Data, count: int) -> None:
                 return
             name, content = taken[0]
             assert server.put is not None
-            path = server.put.replace("{bucket}", data.bucket).replace("{name}", name)
+            path = server.put.replace("{bucket}", bucket).replace("{name}", name)
             if isinstance(server, FakeGcs):
                 to.request("POST", path.replace(name, name.replace("/", "%2F")), content)
             else:
