@@ -50,6 +50,11 @@ def judged(row: Row, ratio: float, goal: float, at_least: bool = True) -> Row:
     return row | {"ratio": ratio, "goal": f"{sign} {goal:g}", "reached": reached}
 
 
+def spread(values: list[float]) -> float:
+    """How far rounds lie apart: the largest over the smallest."""
+    return max(values) / max(min(values), 1e-9)
+
+
 def not_run(row: str, who: str, why: str) -> Row:
     """A row that was left out, with the reason; it is printed too."""
     print(f"not run: {row}, {who}: {why}", file=sys.stderr)

@@ -7,6 +7,7 @@ the whole checkpoint is all bytes over the duration.
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
 import statistics
@@ -18,7 +19,7 @@ from typing import Any
 from checkpoint import BUCKET, NATIVE, Way, our_way, s3torch_way
 from feeding import data
 from feeding.reader import LOADED, cpu_s
-from measurement import MIB, Row, shown
+from measurement import GIB, Row, shown, spread
 from mlperf.servers import Servers
 from mlperf.workloads import LLAMA3_8B, SOURCE
 from peers import MINIO_PASSWORD, MINIO_USER
@@ -112,8 +113,50 @@ class Ranks:
         return found
 
 
+class Rounds:
+    """The rounds of one system: all ranks save, the page cache is dropped, all load, all remove."""
+
+    def __init__(self, servers: Servers, system: System, size: int) -> None:
+        self.server = servers.forebay if system.server == "forebay" else servers.minio
+        self.pids = [self.server.pid]
+        if system.server == "forebay":
+            self.pids.append(servers.forebay.gateway_pid)
+        self.ranks = Ranks(system, size)
+        self.bytes = sum(self.ranks.bytes)
+        self.rates: dict[str, list[float]] = {"save": [], "load": []}
+        self.slowest: dict[str, list[float]] = {"save": [], "load": []}
+        self.cpu_s = dict.fromkeys(self.rates, 0.0)
+
+    def round(self, is_counted: bool) -> None:
+        """One round; the first one opens connections and is not counted."""
+        for word in self.rates:
+            before = sum(map(cpu_s, self.pids))
+            seconds = self.ranks.do(word)
+            if is_counted:
+                self.rates[word].append(self.bytes / max(seconds))
+                of_ranks = zip(self.ranks.bytes, seconds, strict=True)
+                self.slowest[word].append(min(size / s for size, s in of_ranks))
+                self.cpu_s[word] += sum(map(cpu_s, self.pids)) - before
+            if word == "save" and self.server.folder is not None:
+                data.forget(self.server.folder)
+        self.ranks.do("remove")
+
+    def row(self) -> Row:
+        """Medians of the rounds."""
+        row: Row = {"row": "mlperf llama3-8b checkpoint", "who": self.ranks.name, "bytes": self.bytes}
+        for word, rates in self.rates.items():
+            row[f"{word}_bytes_per_s"] = statistics.median(rates)
+            row[f"{word}_bytes_per_s_spread"] = spread(rates)
+            row[f"{word}_slowest_rank_bytes_per_s"] = statistics.median(self.slowest[word])
+            row[f"{word}_server_cpu_s_per_gib"] = self.cpu_s[word] / len(rates) * GIB / self.bytes
+        return row
+
+
 def rows(servers: Servers, quick: bool, rounds: int) -> list[Row]:
-    """Saved and loaded bytes a second of Forebay's native bucket and of s3torchconnector on MinIO."""
+    """Saved and loaded bytes a second of Forebay's native bucket and of s3torchconnector on MinIO.
+
+    The systems save and load in turns, every other turn backwards.
+    """
     divisor = QUICK_DIVISOR if quick else DIVISOR
     size = LLAMA3_8B.state_bytes // divisor
     servers.forebay.make_bucket(NATIVE)
@@ -123,45 +166,19 @@ def rows(servers: Servers, quick: bool, rounds: int) -> list[Row]:
         System("Forebay, Checkpoint", "forebay", our_way, native),
         System("s3torchconnector on MinIO", "minio", s3torch_way, (servers.endpoint("minio"),)),
     ]
-    found: list[Row] = []
-    for system in systems:
-        row = of_system(servers, system, size, 1 if quick else rounds)
-        row |= {"state_divided_by": divisor, "ranks": LLAMA3_8B.ranks, "source": f"{SOURCE}: {LLAMA3_8B.source}"}
-        if found:
-            for word in ("save", "load"):
-                key = f"{word}_bytes_per_s"
-                row[f"our_{word}"] = found[0][key] / row[key]
-        found.append(shown(row))
-    return found
-
-
-def of_system(servers: Servers, system: System, size: int, rounds: int) -> Row:
-    """Rounds of one system: all save, the page cache is dropped, all load, all remove."""
-    ranks = Ranks(system, size)
-    took: dict[str, list[float]] = {"save": [], "load": []}
-    slowest: dict[str, list[float]] = {"save": [], "load": []}
-    spent: dict[str, float] = {"save": 0.0, "load": 0.0}
-    server = servers.forebay if system.server == "forebay" else servers.minio
-    pids = [server.pid] if system.server == "minio" else [server.pid, servers.forebay.gateway_pid]
-    try:
-        for turn in range(rounds + 1):
-            for word in ("save", "load"):
-                before = sum(map(cpu_s, pids))
-                seconds = ranks.do(word)
-                if turn:  # the first turn opens connections
-                    took[word].append(max(seconds))
-                    rates = (size / s for size, s in zip(ranks.bytes, seconds, strict=True))
-                    slowest[word].append(min(rates))
-                    spent[word] += sum(map(cpu_s, pids)) - before
-                if word == "save" and server.folder is not None:
-                    data.forget(server.folder)
-            ranks.do("remove")
-    finally:
-        ranks.close()
-    row: Row = {"row": "mlperf llama3-8b checkpoint", "who": system.name, "bytes": sum(ranks.bytes)}
-    for word, all_s in took.items():
-        row[f"{word}_s"] = statistics.median(all_s)
-        row[f"{word}_bytes_per_s"] = sum(ranks.bytes) / statistics.median(all_s)
-        row[f"{word}_slowest_rank_bytes_per_s"] = statistics.median(slowest[word])
-        row[f"{word}_server_cpu_s_per_gib"] = spent[word] / rounds * 1024 * MIB / sum(ranks.bytes)
-    return row
+    with contextlib.ExitStack() as stack:
+        running: list[Rounds] = []
+        for system in systems:
+            running.append(Rounds(servers, system, size))
+            stack.callback(running[-1].ranks.close)
+        for turn in range((1 if quick else rounds) + 1):
+            for one in running if turn % 2 == 0 else running[::-1]:
+                one.round(is_counted=turn > 0)
+        found = [one.row() for one in running]
+    scale = {"state_divided_by": divisor, "ranks": LLAMA3_8B.ranks, "source": f"{SOURCE}: {LLAMA3_8B.source}"}
+    ours = found[0]
+    for row in found[1:]:
+        for word in ("save", "load"):
+            key = f"{word}_bytes_per_s"
+            row[f"our_{word}"] = ours[key] / row[key]
+    return [shown(row | scale) for row in found]

@@ -22,6 +22,9 @@ from typing import Any
 
 from feeding.reader import Epoch, Spec, Worker, cpu_s
 
+MOST_PASSES = 30
+"""A search that has not ended by then does not end."""
+
 
 @dataclass
 class Pass:
@@ -87,33 +90,40 @@ def train(epoch: Epoch, step_s: float, seconds: float) -> Pass:
 
 @dataclass(frozen=True)
 class Found:
-    """The smallest step, the pass with it, and the AU of each step that was tried."""
+    """The smallest step, the pass with it, and all passes of the search."""
 
     step_s: float
     best: Pass
-    tried: list[tuple[float, float]]
+    passes: list[Pass]
+
+    @property
+    def samples_per_server_cpu_s(self) -> float:
+        """Of all passes: CPU time is counted in ticks, too coarse for one short pass."""
+        spent = sum(done.server_cpu_s for done in self.passes)
+        return sum(done.samples for done in self.passes) / max(spent, 0.01)
 
 
 def smallest_step(
-    measure: Callable[[float], Pass], start_s: float, utilization: float, tolerance: float
+    measure: Callable[[float], Pass], low_s: float, high_s: float, utilization: float, tolerance: float
 ) -> Found:
     """Returns the smallest seconds of a step with at least this AU, found by bisection.
 
-    The search begins between `start_s` / 2 and twice as much, and doubles the upper end until it has
-    the AU. It ends when both ends differ by less than `tolerance` of the lower one.
+    The search begins between `low_s` and `high_s`, and moves an end outwards until the step is between
+    them. It ends when both ends differ by less than `tolerance` of the lower one.
     """
-    tried: list[tuple[float, float]] = []
-    low, high = start_s / 2, start_s * 2
+    passes: list[Pass] = []
 
     def at(step_s: float) -> Pass:
-        done = measure(step_s)
-        tried.append((step_s, done.utilization))
-        return done
+        passes.append(measure(step_s))
+        if len(passes) > MOST_PASSES:
+            raise RuntimeError(f"the search for an AU of {utilization:.0%} came to {step_s:.2g} s and did not end")
+        return passes[-1]
 
+    low, high, is_too_short = low_s, high_s, False
     while (best := at(high)).utilization < utilization:
-        low, high = high, high * 2
-        if len(tried) > 20:
-            raise RuntimeError(f"no step up to {high:.1f} s has an AU of {utilization:.0%}")
+        low, high, is_too_short = high, high * 2, True
+    while not is_too_short and (done := at(low)).utilization >= utilization:
+        low, high, best = low / 2, low, done
     while (high - low) / low > tolerance:
         middle = (low + high) / 2
         done = at(middle)
@@ -121,4 +131,4 @@ def smallest_step(
             high, best = middle, done
         else:
             low = middle
-    return Found(high, best, tried)
+    return Found(high, best, passes)

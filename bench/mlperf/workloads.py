@@ -109,7 +109,7 @@ def scaled(quick: bool) -> list[Scaled]:
     """
     if quick:
         return [Scaled(UNET3D, 256, 8 * 7), Scaled(RETINANET, 16, 8 * 24)]
-    return [Scaled(UNET3D, 16, 16 * 7), Scaled(RETINANET, 1, 100 * 24)]
+    return [Scaled(UNET3D, 16, 16 * 7), Scaled(RETINANET, 1, 60 * 24)]
 
 
 @dataclass(frozen=True)

@@ -67,9 +67,12 @@ def measured(results: list[dict[str, Any]]) -> Iterator[Measured]:
         found = [one for one in results if one["row"] == script_row and "not_run" not in one]
         unit = 1e9 if row.unit == "GB/s" else 1.0
         contenders = [
-            Contender(one["who"], "ours" if one["who"].startswith("Forebay") else "peer", one[key] / unit)
+            Contender(
+                one["who"], "ours" if one["who"].startswith("Forebay") else "peer",
+                one[key] / unit, one[f"{key}_spread"],
+            )
             for one in found
-        ]
+        ]  # fmt: skip
         notes = list(map(scale, found[:1]))
         yield Measured(row, contenders, failed.get(f"mlperf {workload}", {}), notes)
 
@@ -82,4 +85,4 @@ def scale(one: dict[str, Any]) -> str:
     return f"{size}{one['objects']:,} of {one['of_objects']:,} objects, batch {one['batch']}, {one['read_threads']} readers"
 
 
-SECTION = Section("mlperf", "The workloads of MLPerf Storage", ROWS, measure, minutes=10)
+SECTION = Section("mlperf", "The workloads of MLPerf Storage", ROWS, measure, minutes=17)
