@@ -176,7 +176,7 @@ bench: shipped ## Measure beside the peers that are installed; JSON in build/ben
 	  $${minio:+--minio "$$minio"}
 
 .PHONY: compare
-compare: shipped ## Measure beside all peers: one table, one JSON in build/compare (an hour)
+compare: shipped ## Measure beside all peers: one table, one JSON in build/compare (70 minutes)
 	$(own_profile); . ci/dist/build_env.sh && cargo build --profile dist $(CARGO_FLAGS) -p forebay-load
 	@$(own_profile); . ci/dist/build_env.sh && PROFILE=dist ci/install_python.sh
 	@PYTHONPATH=bench build/venv/bin/python -m compare --bin build/dist/forebay $(COMPARE_ARGS)

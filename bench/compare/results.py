@@ -14,10 +14,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from compare.row import Row, ahead, level, over_best
+from compare.row import Json, Row, ahead, level, over_best
 
 SCHEMA = 1
-Json = dict[str, Any]
 PACKAGES = ("torch", "aistore", "s3torchconnector", "s3fs", "boto3", "webdataset")
 PACKAGES += ("gcs-torch-dataflux", "gcsfs", "google-cloud-storage")
 

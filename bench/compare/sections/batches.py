@@ -64,5 +64,5 @@ def measure(run: Run) -> Iterable[Measured]:
 
 SECTION = Section(
     "batches", "Batches of objects and members of shards", (*ROWS, FIRST_BYTE, MEMORY), measure,
-    minutes=4,
+    minutes=2,
 )  # fmt: skip

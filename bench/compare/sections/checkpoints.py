@@ -86,4 +86,4 @@ STEPS = Row(
     higher_is_better=False,
 )  # fmt: skip
 ROWS = tuple(defined(size, what) for size in checkpoint.SIZES for what in ("save", "load"))
-SECTION = Section("checkpoints", "Checkpoints", (*ROWS, MEMORY, STEPS), measure, minutes=7)
+SECTION = Section("checkpoints", "Checkpoints", (*ROWS, MEMORY, STEPS), measure, minutes=8)

@@ -94,4 +94,4 @@ def measured(results: list[dict[str, Any]], no_google: str) -> Iterable[Measured
     yield Measured(CALLS, [Contender("Forebay", "ours", calls["ratio"])])
 
 
-SECTION = Section("clouds", "A cloud 30 ms away", ROWS, measure, minutes=9)
+SECTION = Section("clouds", "A cloud 30 ms away", ROWS, measure, minutes=10)

@@ -56,4 +56,4 @@ def measure(run: Run) -> Iterable[Measured]:
 
 
 ROWS = tuple(defined())
-SECTION = Section("feeding", "Feeding a training loop", ROWS, measure, minutes=20)
+SECTION = Section("feeding", "Feeding a training loop", ROWS, measure, minutes=16)

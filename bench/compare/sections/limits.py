@@ -99,4 +99,4 @@ def of_network(found: list[dict[str, Any]]) -> Iterator[Measured]:
         yield Measured(row, ours(one["bytes_per_s"] / 1e9), notes=notes)
 
 
-SECTION = Section("limits", "Connections, networks, fairness, one checkpoint for a machine", ROWS, measure, minutes=6)
+SECTION = Section("limits", "Connections, networks, fairness, one checkpoint for a machine", ROWS, measure, minutes=5)

@@ -85,4 +85,4 @@ def scale(one: dict[str, Any]) -> str:
     return f"{size}{one['objects']:,} of {one['of_objects']:,} objects, batch {one['batch']}, {one['read_threads']} readers"
 
 
-SECTION = Section("mlperf", "The workloads of MLPerf Storage", ROWS, measure, minutes=17)
+SECTION = Section("mlperf", "The workloads of MLPerf Storage", ROWS, measure, minutes=25)

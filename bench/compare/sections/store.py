@@ -103,5 +103,5 @@ def ours_by(one: dict[str, Any]) -> bool:
 
 
 SECTION = Section(
-    "store", "The store under HTTP load", (*(row for row, _, _ in LOADS), *MILLION), measure, minutes=9
+    "store", "The store under HTTP load", (*(row for row, _, _ in LOADS), *MILLION), measure, minutes=8
 )  # fmt: skip
