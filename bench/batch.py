@@ -30,6 +30,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import measurement
 import peers
 import roofs
 from feeding.data import put_all
@@ -195,7 +196,7 @@ def measure(
     return [
         {"load": load.name, "reader": name}
         | {key: statistics.median(row[key] for row in rows) for key in rows[0]}
-        | {"spread": max(r["items_per_s"] for r in rows) / min(r["items_per_s"] for r in rows)}
+        | {"spread": measurement.spread([r["items_per_s"] for r in rows])}
         for name, rows in times.items()
     ]
 

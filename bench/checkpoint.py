@@ -29,6 +29,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import measurement
 import peers
 from feeding.reader import cpu_s, memory
 from peers import MINIO_PASSWORD, MINIO_USER
@@ -203,7 +204,7 @@ def measure(size: int, ways: dict[str, Way], rounds: int, folder: Path) -> list[
         for what, all_of in zip(("save", "load"), zip(*pairs, strict=True), strict=True):
             all_s = [cost.seconds for cost in all_of]
             row[f"{what}_bytes_per_s"] = bytes_ / statistics.median(all_s)
-            row[f"{what}_spread"] = max(all_s) / min(all_s)
+            row[f"{what}_spread"] = measurement.spread(all_s)
             for side in ("client", "server"):
                 spent = [getattr(cost, f"{side}_s") for cost in all_of]
                 row[f"{what}_{side}_s"] = None if None in spent else statistics.median(spent)

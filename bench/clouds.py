@@ -29,6 +29,7 @@ from pathlib import Path
 
 import cloud_readers
 import composing
+import measurement
 import peers
 from cloud_readers import BUCKETS, GCS_BUCKET, S3_BUCKET, Read, forebay_reader
 from delay_proxy import DELAY_S, DelayProxy
@@ -128,7 +129,7 @@ class Bench:
         for who, all_of in rates.items():
             name, rate = f"epoch, {provider}, {count} x 100 KiB", statistics.median(all_of)
             of = f"our cold epoch ({min(all_of):,.0f} to {max(all_of):,.0f})"
-            spread = max(all_of) / min(all_of)
+            spread = measurement.spread(all_of)
             self.add(name, who, rate, "objects/s", rate / cold, of, spread)
 
     def compose(self) -> None:
@@ -144,7 +145,7 @@ class Bench:
         suite = f"cold, gcp, {count} x {size // KIB} KiB"
         for way, took in times.items():
             middle = statistics.median(took)
-            spread, ratio = max(took) / min(took), base / middle
+            spread, ratio = measurement.spread(took), base / middle
             self.add(suite, f"Forebay, {way}", count / middle, "objects/s", ratio, "one by one", spread)
             for what in ("reads of objects", "a", "b"):
                 requests = bills[way][what]
@@ -190,7 +191,7 @@ class Bench:
         firsts = {"the cloud": bare, "Forebay, alone": alone, "Forebay, 64 clients": each}
         for who, times in firsts.items():
             median = statistics.median(times)
-            spread, ratio = max(times) / min(times), median / cloud
+            spread, ratio = measurement.spread(times), median / cloud
             self.add(suite, f"first byte, {who}", median * 1000, "ms", ratio, "the cloud", spread)
         self.add(suite, "bytes from the cloud, alone", (middle - before) / size, "objects", 1.0, "the object")
         self.add(suite, "bytes from the cloud, 64 clients", cost, "objects", cost, "the object")
@@ -235,7 +236,7 @@ class Bench:
         base = statistics.median(took["boto3's paginator"])
         for who, times in took.items():
             middle = statistics.median(times)
-            suite, spread = f"list {count} skewed names", max(times) / min(times)
+            suite, spread = f"list {count} skewed names", measurement.spread(times)
             self.add(suite, who, count / middle, "names/s", base / middle, "boto3", spread)
 
 

@@ -13,6 +13,7 @@ import time
 import urllib.parse
 from collections.abc import Callable
 
+import measurement
 from peers import Forebay, Minio, Server
 
 Row = dict[str, object]
@@ -43,7 +44,7 @@ def measure(servers: list[Server], count: int, rounds: int) -> list[Row]:
                 if names != have:
                     sys.exit(f"error: {name} lists {names} names of {have}")
                 speeds.append(names / took)
-            spread = max(speeds) / min(speeds)
+            spread = measurement.spread(speeds)
             rows.append(
                 {"lister": name, "names_per_s": statistics.median(speeds), "spread": spread}
             )

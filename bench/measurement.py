@@ -52,7 +52,7 @@ def judged(row: Row, ratio: float, goal: float, at_least: bool = True) -> Row:
 
 def spread(values: list[float]) -> float:
     """How far rounds lie apart: the largest over the smallest."""
-    return max(values) / max(min(values), 1e-9)
+    return max(values) / max(min(values), 1e-12)
 
 
 def not_run(row: str, who: str, why: str) -> Row:

@@ -32,9 +32,9 @@ from mlperf.workloads import SEARCHED_UTILIZATION, SOURCE, Scaled, scaled
 
 GOAL_PER_CPU_SECOND = 3.0
 TOLERANCE = 0.1
-"""A search ends when its ends differ by less; there are several, of which the median counts."""
-LATER = 1.3
-"""A later search begins between the step found so far, divided by this, and multiplied."""
+"""A search ends when its two ends differ by less than this part of the lower one."""
+AROUND = 1.3
+"""A later search begins between the step found so far divided by this and the same step times this."""
 WARM_S = 1.5
 """Seconds of a warm pass, in whole epochs."""
 WORKLOADS = ("unet3d", "retinanet", "llama3-8b")
@@ -54,8 +54,8 @@ class Searches:
     def search(self) -> None:
         """One round: from what reading a batch takes, later from what was found."""
         if self.found:
-            around = statistics.median(found.step_s for found in self.found)
-            low, high = around / LATER, around * LATER
+            middle = statistics.median(found.step_s for found in self.found)
+            low, high = middle / AROUND, middle * AROUND
         else:
             free = self.measure(0.0)
             low, high = free.wall_s / free.steps / 2, free.wall_s / free.steps * 2
@@ -106,7 +106,7 @@ class Training:
 
     def __init__(self, servers: Servers, workload: Scaled, quick: bool, rounds: int) -> None:
         self.servers, self.workload, self.quick = servers, workload, quick
-        self.rounds = 1 if quick else rounds
+        self.rounds = rounds
         self.name = f"mlperf {workload.of.name}"
         self.bucket = servers.fill(workload)
         self.epoch_bytes = sum(workload.sizes())
@@ -118,11 +118,8 @@ class Training:
         found: list[Row] = []
         try:
             for spec in readers.specs(self.workload.of):
-                if spec.server == "aistore" and self.servers.aistore is None:
-                    self.leave_out(spec, RuntimeError("AISNODE names no binary"))
-                    continue
-                place = {"endpoint": self.servers.endpoint(spec.server), "bucket": self.bucket}
                 try:
+                    place = {"endpoint": self.servers.endpoint(spec.server), "bucket": self.bucket}
                     self.trainers.append(Trainer(spec, place))
                 except RuntimeError as error:
                     self.leave_out(spec, error)
@@ -185,13 +182,14 @@ def rows(options: argparse.Namespace) -> list[Row]:
         return [not_run("mlperf", "all", "--minio names no binary")]
     chosen = options.only or WORKLOADS
     found: list[Row] = []
+    rounds = 1 if options.quick else options.rounds
     with tempfile.TemporaryDirectory(dir=options.out) as name:
         with running(options, Path(name).absolute()) as servers:
             for workload in scaled(options.quick):
                 if workload.of.name in chosen:
-                    found += Training(servers, workload, options.quick, options.rounds).rows()
+                    found += Training(servers, workload, options.quick, rounds).rows()
             if "llama3-8b" in chosen:
-                found += checkpoints.rows(servers, options.quick, options.rounds)
+                found += checkpoints.rows(servers, options.quick, rounds)
     return found
 
 

@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import Any
 
 import listings
+import measurement
 import peers
 import sharding
 from peers import Aistore, Forebay, Nginx, Server
@@ -172,7 +173,7 @@ def summary(load: Load, name: str, rounds: list[Row]) -> Row:
         "server": name,
         **middle,
         "best_ops_per_s": max(rates),
-        "spread": max(rates) / max(min(rates), 1e-9),
+        "spread": measurement.spread(rates),
         "server_us_per_op": ticks * 10_000 / ops,
         "server_ticks_per_gb": ticks / (max(sum(r["bytes"] for r in rounds), 1) / 1e9),
         "client_us_per_op": sum(r["client_ticks"] for r in rounds) * 10_000 / ops,

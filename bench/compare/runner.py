@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import measurement
 from compare.row import Contender, Measured, Row, Side
 from feeding.reader import cpu_s, memory
 
@@ -126,7 +127,7 @@ def contender(row: Row, way: Way, samples: list[tuple[float, float, float, float
         way.name,
         way.side,
         statistics.median(values),
-        max(values) / max(min(values), 1e-12),
+        measurement.spread(values),
         sum(sample[2] for sample in samples) * 1e6 / items,
         sum(sample[3] for sample in samples) * 1e6 / items,
         memory(way.client),

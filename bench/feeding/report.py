@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import measurement
 from feeding.reader import Pass, Spec
 from feeding.rows import BEST, Row
 
@@ -32,7 +33,7 @@ def result(spec: Spec, passes: list[Pass], grown: int) -> Result:
         "side": "ours" if spec.ours else "roof" if spec.roof else "peer",
         "items_per_s": statistics.median(rates),
         "bytes_per_s": statistics.median(done.bytes / done.seconds for done in passes),
-        "spread": max(rates) / min(rates),
+        "spread": measurement.spread(rates),
         "client_us": cpu_s * 1e6 / items,
         "server_us": sum(done.server_cpu_s for done in passes) * 1e6 / items,
         "outside_share": 1 - sum(done.marked_s for done in passes) / max(cpu_s, 1e-9),

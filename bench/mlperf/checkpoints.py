@@ -171,7 +171,7 @@ def rows(servers: Servers, quick: bool, rounds: int) -> list[Row]:
         for system in systems:
             running.append(Rounds(servers, system, size))
             stack.callback(running[-1].ranks.close)
-        for turn in range((1 if quick else rounds) + 1):
+        for turn in range(rounds + 1):
             for one in running if turn % 2 == 0 else running[::-1]:
                 one.round(is_counted=turn > 0)
         found = [one.row() for one in running]

@@ -50,11 +50,16 @@ class Servers:
         return bucket
 
     def endpoint(self, server: str) -> str:
-        """Endpoint for the clients of a server: `forebay`, `minio` or `aistore`."""
+        """Endpoint for the clients of a server: `forebay`, `minio` or `aistore`.
+
+        Raises:
+            RuntimeError: AIStore is not there.
+        """
         if server == "minio":
             return f"http://{self.minio.address}"
         found = self.forebay if server == "forebay" else self.aistore
-        assert found is not None
+        if found is None:
+            raise RuntimeError("AISNODE names no binary")
         return found.endpoint
 
     def pids(self, server: str) -> list[int]:

@@ -74,7 +74,10 @@ def measured(results: list[dict[str, Any]]) -> Iterator[Measured]:
             for one in found
         ]  # fmt: skip
         notes = list(map(scale, found[:1]))
-        yield Measured(row, contenders, failed.get(f"mlperf {workload}", {}), notes)
+        # A peer that failed when it read warm has its cold row.
+        names = {one.name for one in contenders}
+        left_out = {who: why for who, why in failed.get(f"mlperf {workload}", {}).items() if who not in names}
+        yield Measured(row, contenders, left_out, notes)
 
 
 def scale(one: dict[str, Any]) -> str:
